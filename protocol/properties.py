@@ -50,6 +50,9 @@ CLUSTER = "CLUSTER"
 MSG_TYPE = "MSG_TYPE"
 INNER_MULTI_DISPATCH = "INNER_MULTI_DISPATCH"
 INNER_MULTI_QUEUE_OFFSET = "INNER_MULTI_QUEUE_OFFSET"
+TROUPE_FAILURE = "TROUPE_FAILURE"
+FAILURE_BYTES_MAX = 1024
+"""TroupeMQ extension: why the last listener failed at the message, so much of it."""
 
 RESERVED_NAMES = frozenset(
     value
@@ -57,6 +60,15 @@ RESERVED_NAMES = frozenset(
     if name.isupper() and isinstance(value, str) and len(value) > 1
 )
 """Names that belong to the broker and the clients; an application may not set them."""
+
+
+def failure_bytes(text: str, room: int = FAILURE_BYTES_MAX) -> bytes:
+    """The value of TROUPE_FAILURE for a text: on one line, cut where it does not fit."""
+    if room <= 0:
+        return b""
+    cut = "".join(char if char.isprintable() else " " for char in text[:FAILURE_BYTES_MAX])
+    encoded = cut.strip().encode("utf-8", "replace")[: min(room, FAILURE_BYTES_MAX)]
+    return encoded.decode("utf-8", "ignore").encode()
 
 
 def parse(raw: bytes | memoryview) -> dict[str, str]:

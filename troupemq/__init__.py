@@ -46,11 +46,13 @@ if TYPE_CHECKING:
         MessageIllegal,
         QueueChoiceFailed,
         RequestTimeout,
+        ResultUnknown,
         RouteNotFound,
     )
     from troupemq.client.message import Message, MessageQueue, MessageView, SendResult, SendStatus
     from troupemq.client.producing.batches import split_batch
-    from troupemq.client.producing.producer import Producer, ProducerSettings
+    from troupemq.client.producing.producer import Producer
+    from troupemq.client.producing.producer_settings import ProducerSettings
     from troupemq.client.producing.queue_choice import (
         FaultAvoiding,
         LowestLatency,
@@ -93,6 +95,7 @@ __all__ = [
     "PushConsumer",
     "QueueChoiceFailed",
     "RequestTimeout",
+    "ResultUnknown",
     "RetryLater",
     "RoundRobin",
     "RouteNotFound",
@@ -129,12 +132,14 @@ _HOMES = {
     "consuming.listener": "DEAD_LETTER ConsumeResult Listener RetryLater",
     "consuming.pull_consumer": "PullConsumer",
     "errors": (
-        "ArgumentIllegal BadAnswer BrokerError ClientBusy ClientClosed ClientError "
-        "ConnectionFailed MessageIllegal QueueChoiceFailed RequestTimeout RouteNotFound"
+        "ArgumentIllegal BadAnswer BrokerError ClientBusy ClientClosed "
+        "ClientError ConnectionFailed MessageIllegal QueueChoiceFailed RequestTimeout "
+        "ResultUnknown RouteNotFound"
     ),
     "message": "Message MessageQueue MessageView SendResult SendStatus",
     "producing.batches": "split_batch",
-    "producing.producer": "Producer ProducerSettings",
+    "producing.producer": "Producer",
+    "producing.producer_settings": "ProducerSettings",
     "producing.queue_choice": "FaultAvoiding LowestLatency RoundRobin by_hash_of",
     "producing.request_reply": "create_reply_message",
     "producing.transaction": "TransactionProducer TransactionResult TransactionState",

@@ -9,6 +9,7 @@ Source: broker/mqtrace/SendMessageHook.java, ConsumeMessageHook.java.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from inspect import iscoroutine, iscoroutinefunction
 from typing import Any, Protocol
 
 from structlog import get_logger
@@ -106,7 +107,7 @@ class SendBackHook(Protocol):
 
 
 Hook = SendHook | PullHook | SendBackHook
-Call = Callable[[Any], None]
+Call = Callable[[Any], object]
 
 
 class Hooks:
@@ -142,7 +143,14 @@ class Hooks:
 
 
 def _found(hooks: Sequence[Hook], *names: str) -> list[list[tuple[str, str, Call]]]:
-    """The hooks that have each of these methods: class, method's name, method."""
+    """The hooks that have each of these methods: class, method's name, method.
+
+    Raises ValueError for an async method: nothing would await it.
+    """
+    for hook in hooks:
+        for name in names:
+            if iscoroutinefunction(getattr(hook, name, None)):
+                raise ValueError(f"the hook {type(hook).__name__}.{name} is async: use a plain def")
     return [
         [(type(hook).__name__, name, getattr(hook, name)) for hook in hooks if hasattr(hook, name)]
         for name in names
@@ -152,7 +160,9 @@ def _found(hooks: Sequence[Hook], *names: str) -> list[list[tuple[str, str, Call
 def _show(calls: Sequence[tuple[str, str, Call]], context: object) -> None:
     for hook, name, call in calls:
         try:
-            call(context)
+            if iscoroutine(result := call(context)):
+                result.close()
+                raise TypeError("it returned a coroutine, which nothing awaits")
         except Exception as error:
             # A user's function may not take the broker down with it.
             log.warning("hook failed", hook=hook, at=name, error=repr(error))

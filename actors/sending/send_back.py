@@ -40,7 +40,16 @@ from protocol.errors import RemoteError
 from protocol.headers.client import ConsumerSendMsgBackHeader
 from protocol.message import MessageRecord
 from protocol.message_id import offset_message_id
-from protocol.properties import DELAY, ORIGIN_MESSAGE_ID, RETRY_TOPIC, TAGS, WAIT
+from protocol.properties import (
+    DELAY,
+    ORIGIN_MESSAGE_ID,
+    PROPERTIES_BYTES_MAX,
+    RETRY_TOPIC,
+    TAGS,
+    TROUPE_FAILURE,
+    WAIT,
+    failure_bytes,
+)
 from protocol.property_shapes import find_pairs
 from protocol.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK
 from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
@@ -193,7 +202,7 @@ class SendBack(Responder):
             wanted.append(CreateSystemTopic(topic, DLQ_QUEUES))
         elif level == 0:
             level = _FIRST_LEVEL + record.reconsume_times
-        own = self._copy(record, topic, queue_id, level)
+        own = self._copy(record, topic, queue_id, level, header.failure)
         self.begin_change()
         self._under_way += 1
         pairs = dict(find_pairs(record.properties))
@@ -216,7 +225,9 @@ class SendBack(Responder):
             )
         return group
 
-    def _copy(self, record: MessageRecord, topic: str, queue_id: int, level: int) -> InternalRecord:
+    def _copy(
+        self, record: MessageRecord, topic: str, queue_id: int, level: int, failure: str | None
+    ) -> InternalRecord:
         """The message as it lies in its next topic, by way of a delay level if it has one."""
         pairs: dict[bytes, bytes] = dict(find_pairs(record.properties))
         pairs.setdefault(RETRY_TOPIC.encode(), record.topic.encode())
@@ -227,7 +238,7 @@ class SendBack(Responder):
         target = Redirect(topic, queue_id, 0)
         if level > 0 and record.sys_flag & TRANSACTION_MASK in (0, TRANSACTION_COMMIT):
             target = delayed(pairs, topic, queue_id, level, self._delays_ms)
-        text = b"\x02".join(name + b"\x01" + value for name, value in pairs.items())
+        text = _with_failure(pairs, failure)
         return InternalRecord(
             target.topic,
             target.queue_id,
@@ -271,3 +282,16 @@ class SendBack(Responder):
     def can_stop(self) -> bool:
         """Once every consumer knows whether its message is stored."""
         return self._under_way <= 0
+
+
+def _with_failure(pairs: dict[bytes, bytes], failure: str | None) -> bytes:
+    """Return the property text with the reason of this failure in place of an earlier one's.
+
+    The reason is cut to the room that the properties leave: it must not keep a message back.
+    """
+    own = TROUPE_FAILURE.encode()
+    pairs.pop(own, None)
+    text = b"\x02".join(name + b"\x01" + value for name, value in pairs.items())
+    room = PROPERTIES_BYTES_MAX - len(text) - len(own) - 2
+    reason = failure_bytes(failure or "", room)
+    return b"\x02".join((text, own + b"\x01" + reason)) if reason else text

@@ -44,6 +44,8 @@ class ConsumerSendMsgBackHeader(Header):
     unit_mode: bool = wire("unitMode", default=False)
     max_reconsume_times: int | None = wire("maxReconsumeTimes", default=None)
     broker_name: str | None = wire("bname", default=None)
+    failure: str | None = wire("failure", default=None)
+    """TroupeMQ extension: why the listener failed; 4.9.7 ignores the field."""
 
 
 @dataclass(slots=True)

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from protocol.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC
+from protocol.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC, TROUPE_FAILURE
 from protocol.topic_names import DLQ_TOPIC_PREFIX
 from spark.analysis.scan import ScanPart
 
@@ -94,6 +94,7 @@ def _add(found: dict[str, dict[str, Any]], row: dict[str, Any], samples: int) ->
         "retries": retries,
         "origin_topic": origin,
         "origin_message_id": properties.get(ORIGIN_MESSAGE_ID),
+        "failure": properties.get(TROUPE_FAILURE),
         "uniq_key": row["uniqKey"],
         "keys": row["keys"],
         "body": (row["body"] or b"")[:BODY_SHOWN_MAX].decode("utf-8", "backslashreplace"),

@@ -13,9 +13,9 @@
 
 A message comes here when its group has retried it as often as it may, or when a consumer gave it
 back with the wish never to see it again (delayLevel -1): `reasons` tells these two apart by how
-often it was delivered (reconsumeTimes). RocketMQ stores nothing of what went wrong in the consumer,
-neither an exception nor who it was: that is in the consumers' own logs, by the message's keys and
-its first id (ORIGIN_MESSAGE_ID), which --json has for each sample.
+often it was delivered (reconsumeTimes). Consumers of TroupeMQ tell their broker the exception, and
+--json has it as `failure` of each sample. Other clients tell nothing: the exception is in their own
+logs, by the message's keys and its first id (ORIGIN_MESSAGE_ID), which --json has, too.
 `troupemq job redrive GROUP` sends dead letters to the topics that they came from.
 """
 

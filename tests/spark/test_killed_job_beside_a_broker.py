@@ -31,7 +31,8 @@ from tests.support.actors import WAIT_S, Arrivals
 from troupemq.client.consuming.consumer import PushConsumer
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.message import Message, MessageView, SendResult, SendStatus
-from troupemq.client.producing.producer import Producer, ProducerSettings
+from troupemq.client.producing.producer import Producer
+from troupemq.client.producing.producer_settings import ProducerSettings
 from troupemq.jobs_beside import SPARK_JOBS, JobsPlace
 from troupemq.servers import Servers
 

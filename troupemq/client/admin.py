@@ -12,6 +12,7 @@ from protocol.message import MessageRecord, RecordError, decode_records
 from protocol.message_id import parse_message_id
 from protocol.signature import Credentials
 from remoting.tls_options import Tls
+from troupemq.client.arguments import MS_MAX, check_instance, check_integer, check_time
 from troupemq.client.connection.client import Client
 from troupemq.client.connection.route import DEFAULT_TOPIC, MASTER_ID, PERM_READ, PERM_WRITE
 from troupemq.client.errors import (
@@ -21,9 +22,16 @@ from troupemq.client.errors import (
     RouteNotFound,
     understood,
 )
-from troupemq.client.message import MessageQueue, MessageView, check_topic, host_text, view_of
+from troupemq.client.message import (
+    MessageQueue,
+    MessageView,
+    check_topic,
+    host_text,
+    view_of,
+)
 
 ADMIN_TIMEOUT_MS = 5000
+QUEUES_MAX = 1 << 16
 FOREVER_MS = (1 << 63) - 1
 
 
@@ -57,6 +65,9 @@ class Admin:
         Raises MessageIllegal for a name that no topic may have, RouteNotFound without a master.
         """
         check_topic(topic)
+        check_integer(queue_count, 1, QUEUES_MAX, "queue_count")
+        if cluster is not None:
+            check_instance(cluster, str, "cluster is a string")
         masters = self._client.routes.masters_of_cluster(cluster)
         if not masters:
             raise RouteNotFound(f"no broker of {cluster or 'any cluster'} is registered")
@@ -75,10 +86,12 @@ class Admin:
 
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The queues that can be read. Raises RouteNotFound for a topic that does not exist."""
+        check_topic(topic)
         return self._client.routes.look_up(topic).subscribe_queues
 
     def offsets(self, queue: MessageQueue) -> tuple[int, int]:
         """The first offset of a queue and the one behind its last message."""
+        check_instance(queue, MessageQueue, "the queue is a MessageQueue")
         first = self._offset(RequestCode.GET_MIN_OFFSET, queue)
         return first, self._offset(RequestCode.GET_MAX_OFFSET, queue)
 
@@ -104,6 +117,11 @@ class Admin:
         Stored between the two times (both included, ms since 1970); of each broker the newest,
         oldest first. Raises RouteNotFound for a topic that does not exist.
         """
+        check_topic(topic)
+        check_instance(key, str, "a key is a string")
+        check_integer(count_max, 1, MS_MAX, "count_max")
+        check_time(begin_ms, "begin_ms")
+        check_time(end_ms, "end_ms")
         header = QueryMessageHeader(topic, key, count_max, begin_ms, end_ms)
         found: list[MessageView] = []
         for name, address in sorted(self._masters(topic).items()):
@@ -128,6 +146,7 @@ class Admin:
 
         Raises MessageIllegal for a text that is no such id, BrokerError when nothing lies there.
         """
+        check_instance(offset_message_id, str, "a message's id is a string")
         try:
             host, offset = parse_message_id(offset_message_id)
         except ValueError as error:

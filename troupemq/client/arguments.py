@@ -1,31 +1,116 @@
 """Checks of what callers pass, made before anything is done with it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import wraps
+from inspect import signature
+from types import UnionType
+from typing import TypeVar
 
 from troupemq.client.errors import ArgumentIllegal
 
+Checked = TypeVar("Checked")
+
+SHOWN_CHARS_MAX = 200
 MS_MAX = (1 << 31) - 1
+TIME_MS_MAX = (1 << 63) - 1
+SECONDS_MIN, SECONDS_MAX = 10**8, 10**11
+"""Times in seconds from 1973 on; as ms they are before that."""
 
 
-def check_instance(value: object, wanted: type, what: str) -> None:
+def shown(value: object) -> str:
+    """Return a value for an error, cut where it is long: it may be a body of megabytes."""
+    text = repr(value)
+    return text if len(text) <= SHOWN_CHARS_MAX else f"{text[:SHOWN_CHARS_MAX]}…"
+
+
+def check_instance(value: object, wanted: type | UnionType, what: str) -> None:
     """Raises ArgumentIllegal: "<what>, and not <value>"."""
     if not isinstance(value, wanted):
-        raise ArgumentIllegal(f"{what}, and not {value!r}")
-
-
-def check_callable(value: object, what: str) -> None:
-    """Raises ArgumentIllegal: "<what> is a function, and not <value>"."""
-    if not callable(value):
-        raise ArgumentIllegal(f"{what} is a function, and not {value!r}")
+        raise ArgumentIllegal(f"{what}, and not {shown(value)}")
 
 
 def check_ranges(settings: object, ranges: Mapping[str, tuple[int, int]]) -> None:
-    """Raises ArgumentIllegal for the first of these settings that is not within its range."""
+    """Raise ArgumentIllegal for the first of these settings that is not within its range, and for
+    a flag that is neither True nor False. Times, which end in _ms, need not be integers."""
     for name, (least, most) in ranges.items():
-        check_range(getattr(settings, name), least, most, name)
+        value = getattr(settings, name)
+        if isinstance(value, timedelta):
+            raise ArgumentIllegal(f"{name} is in ms: pass {value.total_seconds() * 1000:g}")
+        check = check_range if name.endswith("_ms") else check_integer
+        check(value, least, most, name)
+    for name, value in vars(settings).items():
+        if isinstance(getattr(type(settings), name, None), bool) and not isinstance(value, bool):
+            raise ArgumentIllegal(f"{name} is True or False, and not {value!r}")
+
+
+def names_checked(made: type[Checked], settings: type | None = None) -> type[Checked]:
+    """Have a class refuse unknown argument names with an ArgumentIllegal that says which was meant.
+
+    `settings` is the class of its argument of that name: for a setting that is given directly.
+    """
+    plain = made.__init__
+    known = list(signature(plain).parameters)[1:]
+
+    @wraps(plain)
+    def checked(self: Checked, *args: object, **named: object) -> None:
+        for name in named:
+            if name not in known:
+                raise ArgumentIllegal(_unknown(made, name, known, settings))
+        plain(self, *args, **named)
+
+    made.__init__ = checked  # type: ignore[assignment]
+    return made
+
+
+def _unknown(made: type, name: str, known: Sequence[str], settings: type | None) -> str:
+    from difflib import get_close_matches  # a client that is right needs none of it
+
+    said = f"{made.__name__} has no argument {name!r}"
+    of_settings = [] if settings is None else list(signature(settings).parameters)
+    if close := get_close_matches(name, known, 1):
+        return f"{said}: did you mean {close[0]}?"
+    if settings is not None and (close := get_close_matches(name, of_settings, 1)):
+        return f"{said}: it is a setting, settings={settings.__name__}({close[0]}=...)"
+    return f"{said}: there are {', '.join(known)}"
+
+
+def check_timeout(timeout_ms: object, least: int = 1) -> None:
+    """Raise ArgumentIllegal unless it is None, or milliseconds that make sense."""
+    if timeout_ms is None:
+        return
+    if isinstance(timeout_ms, timedelta):
+        ms = timeout_ms.total_seconds() * 1000
+        raise ArgumentIllegal(f"timeout_ms is a number of milliseconds: pass {ms:g}")
+    if isinstance(timeout_ms, float) and 0 < timeout_ms < 1:
+        ms = timeout_ms * 1000
+        raise ArgumentIllegal(
+            f"timeout_ms is {timeout_ms!r} milliseconds: {ms:g} for {timeout_ms!r} s"
+        )
+    check_range(timeout_ms, least, MS_MAX, "timeout_ms")
+
+
+def check_time(time_ms: object, what: str) -> None:
+    """Raise ArgumentIllegal unless it is a time in ms since 1970; seconds are told from those."""
+    if isinstance(time_ms, datetime):
+        ms = int(time_ms.timestamp() * 1000)
+        raise ArgumentIllegal(f"{what} is in ms since 1970, and not a datetime: pass {ms}")
+    check_integer(time_ms, 0, TIME_MS_MAX, what)
+    assert isinstance(time_ms, int)
+    if SECONDS_MIN <= time_ms < SECONDS_MAX:
+        raise ArgumentIllegal(
+            f"{what} is in ms since 1970, and {time_ms} looks like seconds: pass {time_ms}000"
+        )
+
+
+def check_integer(value: object, least: int, most: int, what: str) -> None:
+    """Raises ArgumentIllegal: "<what> is <value>, and not an integer", and as `check_range`."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ArgumentIllegal(f"{what} is {value!r}, and not an integer")
+    check_range(value, least, most, what)
 
 
 def check_range(value: object, least: int, most: int, what: str) -> None:
     """Raises ArgumentIllegal: "<what> is <value>, and not within <least> to <most>"."""
-    if not isinstance(value, int | float) or not least <= value <= most:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
         raise ArgumentIllegal(f"{what} is {value!r}, and not within {least} to {most}")

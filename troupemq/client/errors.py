@@ -53,6 +53,10 @@ class QueueChoiceFailed(ClientError):
     """The application's own choice of a queue raised something; it is the cause of this error."""
 
 
+class ResultUnknown(ClientError, TypeError):
+    """A function of the application returned something that has no meaning."""
+
+
 class BrokerError(ClientError):
     """The other side answered that it would not; `code` and `remark` are its own."""
 
@@ -61,6 +65,10 @@ class BrokerError(ClientError):
         self.remark = remark or ""
         self.address = address
         super().__init__(f"{address} answered {code_name(code)}: {self.remark or 'no remark'}")
+
+    def __reduce__(self) -> tuple[type["BrokerError"], tuple[int, str, str]]:
+        """Copies and pickles are made of the same three."""
+        return type(self), (self.code, self.remark, self.address)
 
 
 class BadAnswer(ClientError):

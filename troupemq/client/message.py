@@ -66,31 +66,43 @@ class Message:
     def __post_init__(self) -> None:
         check_topic(self.topic)
         if not isinstance(self.body, bytes):
-            raise MessageIllegal("the body of a message is bytes")
+            raise MessageIllegal(f"the body is bytes, {_given(self.body, _TO_BYTES)}")
         if not self.body:
             raise MessageIllegal("the message body length is zero")
         if isinstance(self.keys, str):
             object.__setattr__(self, "keys", (self.keys,) if self.keys else ())
         elif not isinstance(self.keys, tuple):
             if not isinstance(self.keys, Iterable):
-                raise MessageIllegal(f"keys are a string or several, and not {self.keys!r}")
+                raise MessageIllegal(f"keys are a string or several, {_given(self.keys, _TO_TEXT)}")
+            if isinstance(self.keys, bytes | bytearray):
+                raise MessageIllegal(f"keys are strings, {_given(self.keys, _TO_TEXT)}")
             object.__setattr__(self, "keys", tuple(self.keys))
         for key in self.keys:
             _check_text("key", key)
             if _BLANK.search(key):
                 raise MessageIllegal(f"a key holds no blanks: {key!r}")
-        if not isinstance(self.flag, int) or not -1 << 31 <= self.flag < 1 << 31:
+        if not _is_integer(self.flag) or not -1 << 31 <= self.flag < 1 << 31:
             raise MessageIllegal(f"a flag is a number of 32 bits, and not {self.flag!r}")
-        if not isinstance(self.delay_level, int) or self.delay_level < 0:
-            raise MessageIllegal(f"a delay level is a number from 0, and not {self.delay_level!r}")
+        if not _is_integer(self.delay_level) or self.delay_level < 0:
+            raise MessageIllegal(
+                f"a delay level is a number from 0, and not {self.delay_level!r}:"
+                " 3 is 10 s, where the broker has its default levels"
+            )
+        if not isinstance(self.wait_store_ok, bool):
+            raise MessageIllegal(f"wait_store_ok is True or False, and not {self.wait_store_ok!r}")
         if not isinstance(self.properties, Mapping):
             raise MessageIllegal(f"properties are a dict, and not {self.properties!r}")
         for name, value in self.properties.items():
+            _check_text("property name", name)
             if name in RESERVED_NAMES:
                 raise MessageIllegal(f"the property name {name} is RocketMQ's own")
-            _check_text("property name", name)
             _check_text(f"property {name}", value)
         if self.tags is not None:
+            if isinstance(self.tags, Iterable) and not isinstance(self.tags, str | bytes):
+                raise MessageIllegal(
+                    f"a message has one tag, a string, {_given(self.tags, {})}:"
+                    " several words belong into keys or properties"
+                )
             _check_text("tag", self.tags)
             if "||" in self.tags or self.tags != self.tags.strip():
                 raise MessageIllegal(f"no subscription could name the tag {self.tags!r}")
@@ -124,7 +136,9 @@ def check_sendable(topic: str) -> None:
 def check_topic(topic: str) -> None:
     """Raises MessageIllegal unless `topic` is a name that the Java client takes."""
     if not isinstance(topic, str):
-        raise MessageIllegal(f"a topic's name is a string, and not {topic!r}")
+        raise MessageIllegal(
+            f"a topic's name is a string, and not {topic!r}: {_given(topic, _TO_TEXT)}"
+        )
     if not topic.strip():
         raise MessageIllegal("The specified topic is blank")
     if len(topic) > TOPIC_CHARS_MAX:
@@ -141,7 +155,9 @@ def check_topic(topic: str) -> None:
 def check_group(group: str) -> None:
     """Raises ArgumentIllegal unless `group` is a name that the Java client takes."""
     if not isinstance(group, str):
-        raise ArgumentIllegal(f"a group's name is a string, and not {group!r}")
+        raise ArgumentIllegal(
+            f"a group's name is a string, and not {group!r}: {_given(group, _TO_TEXT)}"
+        )
     if not group.strip():
         raise ArgumentIllegal("the specified group is blank")
     if fault := group_name_fault(shown(group)):
@@ -161,8 +177,42 @@ def shown(name: str) -> str:
     return name if name.isprintable() else repr(name)[1:-1]
 
 
+_TO_BYTES = {
+    "str": ".encode() it",
+    "bytearray": "bytes() it",
+    "memoryview": "bytes() it",
+    "dict": "json.dumps(...).encode() it",
+    "list": "json.dumps(...).encode() it",
+    "int": "str(...).encode() it",
+    "float": "str(...).encode() it",
+}
+_TO_TEXT = {
+    "bytes": ".decode() it",
+    "int": "str() it",
+    "float": "str() it",
+    "bool": "str() it",
+    "UUID": "str() it",
+    "datetime": ".isoformat() it",
+    "Decimal": "str() it",
+}
+
+
+def _given(value: object, advice: Mapping[str, str]) -> str:
+    """Return "you gave <type>", and how it becomes what is wanted."""
+    if value is None:
+        return "you gave None"
+    name = type(value).__name__
+    return f"you gave {name}: {advice[name]}" if name in advice else f"you gave {name}"
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 def _check_text(what: str, text: str) -> None:
-    if not isinstance(text, str) or not text:
+    if not isinstance(text, str):
+        raise MessageIllegal(f"a {what} is a string, {_given(text, _TO_TEXT)}")
+    if not text:
         raise MessageIllegal(f"a {what} is a string and not empty: {text!r}")
     if NAME_VALUE_SEPARATOR in text or PROPERTY_SEPARATOR in text:
         raise MessageIllegal(f"a {what} must not hold the characters 1 and 2: {text!r}")
@@ -182,6 +232,17 @@ class MessageQueue:
 
     def __str__(self) -> str:
         return f"{self.topic}@{self.broker_name}:{self.queue_id}"
+
+
+def check_queues(queues: object, what: str) -> tuple[MessageQueue, ...]:
+    """Return the queues, each once. Raises ArgumentIllegal unless they are MessageQueues."""
+    if isinstance(queues, str | bytes | MessageQueue) or not isinstance(queues, Iterable):
+        raise ArgumentIllegal(f"{what} are a list of MessageQueues, and not {queues!r}")
+    found = tuple(dict.fromkeys(queues))
+    for each in found:
+        if not isinstance(each, MessageQueue):
+            raise ArgumentIllegal(f"{what} are MessageQueues, and not {each!r}")
+    return found
 
 
 class SendStatus(Enum):
@@ -254,6 +315,11 @@ class MessageView:
     @property
     def keys(self) -> tuple[str, ...]:
         return tuple(self.properties.get(names.KEYS, "").split())
+
+    @property
+    def failure(self) -> str | None:
+        """Why the last listener failed at it, if a TroupeMQ client and broker have told."""
+        return self.properties.get(names.TROUPE_FAILURE)
 
 
 def view_of(record: MessageRecord, queue: MessageQueue) -> MessageView:

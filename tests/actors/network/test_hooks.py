@@ -252,3 +252,27 @@ def test_a_hook_that_fails_at_a_pull_is_logged_and_the_pull_is_answered() -> Non
     assert failed == ["before_pull", "after_pull"]
     assert len(diary.before) == len(diary.after) == 1
     made.stop()
+
+
+def test_an_async_hook_is_refused_before_the_broker_starts() -> None:
+    class Waiting:
+        async def after_send(self, context: SendContext) -> None:
+            raise AssertionError("nothing awaits it")
+
+    hook: Any = Waiting()
+    with pytest.raises(ValueError, match=r"Waiting\.after_send is async: use a plain def"):
+        Hooks([hook])
+
+
+def test_a_hook_that_returns_a_coroutine_is_logged_as_failed() -> None:
+    async def later() -> None:
+        raise AssertionError("nothing awaits it")
+
+    class Hiding:
+        def before_send(self, context: SendContext) -> Any:
+            return later()
+
+    with capture_logs() as lines:
+        Hooks([Hiding()]).before(SendContext("g", "T", 1, b"", 0, "c", 0))  # type: ignore[list-item]
+    (line,) = lines
+    assert line["event"] == "hook failed" and "returned a coroutine" in line["error"]

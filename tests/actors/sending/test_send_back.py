@@ -77,6 +77,39 @@ def test_a_message_that_came_back_comes_again_and_later_each_time() -> None:
     made.stop()
 
 
+@pytest.mark.parametrize("level", [0, -1], ids=["retry", "dead"])
+def test_the_reason_of_a_failure_is_stored_with_the_copy_and_replaced_by_the_next(
+    level: int,
+) -> None:
+    made = broker()
+    offset = sent(made).physical_offset
+    assert made.ask(back(offset, level=level, failure="ValueError: \x01no\x02\nmore")).code == 0
+    made.system.advance(7000)
+    found = made.messages(DEAD if level else RETRY)[-1]
+    assert parse(found.properties)["TROUPE_FAILURE"] == "ValueError:  no  more"
+    assert made.ask(back(found.physical_offset, level=-1)).code == 0
+    assert "TROUPE_FAILURE" not in parse(last(made).properties)
+    made.stop()
+
+
+@pytest.mark.parametrize(
+    ("others", "kept"), [(0, 1024), (32_000, 200), (32_400, 0)], ids=["free", "little", "none"]
+)
+def test_a_long_reason_is_cut_to_the_room_that_the_properties_leave(others: int, kept: int) -> None:
+    made = broker()
+    properties = f"a\x01{'x' * others}" if others else "a\x01b"
+    first = made.stored(made.send(b"x", properties=properties))
+    assert made.ask(back(first.physical_offset, level=-1, failure="ä" * 40_000)).code == 0
+    copy = parse(last(made).properties)
+    reason = copy.get("TROUPE_FAILURE", "").encode()
+    assert set(reason.decode()) <= {"ä"}
+    if kept == 1024:
+        assert len(reason) == 1024
+    else:
+        assert kept <= len(reason) < 700
+    made.stop()
+
+
 def test_a_level_past_the_last_is_the_last() -> None:
     made = broker()
     assert made.ask(back(sent(made).physical_offset, level=30)).code == 0

@@ -22,7 +22,8 @@ from troupemq.client.consuming.consumer_settings import ConsumerSettings
 from troupemq.client.consuming.pull_consumer import PullConsumer
 from troupemq.client.errors import ArgumentIllegal, ClientError, MessageIllegal, QueueChoiceFailed
 from troupemq.client.message import Message, MessageView, SendResult
-from troupemq.client.producing.producer import Producer, ProducerSettings
+from troupemq.client.producing.producer import Producer
+from troupemq.client.producing.producer_settings import ProducerSettings
 from troupemq.client.producing.transaction import TransactionProducer, TransactionState
 
 __all__ = ["broker"]

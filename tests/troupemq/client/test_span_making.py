@@ -23,7 +23,8 @@ from troupemq.client.consuming.consumer_statistics import ConsumerStatistics
 from troupemq.client.consuming.listener import ConsumeResult, Listener, Outcome
 from troupemq.client.errors import BrokerError, MessageIllegal
 from troupemq.client.message import Message, MessageQueue, MessageView, view_of
-from troupemq.client.producing.producer import Producer, ProducerSettings
+from troupemq.client.producing.producer import Producer
+from troupemq.client.producing.producer_settings import ProducerSettings
 from troupemq.client.span_making import ClientSpans
 
 MESSAGE = Message("T", b"body", tags="new", keys="k")

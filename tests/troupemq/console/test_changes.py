@@ -142,7 +142,7 @@ def test_dead_letters_are_shown_and_sent_back_once(live: Visit, namesrv: str) ->
     live.change("topic", **{**MADE, "topic": "Back"})
     with Admin(namesrv) as admin:
         admin.create_topic(topic, 1)
-    dead = {"RETRY_TOPIC": "Back"}
+    dead = {"RETRY_TOPIC": "Back", "TROUPE_FAILURE": "OSError: no route"}
     with Producer("shop", namesrv) as producer:
         wait_until(lambda: queue_count(namesrv, topic) == 1, "the topic")
         results = [producer.send(_dead_letter(topic, number, dead)) for number in range(3)]
@@ -151,11 +151,13 @@ def test_dead_letters_are_shown_and_sent_back_once(live: Visit, namesrv: str) ->
     assert (group["group"], group["dead_letters"]) == ("failing", 3)
     letters = live.json("/dead-letters/group", name="failing")["letters"]
     assert [each["from_topic"] for each in letters] == ["Back"] * 3
+    assert {each["failure"] for each in letters} == {"OSError: no route"}
     exported = live.get("/dead-letters/export", name="failing")
     assert exported.headers["content-disposition"].startswith("attachment")
     lines = [json.loads(line) for line in exported.text.splitlines()]
     assert {line["body"] for line in lines} == {"0", "1", "2"}
     assert {line["from_topic"] for line in lines} == {"Back"}
+    assert {line["failure"] for line in lines} == {"OSError: no route"}
     one = {"group": "failing", "id": results[0].offset_message_id}
     assert "1 dead letters of failing were sent" in live.change("redrive-one", **one).text
     assert "0 dead letters" in live.change("redrive-one", **one).text

@@ -11,7 +11,7 @@ from troupemq import Message, Producer, PushConsumer
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.consuming.consumer_settings import ConsumerSettings
 from troupemq.client.message import SendResult
-from troupemq.client.producing.producer import ProducerSettings
+from troupemq.client.producing.producer_settings import ProducerSettings
 from troupemq.console.asking import PLACES
 from troupemq.console.cluster import WatchedCluster
 from troupemq.console.pages.message import hexadecimal

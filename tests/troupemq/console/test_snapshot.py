@@ -147,5 +147,6 @@ def test_without_a_name_server_there_is_one_sentence() -> None:
     found = SnapshotTaker(session, lambda: NOW_MS).take()
     assert found.brokers == [] and found.missing == [
         f"no name server answers: {GONE}: connection refused"
+        " (named by the argument namesrv or -n; start one: troupemq namesrv)"
     ]
     session.close()

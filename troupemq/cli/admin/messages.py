@@ -16,7 +16,8 @@ from troupemq.cli.admin.trace import events_of
 from troupemq.cli.admin.tracks import tracks_of
 from troupemq.cli.messages import as_object
 from troupemq.client.message import Message, MessageQueue, MessageView
-from troupemq.client.producing.producer import Producer, ProducerSettings
+from troupemq.client.producing.producer import Producer
+from troupemq.client.producing.producer_settings import ProducerSettings
 
 SECTION = "Messages"
 PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"

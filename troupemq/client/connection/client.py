@@ -20,9 +20,10 @@ from remoting.tls import TlsUnusable
 from remoting.tls_options import Tls, tls_of_environment
 from storage.access.account import account_of_environment
 from storage.errors import StoreError
+from troupemq.client.arguments import check_instance
 from troupemq.client.connection.connection import Answer, split_address
 from troupemq.client.connection.remoting import Remoting
-from troupemq.client.connection.route import Routes, namesrv_addresses
+from troupemq.client.connection.route import Routes, named_by, namesrv_addresses
 from troupemq.client.connection.task_thread import TaskThread
 from troupemq.client.errors import ArgumentIllegal, ClientClosed, ClientError
 from troupemq.client.log import client_logger
@@ -89,6 +90,18 @@ def credentials_of_environment() -> Credentials | None:
         raise ArgumentIllegal(str(error)) from None
 
 
+def _check_account(credentials: Credentials | None) -> None:
+    if credentials is None:
+        return
+    if not isinstance(credentials, Credentials):  # its value is not shown: it may be a secret
+        given = type(credentials).__name__
+        raise ArgumentIllegal(
+            f"credentials are Credentials(access_key, secret_key), you gave {given}"
+        )
+    if not isinstance(credentials.access_key, str) or not isinstance(credentials.secret_key, str):
+        raise ArgumentIllegal("access_key and secret_key are strings")
+
+
 def _context_of(tls: Tls | None) -> SSLContext | None:
     try:
         return None if tls is None else tls.context()
@@ -112,6 +125,12 @@ class Client:
         account of servers with access control, by default that of the environment. `tls`: how
         servers are called with TLS, by default as the environment says; raises ArgumentIllegal for
         files that cannot be used."""
+        _check_account(credentials)
+        if tls is not None:
+            check_instance(tls, Tls, "tls is a Tls(...), Tls() for this machine's certificates")
+        for name, value in (("instance_name", instance_name), ("client_ip", ip)):
+            if value is not None:
+                check_instance(value, str, f"{name} is a string")
         addresses = namesrv_addresses(namesrv)
         self.ip = ip or local_ip(addresses[0])
         self.id = f"{self.ip}@{instance_name or f'{os.getpid()}#{next(_instances)}'}"
@@ -121,7 +140,7 @@ class Client:
             credentials or credentials_of_environment(),
             _context_of(tls or tls_of_environment()),
         )
-        self.routes = Routes(self.remoting, addresses)
+        self.routes = Routes(self.remoting, addresses, named_by(namesrv))
         self.housekeeping = TaskThread("troupemq-housekeeping")
         self.serves: dict[int, RequestHandler] = {}
         """Who serves which request code of a broker; the rest is answered as not supported."""

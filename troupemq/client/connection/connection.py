@@ -14,19 +14,21 @@ from math import ceil
 from os import strerror
 from selectors import EVENT_READ, EVENT_WRITE
 from socket import (
+    AI_NUMERICHOST,
     IPPROTO_TCP,
     SO_ERROR,
     SOCK_STREAM,
     SOL_SOCKET,
     TCP_NODELAY,
+    AddressFamily,
     gaierror,
     getaddrinfo,
     socket,
 )
 from ssl import SSLContext, SSLError, SSLWantReadError, SSLWantWriteError
-from threading import Lock
+from threading import Lock, Thread
 from time import monotonic
-from typing import Protocol
+from typing import Any, Protocol
 
 from protocol.command import RemotingCommand
 from protocol.errors import FrameError
@@ -98,16 +100,38 @@ class ServerConnection:
         self._tls = tls
         self._opens_on = EVENT_READ | EVENT_WRITE
         """What it waits for until it is open."""
-        self.socket: socket | TlsSocket = self._connect()
+        self.socket: socket | TlsSocket
+        self._has_socket = False
+        self._found: tuple[AddressFamily, Any] | ConnectionFailed | None = None
+        """Where the host's name leads to, once that is known."""
 
-    def _connect(self) -> socket:
-        host, port = split_address(self.address)
+        host, port = split_address(address)
         try:
-            family, _, _, _, target = getaddrinfo(host, port, type=SOCK_STREAM)[0]
-        except gaierror as error:
-            raise ConnectionFailed(f"{self.address}: {error.strerror}") from None
+            self._found = _resolved(host, port, AI_NUMERICHOST)
+        except gaierror:  # a name: asking for it may take seconds, and callers must not wait
+            Thread(target=self._resolve, args=(host, port), daemon=True).start()
         except UnicodeError:  # longer than any name
-            raise ConnectionFailed(f"{self.address}: no host has such a name") from None
+            raise ConnectionFailed(f"{address}: no host has such a name") from None
+        self.connect()
+
+    def _resolve(self, host: str, port: int) -> None:
+        try:
+            self._found = _resolved(host, port)
+        except gaierror as error:
+            self._found = ConnectionFailed(f"{self.address}: {error.strerror}")
+        except UnicodeError:
+            self._found = ConnectionFailed(f"{self.address}: no host has such a name")
+        self._on_changed(self)
+
+    def connect(self) -> None:
+        """Begin to connect if the host's address has just become known. Raises ConnectionFailed."""
+        if self._found is None or self._has_socket or self.broken_by is not None:
+            return
+        if isinstance(self._found, ConnectionFailed):
+            raise self._found
+        self.socket, self._has_socket = self._open(*self._found), True
+
+    def _open(self, family: AddressFamily, target: Any) -> socket:
         sock = socket(family, SOCK_STREAM)
         sock.setblocking(False)
         sock.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
@@ -149,9 +173,9 @@ class ServerConnection:
     def _send_directly(self, frame: bytes) -> memoryview:
         """What is left of it."""
         rest = memoryview(frame)
-        sock = self.socket
-        if not self.is_open or isinstance(sock, TlsSocket):
+        if not self.is_open or isinstance(self.socket, TlsSocket):
             return rest  # OpenSSL takes no calls from two threads at once
+        sock = self.socket
         if len(self._pending) <= DIRECT_SENDS_MAX:
             with suppress(OSError):  # full, or broken: the I/O thread finds out which
                 rest = rest[sock.send(rest) :]
@@ -181,7 +205,7 @@ class ServerConnection:
 
     def wanted(self) -> int:
         """The selector events that this connection waits for; 0 once it is broken."""
-        if self.broken_by is not None:
+        if self.broken_by is not None or not self._has_socket:
             return 0
         if not self.is_open:
             return self._opens_on
@@ -270,7 +294,8 @@ class ServerConnection:
         with self._lock:
             self.broken_by = str(reason).removeprefix(f"{self.address}: ")
             self._unsent.clear()
-        self.socket.close()
+        if self._has_socket:
+            self.socket.close()
         while self._pending:
             _, waiting = self._pending.popitem()
             waiting.set_exception(type(reason)(*reason.args))  # their own: errors take notes
@@ -284,6 +309,12 @@ class ServerConnection:
         if self._has_heard or self._tls is not None:
             return ""
         return f" before it answered anything{WANTS_TLS}, or --tls"
+
+
+def _resolved(host: str, port: int, flags: int = 0) -> tuple[AddressFamily, Any]:
+    """Return the first address of a host, with its family. Raises gaierror, UnicodeError."""
+    family, _, _, _, target = getaddrinfo(host, port, type=SOCK_STREAM, flags=flags)[0]
+    return family, target
 
 
 def split_address(address: str) -> tuple[str, int]:

@@ -9,6 +9,7 @@ from typing import ClassVar, Self
 
 from protocol.signature import Credentials
 from remoting.tls_options import Tls
+from troupemq.client.arguments import MS_MAX, check_range
 from troupemq.client.connection.client import Client
 from troupemq.client.errors import ClientClosed
 from troupemq.client.message import check_own_group
@@ -77,6 +78,8 @@ class ClientMember(ABC):
         Does nothing if it is stopped, or another thread is about it. Raises ClientError in a
         callback, which must not wait.
         """
+        if timeout_s is not None:
+            check_range(timeout_s, 0, MS_MAX, "timeout_s")
         self._client.remoting.check_may_wait()
         with self._state_lock:
             before, self._state = self._state, _State.STOPPED

@@ -260,6 +260,11 @@ class Remoting:
         self._watch(connection)
 
     def _watch(self, connection: ServerConnection) -> None:
+        try:
+            connection.connect()
+        except ConnectionFailed as error:
+            self._end(connection, error)
+            return
         wanted = connection.wanted()
         if wanted == connection.watched:
             return

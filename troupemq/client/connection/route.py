@@ -15,7 +15,9 @@ from troupemq.client.errors import (
     ArgumentIllegal,
     BadAnswer,
     BrokerError,
+    ClientClosed,
     ClientError,
+    ConnectionFailed,
     RouteNotFound,
     understood,
 )
@@ -38,6 +40,7 @@ PERM_WRITE = 2
 LOOK_UP_TIMEOUT_MS = 3000
 DEFAULT_NAMESRV = "127.0.0.1:9876"
 NAMESRV_VARIABLE = "NAMESRV_ADDR"
+START_ONE = "start one: troupemq namesrv"
 
 
 def namesrv_addresses(given: str | Sequence[str] | None) -> tuple[str, ...]:
@@ -51,9 +54,22 @@ def namesrv_addresses(given: str | Sequence[str] | None) -> tuple[str, ...]:
         raise ArgumentIllegal(f"name servers are host:port or several of them, and not {given!r}")
     texts = given.replace(",", ";").split(";") if isinstance(given, str) else given
     addresses = tuple(text.strip() for text in texts if text.strip())
-    for address in addresses or ("",):
+    if not addresses:
+        raise ConnectionFailed(f"{given!r} names no name server: say host:port")
+    for address in addresses:
+        if "://" in address:
+            raise ConnectionFailed(f"{address!r} is a URL: a name server is host:port alone")
         split_address(address)
     return addresses
+
+
+def named_by(given: str | Sequence[str] | None) -> str:
+    """Return where the addresses of `namesrv_addresses(given)` come from."""
+    if given is not None:
+        return "named by the argument namesrv or -n"
+    if os.environ.get(NAMESRV_VARIABLE):
+        return f"named by the environment's {NAMESRV_VARIABLE}"
+    return f"the default, for neither namesrv, -n nor {NAMESRV_VARIABLE} is given"
 
 
 @dataclass(frozen=True)
@@ -111,9 +127,13 @@ def _has_broker(addresses: Mapping[str, Mapping[int, str]], name: str, perm: int
 class Routes:
     """The routes of all topics that this client uses. For any thread; look-ups block."""
 
-    def __init__(self, remoting: Remoting, namesrvs: Sequence[str]) -> None:
+    def __init__(
+        self, remoting: Remoting, namesrvs: Sequence[str], named_by: str = "as asked for"
+    ) -> None:
+        """`named_by` says in errors where the addresses come from."""
         self._remoting = remoting
         self._namesrvs = tuple(namesrvs)
+        self._named_by = named_by
         self._current = 0
         self._routes: dict[str, Route] = {}
         self._addresses: dict[str, Mapping[int, str]] = {}
@@ -125,6 +145,7 @@ class Routes:
         Raises BrokerError if it answers otherwise, ClientError if none can be reached.
         """
         error: ClientError | None = None
+        failures: dict[str, str] = {}
         for turn in range(len(self._namesrvs)):
             index = (self._current + turn) % len(self._namesrvs)
             try:
@@ -133,11 +154,22 @@ class Routes:
                 raise
             except ClientError as failure:
                 error = failure
+                address = self._namesrvs[index]
+                failures[address] = str(failure).removeprefix(f"{address}: ")
                 continue
             self._current = index
             return answer
         assert error is not None
-        raise type(error)(f"no name server answers: {error}") from None
+        if isinstance(error, ClientClosed):
+            raise error
+        raise type(error)(self.no_answer(failures)) from None
+
+    def no_answer(self, failures: Mapping[str, str] | str) -> str:
+        """Say that no name server answers: which ones, why, who named them, what to do."""
+        if isinstance(failures, str):
+            failures = {address: failures for address in self._namesrvs}
+        said = "; ".join(f"{each}: {why}" for each, why in failures.items())
+        return f"no name server answers: {said} ({self._named_by}; {START_ONE})"
 
     def publish_route(self, topic: str) -> Route:
         """Where to send; for a topic that does not exist, where the default topic is.

@@ -7,16 +7,43 @@ Source: client/consumer/rebalance/AllocateMessageQueue*.java, common/consistenth
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from hashlib import md5
 
-from troupemq.client.message import MessageQueue
+from troupemq.client.arguments import check_integer
+from troupemq.client.callbacks import check_callback, unknown_result
+from troupemq.client.errors import ArgumentIllegal, ResultUnknown
+from troupemq.client.message import MessageQueue, check_queues
 
 Assignment = Callable[[str, Sequence[str], Sequence[MessageQueue]], Sequence[MessageQueue]]
 """Own client id, sorted ids of all members, sorted queues → own queues."""
 
+ASSIGNS = ("own_id", "member_ids", "queues")
 VIRTUAL_NODES = 10
+VIRTUAL_NODES_MAX = 10_000
 _HASH_BYTES = 4
+
+
+def check_assignment(assign: object) -> None:
+    """Raise ArgumentIllegal for a rule that cannot work, such as one that was not called yet."""
+    for each in (consistent_hash, by_config, by_machine_room):
+        if assign is each:
+            raise ArgumentIllegal(f"assign is {each.__name__}(...), with its parentheses")
+    check_callback(assign, "assign", *ASSIGNS)
+
+
+def share_of(
+    assign: Assignment, own_id: str, member_ids: Sequence[str], queues: Sequence[MessageQueue]
+) -> frozenset[MessageQueue]:
+    """Return the queues that `assign` takes. Raises ResultUnknown for a result that is not some of
+    these queues: their messages would wait without a word."""
+    taken = assign(own_id, member_ids, queues)
+    if isinstance(taken, str | bytes) or not isinstance(taken, Iterable):
+        raise unknown_result(taken, "assign", "it returns a list of queues")
+    share = frozenset(taken)
+    if others := share.difference(queues):
+        raise ResultUnknown(f"assign returned {next(iter(others))!r}, which is none of the queues")
+    return share
 
 
 def averagely(
@@ -48,6 +75,7 @@ def consistent_hash(virtual_nodes: int = VIRTUAL_NODES) -> Assignment:
 
     Members are on a ring at `virtual_nodes` places each, a queue is the next member's.
     """
+    check_integer(virtual_nodes, 1, VIRTUAL_NODES_MAX, "virtual_nodes")
 
     def assign(
         own_id: str, member_ids: Sequence[str], queues: Sequence[MessageQueue]
@@ -76,7 +104,7 @@ def by_config(own_queues: Sequence[MessageQueue]) -> Assignment:
 
     Of the list, a topic's rebalance takes the queues of this topic.
     """
-    own = tuple(own_queues)
+    own = check_queues(own_queues, "by_config's queues")
     return lambda own_id, member_ids, queues: [each for each in own if each in queues]
 
 
@@ -85,6 +113,8 @@ def by_machine_room(rooms: Collection[str]) -> Assignment:
 
     What does not divide goes to the first members, one each, from the end of the list.
     """
+    if isinstance(rooms, str | bytes) or not all(isinstance(room, str) for room in rooms):
+        raise ArgumentIllegal(f"rooms are a list of names, and not {rooms!r}")
     wanted = frozenset(rooms)
 
     def assign(

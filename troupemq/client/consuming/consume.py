@@ -19,6 +19,7 @@ from troupemq.client.consuming.consumer_statistics import ConsumerStatistics
 from troupemq.client.consuming.listener import Listener, Outcome, RetryLater, call_listener
 from troupemq.client.consuming.process_queue import ProcessQueue
 from troupemq.client.consuming.sending_back import SendingBack
+from troupemq.client.errors import ResultUnknown
 from troupemq.client.log import client_logger
 from troupemq.client.message import MessageView
 
@@ -32,6 +33,9 @@ OVERDUE_LEVEL = 3
 
 OVERDUE_MAX = 16
 """Of one queue in one round."""
+
+NAMED_MAX = 5
+"""Messages of a failed call that its log line names."""
 
 
 class Consuming(ABC):
@@ -76,6 +80,7 @@ class Consuming(ABC):
 
         def consume() -> None:
             outcome, took_ms = self._call((view,))
+            self._log_failure((view,), outcome, "none, an administrator asked for this call")
             then(outcome, took_ms)
 
         self.workers.run(consume)
@@ -84,13 +89,32 @@ class Consuming(ABC):
         begun_s = monotonic()
         spans = self._spans
         if spans is None or not spans.wants(views):
-            outcome = call_listener(self._listener, views, self._group)
+            outcome = call_listener(self._listener, views)
         else:
             with spans.process(self._group, views, self._model) as span:
-                outcome = call_listener(self._listener, views, self._group)
+                outcome = call_listener(self._listener, views)
                 if outcome.failed is not None:
                     spans.to_be_retried(span, outcome.error)
         return outcome, (monotonic() - begun_s) * 1000
+
+    def _log_failure(self, views: Sequence[MessageView], outcome: Outcome, next_try: str) -> None:
+        """Log a call that raised, or whose result means nothing."""
+        if outcome.error is None:
+            return
+        named = views[:NAMED_MAX]
+        more = f" +{len(views) - NAMED_MAX}" if len(views) > NAMED_MAX else ""
+        log.error(
+            "listener failed",
+            group=self._group,
+            topic=views[0].topic,
+            queue=str(views[0].queue),
+            id=",".join(view.message_id for view in named) + more,
+            keys=",".join(key for view in named for key in view.keys) or "-",
+            attempt=max(view.reconsume_times for view in views) + 1,
+            next_try=next_try,
+            error=outcome.reason,
+            exc_info=None if isinstance(outcome.error, ResultUnknown) else outcome.error,
+        )
 
     def _count(
         self,
@@ -161,12 +185,14 @@ class ConcurrentConsuming(Consuming):
         if process_queue.dropped:
             return  # whoever has the queue now gets them again anyway
         kept: list[MessageView] = []
+        back, level = self._sending_back, failed.delay_level
+        if bad:
+            next_try = "none, broadcast" if back is None else back.next_try(bad[0], level)
+            self._log_failure(bad, outcome, next_try)
         for view in bad:
-            if self._sending_back is None:
+            if back is None:
                 log.warning("broadcast message dropped", group=self._group, id=view.message_id)
-            elif process_queue.holds(view) and not self._sending_back.give_back(
-                view, failed.delay_level
-            ):
+            elif process_queue.holds(view) and not back.give_back(view, level, outcome.reason):
                 view.reconsume_times += 1
                 kept.append(view)
         kept_ids = {id(view) for view in kept}
@@ -180,10 +206,11 @@ class ConcurrentConsuming(Consuming):
         """Gives back what listeners have had for longer than `consume_timeout_ms`. Blocks."""
         if self._sending_back is None:
             return
+        late = f"its listener took longer than {self._settings.consume_timeout_ms} ms"
         for process_queue in process_queues:
             for _ in range(OVERDUE_MAX):
                 view = process_queue.overdue(self._settings.consume_timeout_ms)
-                if view is None or not self._sending_back.give_back(view, OVERDUE_LEVEL):
+                if view is None or not self._sending_back.give_back(view, OVERDUE_LEVEL, late):
                     break
                 log.warning("message given back, its listener takes long", id=view.message_id)
                 self._done(process_queue, (view,))

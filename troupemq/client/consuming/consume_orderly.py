@@ -14,7 +14,7 @@ from troupemq.client.connection.task_thread import Tasks
 from troupemq.client.consuming.consume import Consuming
 from troupemq.client.consuming.consumer_settings import ConsumerSettings
 from troupemq.client.consuming.consumer_statistics import ConsumerStatistics
-from troupemq.client.consuming.listener import Listener, RetryLater
+from troupemq.client.consuming.listener import Listener, Outcome, RetryLater
 from troupemq.client.consuming.process_queue import ProcessQueue
 from troupemq.client.consuming.queue_locks import MemberLocks
 from troupemq.client.consuming.sending_back import SendingBack
@@ -99,29 +99,41 @@ class OrderlyConsuming(Consuming):
                 (n for n, view in enumerate(views) if bad and view is bad[0]), len(views)
             )
             self._done(process_queue, views[:first_bad])
-            return self._failed(process_queue, views[first_bad:], outcome.failed)
+            return self._failed(process_queue, views[first_bad:], outcome, outcome.failed)
         finally:
             process_queue.end()
 
     def _failed(
-        self, process_queue: ProcessQueue, views: Sequence[MessageView], failed: RetryLater
+        self,
+        process_queue: ProcessQueue,
+        views: Sequence[MessageView],
+        outcome: Outcome,
+        failed: RetryLater,
     ) -> float | None:
-        given_up = [view for view in views if self._gives_up(view)]
-        self._done(process_queue, given_up)
-        if len(given_up) == len(views):
-            return None
         rest_ms = (
             self._settings.suspend_queue_ms if failed.suspend_ms is None else failed.suspend_ms
         )
-        return min(max(rest_ms, REST_MS_MIN), REST_MS_MAX)
+        rest_ms = min(max(rest_ms, REST_MS_MIN), REST_MS_MAX)
+        if views:
+            next_try = f"in {rest_ms:g} ms, its queue waits"
+            if self._is_at_its_limit(views[0]):
+                next_try = "none, it becomes a dead letter"
+            self._log_failure(views, outcome, next_try)
+        given_up = [view for view in views if self._gives_up(view, outcome.reason)]
+        self._done(process_queue, given_up)
+        return None if len(given_up) == len(views) else rest_ms
 
-    def _gives_up(self, view: MessageView) -> bool:
+    def _is_at_its_limit(self, view: MessageView) -> bool:
+        back = self._sending_back
+        return back is not None and view.reconsume_times >= back.retries_max
+
+    def _gives_up(self, view: MessageView, reason: str) -> bool:
         """True if it is the broker's now, as a dead letter to be."""
         back = self._sending_back
         if (
             back is not None
-            and view.reconsume_times >= back.retries_max
-            and back.send_again(view, view.reconsume_times)
+            and self._is_at_its_limit(view)
+            and back.send_again(view, view.reconsume_times, reason)
         ):
             return True
         view.reconsume_times += 1

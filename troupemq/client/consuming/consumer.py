@@ -1,6 +1,7 @@
 """PushConsumer: gets the messages of its group's topics and calls a listener with them."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from protocol.bodies_client import ConsumerRunningInfo
@@ -8,11 +9,12 @@ from protocol.signature import Credentials
 from protocol.tags import ALL_TAGS
 from protocol.topic_names import RETRY_TOPIC_PREFIX
 from remoting.tls_options import Tls
-from troupemq.client.arguments import check_callable
+from troupemq.client.arguments import names_checked
+from troupemq.client.callbacks import check_callback
 from troupemq.client.connection.client import now_ms
 from troupemq.client.connection.lifecycle import seconds_to
 from troupemq.client.connection.task_thread import TaskThread
-from troupemq.client.consuming.assignment import Assignment, averagely
+from troupemq.client.consuming.assignment import Assignment, averagely, check_assignment
 from troupemq.client.consuming.consume import ConcurrentConsuming, Consuming
 from troupemq.client.consuming.consume_orderly import OrderlyConsuming
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
@@ -42,6 +44,7 @@ RESET_AGAIN_MS = 1000
 RESET_TRIES = 30
 
 
+@partial(names_checked, settings=ConsumerSettings)
 class PushConsumer(GroupMember):
     """One member of a consumer group: every message goes to one member, or with `broadcast` to all.
 
@@ -93,8 +96,8 @@ class PushConsumer(GroupMember):
         client does, under its client id: `client_ip` and `instance_name`, by default a Java
         client's on this machine. Two on one machine need two instance names.
         """
-        check_callable(listener, "the listener")
-        check_callable(assign, "assign")
+        check_callback(listener, "the listener", "messages")
+        check_assignment(assign)
         settings = settings or ConsumerSettings()
         super().__init__(
             group,

@@ -1,5 +1,6 @@
 """Offsets of a consumer group, kept at the broker (clustering)."""
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from datetime import datetime
@@ -19,13 +20,14 @@ from protocol.topic_names import RETRY_TOPIC_PREFIX
 from troupemq.client.connection.client import Client, now_ms
 from troupemq.client.connection.connection import Answer
 from troupemq.client.connection.remoting import check_success
-from troupemq.client.errors import BrokerError, ClientError, understood
+from troupemq.client.errors import ArgumentIllegal, BrokerError, ClientError, understood
 from troupemq.client.log import client_logger
 from troupemq.client.message import MessageQueue
 
 log = client_logger(__name__)
 
 OFFSET_TIMEOUT_MS = 5000
+_TIME = re.compile(r"[0-9]{14}")
 HALF_HOUR_MS = 1_800_000
 
 
@@ -43,7 +45,9 @@ class ConsumeFrom(Enum):
 
 def timestamp_ms(text: str) -> int:
     """The time (ms since 1970) of a text as the Java client takes it, in local time:
-    `20261121143000`. Raises ValueError."""
+    `20261121143000`. Raises ArgumentIllegal, a ValueError."""
+    if not isinstance(text, str) or not _TIME.fullmatch(text):
+        raise ArgumentIllegal(f"a time is 14 digits, such as 20261121143000, and not {text!r}")
     return int(datetime.strptime(text, "%Y%m%d%H%M%S").timestamp() * 1000)
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from troupemq.client.arguments import MS_MAX, check_ranges
+from troupemq.client.arguments import MS_MAX, check_ranges, names_checked
 
 UNLIMITED = -1
 MIB = 1 << 20
@@ -32,6 +32,7 @@ _RANGES = {
 """The first as the Java client checks them."""
 
 
+@names_checked
 @dataclass(frozen=True)
 class ConsumerSettings:
     """The defaults are the Java client's. Raises ArgumentIllegal, a ValueError, for what it

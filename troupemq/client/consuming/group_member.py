@@ -13,7 +13,7 @@ from protocol.headers.client import NotifyConsumerIdsChangedHeader
 from protocol.signature import Credentials
 from protocol.tags import ALL_TAGS
 from remoting.tls_options import Tls
-from troupemq.client.arguments import check_instance
+from troupemq.client.arguments import check_instance, check_time
 from troupemq.client.connection.client import now_ms
 from troupemq.client.connection.lifecycle import LAST_TIMEOUT_S, ClientMember, seconds_to
 from troupemq.client.consuming.consumer_offsets import (
@@ -64,7 +64,12 @@ class GroupMember(ClientMember):
         """Raises ArgumentIllegal for what makes no sense, ConnectionFailed for a `namesrv` that is
         no address."""
         check_instance(settings, ConsumerSettings, "settings are ConsumerSettings")
-        check_instance(begin, ConsumeFrom, "begin is a ConsumeFrom")
+        check_instance(begin, ConsumeFrom, "begin is a ConsumeFrom, such as FIRST_OFFSET")
+        if begin_ms is not None:
+            check_time(begin_ms, "begin_ms")
+        if offsets_folder is not None:
+            check_instance(offsets_folder, str | Path, "offsets_folder is a path")
+            offsets_folder = Path(offsets_folder)
         if begin_ms is not None and begin is not ConsumeFrom.TIMESTAMP:
             raise ArgumentIllegal("begin_ms is for begin=ConsumeFrom.TIMESTAMP")
         if broadcast:
@@ -101,6 +106,8 @@ class GroupMember(ClientMember):
         """
         check_topic(topic)
         subscription = TopicSubscription.of(topic, expression, sql, now_ms())
+        for tag, hint in subscription.doubts():
+            log.warning("tag looks odd", group=self.group, topic=topic, tag=tag, hint=hint)
         if self.is_running:
             self._check_filter(subscription)
         self._subscriptions[topic] = subscription
@@ -108,7 +115,8 @@ class GroupMember(ClientMember):
             self._client.housekeeping.post(self._rebalance)
 
     def unsubscribe(self, topic: str) -> None:
-        """Wants no more of `topic`: its queues are given away."""
+        """Wants no more of `topic`: its queues are given away. Raises MessageIllegal."""
+        check_topic(topic)
         self._subscriptions.pop(topic, None)
         if self.is_running:
             self._client.housekeeping.post(self._rebalance)
@@ -125,8 +133,8 @@ class GroupMember(ClientMember):
         for subscription in tuple(self._subscriptions.values()):
             try:
                 self._client.routes.look_up(subscription.topic)
-            except RouteNotFound:
-                log.info("topic without a route", topic=subscription.topic)
+            except RouteNotFound as error:
+                self._rebalancing.missing(subscription.topic, error)
             else:
                 self._check_filter(subscription)
 

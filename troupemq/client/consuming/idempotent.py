@@ -22,12 +22,14 @@ from threading import Lock
 from time import time
 from typing import Protocol, Self
 
-from troupemq.client.arguments import check_callable
+from troupemq.client.callbacks import check_callback, unknown_result
 from troupemq.client.consuming.listener import (
     ConsumeResult,
     Listener,
     Result,
     RetryLater,
+    failure_of,
+    reason_of,
 )
 from troupemq.client.message import MessageView
 
@@ -76,7 +78,10 @@ class Idempotent:
     each must have the same store for it to hold across them."""
 
     def __init__(self, listener: Listener, store: SeenStore, key: Key = by_keys) -> None:
-        check_callable(listener, "the listener")
+        check_callback(listener, "the listener", "messages")
+        check_callback(key, "key", "message")
+        for name, given in (("begin", "key"), ("finish", "keys"), ("forget", "keys")):
+            check_callback(getattr(store, name, None), f"the store's {name}", given)
         self._listener = listener
         self._store = store
         self._key = key
@@ -84,29 +89,50 @@ class Idempotent:
     def __call__(self, views: Sequence[MessageView]) -> Result:
         begun: dict[str, MessageView] = {}
         later: list[MessageView] = []
-        for view in views:
-            key = self._key(view)
-            if key in begun:
-                later.append(view)  # twice in one call: the second waits for the first one's end
-                continue
-            seen = self._store.begin(key)
-            if seen is Seen.NEW:
-                begun[key] = view
-            elif seen is Seen.BEGUN:
-                later.append(view)
+        try:
+            for key, view in [(self._key_of(view), view) for view in views]:
+                if key in begun:
+                    later.append(view)  # the second of one call waits for the end of the first
+                    continue
+                seen = self._store.begin(key)
+                if seen is Seen.NEW:
+                    begun[key] = view
+                elif seen is Seen.BEGUN:
+                    later.append(view)
+                elif seen is not Seen.FINISHED:  # else it would count as consumed
+                    raise unknown_result(seen, "the store's begin", "it returns a Seen")
+        except BaseException:
+            self._store.forget(list(begun))
+            raise
         result = self._consume(begun) if begun else None
         if not later:
             return result
         if isinstance(result, RetryLater) and result.messages is not None:
-            return RetryLater([*result.messages, *later], result.delay_level, result.suspend_ms)
-        if result in (None, ConsumeResult.SUCCESS):
-            return RetryLater(later)
+            return RetryLater(
+                [*result.messages, *later],
+                result.delay_level,
+                result.suspend_ms,
+                reason_of(result),
+            )
+        if result is None or result is ConsumeResult.SUCCESS:
+            return RetryLater(later, reason="another call has begun the same key")
         failed = [*begun.values(), *later]
         return RetryLater([view for view in views if any(view is each for each in failed)])
 
+    def _key_of(self, view: MessageView) -> str:
+        key = self._key(view)
+        if not isinstance(key, str) or not key:  # else all without a key were the same message
+            raise unknown_result(key, "key", "it returns a string that is not empty")
+        return key
+
     def _consume(self, begun: dict[str, MessageView]) -> Result:
+        views = list(begun.values())
         try:
-            result = self._listener(list(begun.values()))
+            try:
+                result = self._listener(views)
+            except RetryLater as raised:
+                result = raised
+            failure_of(result, views)
         except BaseException:
             self._store.forget(list(begun))
             raise
@@ -114,13 +140,13 @@ class Idempotent:
             failed = {id(view) for view in result.messages}
             self._store.forget([key for key, view in begun.items() if id(view) in failed])
             self._store.finish([key for key, view in begun.items() if id(view) not in failed])
-        elif result in (None, ConsumeResult.SUCCESS):
+        elif result is None or result is ConsumeResult.SUCCESS:
             self._store.finish(list(begun))
         else:
             self._store.forget(list(begun))
             if isinstance(result, RetryLater):  # of those it was given, not of those skipped
-                return RetryLater(list(begun.values()), result.delay_level, result.suspend_ms)
-            return RetryLater(list(begun.values()))
+                return RetryLater(views, result.delay_level, result.suspend_ms, reason_of(result))
+            return RetryLater(views)
         return result
 
 

@@ -13,6 +13,8 @@ from protocol.command import RemotingCommand
 from protocol.headers.pull import PullMessageHeader, PullMessageResponseHeader
 from protocol.message import RecordError, decode_records
 from protocol.sysflag import PULL_SUBSCRIPTION, PULL_SUSPEND
+from protocol.tags import ALL_TAGS
+from protocol.topic_names import RETRY_TOPIC_PREFIX
 from troupemq.client.connection.client import Client, now_ms
 from troupemq.client.connection.task_thread import TaskThread
 from troupemq.client.consuming.consumer_settings import ConsumerSettings
@@ -87,6 +89,11 @@ class Pulling:
         self._thread = TaskThread("troupemq-pull")
         self._rests = False
         self._resting: dict[int, ProcessQueue] = {}
+        self._matched: set[str] = set()
+        """Topics of which a message has come, or it was told that none does."""
+
+        self._passed_over: dict[str, int] = {}
+        self._told_idle: set[str] = set()
 
     def start(self) -> None:
         self._thread.start()
@@ -226,11 +233,47 @@ class Pulling:
         header: PullMessageResponseHeader,
         views: Sequence[MessageView],
     ) -> None:
+        if views:
+            self._matched.add(process_queue.queue.topic)
+        elif process_queue.queue.topic not in self._matched:
+            self._nothing_came(process_queue, header)
         process_queue.broker_id = header.suggest_which_broker_id
         process_queue.pull_offset = header.next_begin_offset
         process_queue.put(views, header.next_begin_offset)
         if views:
             self._submit(process_queue, views)
+
+    def _nothing_came(self, process_queue: ProcessQueue, header: PullMessageResponseHeader) -> None:
+        """Tell, once for a topic, a subscription that matches nothing from a queue with nothing
+        new."""
+        topic = process_queue.queue.topic
+        subscription = self._subscriptions.get(topic)
+        if subscription is None or topic.startswith(RETRY_TOPIC_PREFIX):
+            return
+        passed = header.next_begin_offset - process_queue.pull_offset
+        self._passed_over[topic] = self._passed_over.get(topic, 0) + max(0, passed)
+        if header.next_begin_offset < header.max_offset:
+            return
+        if self._passed_over[topic] and subscription.expression != ALL_TAGS:
+            self._matched.add(topic)
+            log.warning(
+                "no message matches the subscription",
+                group=self._group,
+                topic=topic,
+                kind=subscription.expression_type,
+                expression=subscription.expression,
+                passed_over=self._passed_over[topic],
+                hint="messages come, but none with these tags or properties so far",
+            )
+        elif topic not in self._told_idle:
+            self._told_idle.add(topic)
+            log.info(
+                "nothing new",
+                group=self._group,
+                topic=topic,
+                queue=str(process_queue.queue),
+                offset=header.next_begin_offset,
+            )
 
     def _moved(self, process_queue: ProcessQueue, header: PullMessageResponseHeader) -> None:
         log.warning(

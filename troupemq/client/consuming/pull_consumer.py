@@ -10,6 +10,7 @@ Source: client/impl/consumer/DefaultLitePullConsumerImpl.java.
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from threading import Condition
 from time import monotonic, time_ns
@@ -17,8 +18,15 @@ from time import monotonic, time_ns
 from protocol.signature import Credentials
 from protocol.tags import ALL_TAGS
 from remoting.tls_options import Tls
-from troupemq.client.arguments import check_callable
-from troupemq.client.consuming.assignment import Assignment, averagely
+from troupemq.client.arguments import (
+    MS_MAX,
+    check_instance,
+    check_integer,
+    check_time,
+    check_timeout,
+    names_checked,
+)
+from troupemq.client.consuming.assignment import Assignment, averagely, check_assignment
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.consuming.consumer_settings import ConsumerSettings
 from troupemq.client.consuming.group_member import GroupMember
@@ -26,11 +34,12 @@ from troupemq.client.consuming.process_queue import ProcessQueue
 from troupemq.client.consuming.pull import Pulling
 from troupemq.client.consuming.rebalance import Rebalancing
 from troupemq.client.errors import ClientError, MessageIllegal
-from troupemq.client.message import MessageQueue, MessageView
+from troupemq.client.message import MessageQueue, MessageView, check_queues, check_topic
 from troupemq.client.spans import spans_of
 
 POLL_TIMEOUT_MS = 5000
 POLL_COUNT_MAX = 32
+OFFSET_MAX = (1 << 63) - 1
 
 
 @dataclass(slots=True)
@@ -39,6 +48,7 @@ class _Fetched:
     views: Sequence[MessageView]
 
 
+@partial(names_checked, settings=ConsumerSettings)
 class PullConsumer(GroupMember):
     """Either one member of a group that shares the queues (`subscribe`), or with queues of its
     own choice (`assign`).
@@ -78,7 +88,7 @@ class PullConsumer(GroupMember):
         tls: Tls | None = None,
     ) -> None:
         """As PushConsumer; of `settings` what is about listeners does not count."""
-        check_callable(assign, "assign")
+        check_assignment(assign)
         settings = settings or ConsumerSettings()
         super().__init__(
             group,
@@ -135,7 +145,7 @@ class PullConsumer(GroupMember):
         of the tags. Blocks once started. Raises ClientError where a start cannot be found out."""
         if self._subscriptions and self._assigned is None:
             raise ClientError("this consumer has subscribed: the group gives it its queues")
-        wanted = tuple(dict.fromkeys(queues))
+        wanted = check_queues(queues, "the queues to assign")
         self._assigned = ()
         for topic in {queue.topic for queue in wanted}:
             super().subscribe(topic, expression)
@@ -146,7 +156,8 @@ class PullConsumer(GroupMember):
             self._take_assigned()
 
     def fetch_queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """All queues of `topic` that can be read. Raises RouteNotFound."""
+        """All queues of `topic` that can be read. Raises RouteNotFound, MessageIllegal."""
+        check_topic(topic)
         return tuple(sorted(self._client.routes.look_up(topic).subscribe_queues))
 
     def assignment(self) -> tuple[MessageQueue, ...]:
@@ -161,6 +172,8 @@ class PullConsumer(GroupMember):
         """The next messages of one queue, in their order; none if the time is over before some
         come. Raises ClientClosed."""
         self.check_running()
+        check_timeout(timeout_ms, 0)
+        check_integer(count_max, 1, MS_MAX, "count_max")
         begun_ns = time_ns()
         views = self._next_views(monotonic() + timeout_ms / 1000, count_max)
         if views and self._spans is not None:
@@ -218,6 +231,7 @@ class PullConsumer(GroupMember):
         self._rest(queues, False)
 
     def _rest(self, queues: Iterable[MessageQueue], rests: bool) -> None:
+        queues = check_queues(queues, "the queues to pause or resume")
         own = self._rebalancing.own
         with self._changed:
             for held in (own[queue] for queue in queues if queue in own):
@@ -235,6 +249,8 @@ class PullConsumer(GroupMember):
         of it.
         """
         self.check_running()
+        check_instance(queue, MessageQueue, "the queue is a MessageQueue")
+        check_integer(offset, 0, OFFSET_MAX, "offset")
         if queue not in self._rebalancing.own:
             raise ClientError(f"{queue} is not assigned to this consumer")
         first, end = self._ends.first(queue), self._ends.end(queue)
@@ -252,10 +268,13 @@ class PullConsumer(GroupMember):
 
     def offset_for_timestamp(self, queue: MessageQueue, time_ms: int) -> int:
         """Where the messages stored at or after `time_ms` begin; the last one if all are older."""
+        check_instance(queue, MessageQueue, "the queue is a MessageQueue")
+        check_time(time_ms, "time_ms")
         return self._ends.at_time(queue, time_ms)
 
     def committed(self, queue: MessageQueue) -> int | None:
         """What the group has stored of `queue`; None if nothing."""
+        check_instance(queue, MessageQueue, "the queue is a MessageQueue")
         return self._offsets.stored(queue)
 
     def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
@@ -267,6 +286,10 @@ class PullConsumer(GroupMember):
                 self._acknowledge()
                 own = self._rebalancing.own
                 offsets = {queue: held.acknowledged for queue, held in own.items()}
+        check_instance(offsets, Mapping, "offsets are a dict of queues and offsets")
+        check_queues(offsets, "the queues of offsets")
+        for offset in offsets.values():
+            check_integer(offset, 0, OFFSET_MAX, "an offset")
         for queue, offset in offsets.items():
             self._offsets.commit(queue, offset)
 

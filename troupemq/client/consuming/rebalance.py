@@ -13,12 +13,17 @@ from protocol.command import RemotingCommand
 from protocol.headers.client import GetConsumerListHeader
 from protocol.topic_names import RETRY_TOPIC_PREFIX
 from troupemq.client.connection.client import Client
-from troupemq.client.consuming.assignment import Assignment
+from troupemq.client.consuming.assignment import Assignment, share_of
 from troupemq.client.consuming.consumer_offsets import Offsets
 from troupemq.client.consuming.consumer_settings import ConsumerSettings
 from troupemq.client.consuming.process_queue import ProcessQueue
 from troupemq.client.consuming.queue_locks import MemberLocks
-from troupemq.client.errors import ClientError, RouteNotFound, understood
+from troupemq.client.errors import (
+    ClientError,
+    ResultUnknown,
+    RouteNotFound,
+    understood,
+)
 from troupemq.client.log import client_logger
 from troupemq.client.message import MessageQueue
 
@@ -63,6 +68,7 @@ class Rebalancing:
         self._turn = RLock()
         self._wanted_since_s: dict[MessageQueue, float] = {}
         self._own: dict[MessageQueue, ProcessQueue] = {}
+        self._missing: set[str] = set()
 
     @property
     def own(self) -> Mapping[MessageQueue, ProcessQueue]:
@@ -76,11 +82,13 @@ class Rebalancing:
             for topic in () if self._closed else topics:
                 try:
                     again_ms += self._run_topic(topic)
-                except RouteNotFound:
-                    if not topic.startswith(RETRY_TOPIC_PREFIX):  # which comes when it is needed
+                except RouteNotFound as error:
+                    if self.missing(topic, error):
                         again_ms.append(INCOMPLETE_AGAIN_MS)
                 except ClientError as error:
-                    log.warning("rebalance failed", topic=topic, error=str(error))
+                    own_fault = isinstance(error, ResultUnknown)
+                    say = log.error if own_fault else log.warning
+                    say("rebalance failed", topic=topic, error=str(error))
                     again_ms.append(INCOMPLETE_AGAIN_MS)
             if not self._closed:
                 again_ms += self._give_away(
@@ -88,16 +96,36 @@ class Rebalancing:
                 )
         return min(again_ms, default=None)
 
+    def missing(self, topic: str, error: RouteNotFound) -> bool:
+        """Warn, once, that a topic cannot be consumed yet; return False for a retry topic, which
+        comes when it is needed."""
+        if topic.startswith(RETRY_TOPIC_PREFIX):
+            return False
+        if topic not in self._missing:
+            self._missing.add(topic)
+            log.warning(
+                "topic not found",
+                group=self._group,
+                topic=topic,
+                error=str(error),
+                hint="it is consumed as soon as it exists; create it with"
+                f" troupemq admin updateTopic -t {topic} -c DefaultCluster",
+            )
+        return True
+
     def _run_topic(self, topic: str) -> list[float]:
         queues = sorted(self._client.routes.get(topic).subscribe_queues)
         if not queues:
             raise RouteNotFound(f"no broker lets {topic} be read")
+        if topic in self._missing:
+            self._missing.discard(topic)
+            log.info("topic found", group=self._group, topic=topic)
         again_ms: list[float] = []
         if self._assign is None:
             members, mine = [self._client.id], frozenset(queues)
         else:
             members = self._members(queues)
-            mine = frozenset(self._assign(self._client.id, members, queues))
+            mine = share_of(self._assign, self._client.id, members, queues)
             if self._client.id not in members:
                 again_ms.append(INCOMPLETE_AGAIN_MS)
         again_ms += self._give_away(

@@ -15,14 +15,14 @@ from protocol.command import RemotingCommand
 from protocol.headers.client import ConsumerSendMsgBackHeader
 from protocol.headers.send import SendMessageHeader
 from protocol.sysflag import COMPRESSED, COMPRESSION_TYPE_MASK
-from protocol.topic_names import RETRY_TOPIC_PREFIX
+from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 from troupemq.client.connection.client import Client, now_ms
 from troupemq.client.connection.route import DEFAULT_TOPIC, DEFAULT_TOPIC_QUEUE_COUNT
 from troupemq.client.consuming.consumer_settings import UNLIMITED
 from troupemq.client.consuming.listener import RISING_DELAY
 from troupemq.client.errors import BrokerError, ClientError
 from troupemq.client.log import client_logger
-from troupemq.client.message import MessageView
+from troupemq.client.message import MessageQueue, MessageView
 from troupemq.client.producing.queue_choice import away_from
 from troupemq.client.producing.sending import STATUS_OF_CODE
 
@@ -33,6 +33,12 @@ TRIES = 3
 INNER_PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
 FIRST_RETRY_LEVEL = 3
 RETRIES_MAX = 16
+DELAYS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h".split()  # noqa: SIM905
+"""Delay levels as brokers have them unless messageDelayLevel says otherwise."""
+
+ROOM_OF_BROKERS = 1024
+"""Bytes of properties that are left to what brokers add to them."""
+
 ORDERLY_RETRIES_MAX = (1 << 31) - 1
 
 
@@ -46,8 +52,11 @@ class SendingBack:
         unset = ORDERLY_RETRIES_MAX if orderly else RETRIES_MAX
         self.retries_max = unset if max_reconsume_times == UNLIMITED else max_reconsume_times
 
-    def give_back(self, view: MessageView, delay_level: int = RISING_DELAY) -> bool:
-        """The broker brings it again; False if nobody took it."""
+    def give_back(
+        self, view: MessageView, delay_level: int = RISING_DELAY, reason: str = ""
+    ) -> bool:
+        """Have the broker bring it again, with the `reason` of the failure; return False if no
+        broker took it."""
         header = ConsumerSendMsgBackHeader(
             offset=view.physical_offset,
             group=self._group,
@@ -56,6 +65,7 @@ class SendingBack:
             origin_topic=view.topic,
             max_reconsume_times=self.retries_max,
             broker_name=view.queue.broker_name,
+            failure=reason or None,
         )
         command = RemotingCommand(RequestCode.CONSUMER_SEND_MSG_BACK, header.encode())
         try:
@@ -63,10 +73,18 @@ class SendingBack:
             self._client.remoting.ask(address, command, SEND_BACK_TIMEOUT_MS)
         except ClientError as error:
             log.warning("message not taken back", id=view.message_id, error=str(error))
-            return self.send_again(view, view.reconsume_times + 1)
+            return self.send_again(view, view.reconsume_times + 1, reason)
         return True
 
-    def send_again(self, view: MessageView, reconsume_times: int) -> bool:
+    def next_try(self, view: MessageView, delay_level: int) -> str:
+        """Describe what a message that is given back waits for."""
+        if delay_level < 0 or view.reconsume_times >= self.retries_max:
+            return f"none, dead letter in {DLQ_TOPIC_PREFIX}{self._group}"
+        level = delay_level or FIRST_RETRY_LEVEL + view.reconsume_times
+        level = min(level, len(DELAYS))
+        return f"in {DELAYS[level - 1]} (delay level {level})"
+
+    def send_again(self, view: MessageView, reconsume_times: int, reason: str = "") -> bool:
         """Sends it to the retry topic; past the limit the broker makes a dead letter of it. False
         if no broker has taken it."""
         tried: set[str] = set()
@@ -78,7 +96,7 @@ class SendingBack:
         for _ in range(TRIES):
             queue = choice(away_from(tried, queues))
             tried.add(queue.broker_name)
-            header = self._header(view, reconsume_times, queue.queue_id, queue.broker_name)
+            header = self._header(view, reconsume_times, queue, reason)
             command = RemotingCommand(
                 RequestCode.SEND_MESSAGE_V2, header.encode_v2(), view.stored_body
             )
@@ -94,21 +112,25 @@ class SendingBack:
         return False
 
     def _header(
-        self, view: MessageView, reconsume_times: int, queue_id: int, broker_name: str
+        self, view: MessageView, reconsume_times: int, queue: MessageQueue, reason: str
     ) -> SendMessageHeader:
         properties = dict(view.properties)
         properties.pop(names.TRAN_MSG, None)
+        properties.pop(names.TROUPE_FAILURE, None)
         properties.setdefault(names.ORIGIN_MESSAGE_ID, view.message_id)
         properties[names.RETRY_TOPIC] = view.topic
         properties[names.RECONSUME_TIME] = str(reconsume_times)
         properties[names.MAX_RECONSUME_TIMES] = str(self.retries_max)
         properties[names.DELAY] = str(FIRST_RETRY_LEVEL + view.reconsume_times)
+        room = names.PROPERTIES_BYTES_MAX - len(names.format(properties)) - ROOM_OF_BROKERS
+        if failure := names.failure_bytes(reason, room).decode():
+            properties[names.TROUPE_FAILURE] = failure
         return SendMessageHeader(
             producer_group=INNER_PRODUCER_GROUP,
             topic=self._retry_topic,
             default_topic=DEFAULT_TOPIC,
             default_topic_queue_nums=DEFAULT_TOPIC_QUEUE_COUNT,
-            queue_id=queue_id,
+            queue_id=queue.queue_id,
             sys_flag=view.sys_flag & (COMPRESSED | COMPRESSION_TYPE_MASK),
             born_timestamp=now_ms(),
             flag=view.flag,
@@ -116,5 +138,5 @@ class SendingBack:
             reconsume_times=reconsume_times,
             batch=False,
             max_reconsume_times=self.retries_max,
-            broker_name=broker_name,
+            broker_name=queue.broker_name,
         )

@@ -1,5 +1,6 @@
 """Subscriptions of a group: all of a topic, some tags, or what an SQL92 expression matches."""
 
+import re
 from dataclasses import dataclass
 
 from protocol.bodies import SubscriptionData
@@ -11,6 +12,22 @@ from troupemq.client.message import MessageView
 TAG = "TAG"
 SQL92 = "SQL92"
 _ALL = TagFilter.parse(None)
+
+_COMPARES = re.compile(r"[<>=]|\s(?:IS|IN|LIKE|BETWEEN|NOT)\s")
+_JOINS = re.compile(r"\s*[|,;&]+\s*|\s+(?:(?:or|and)\s+)?", re.IGNORECASE)
+"""What people write between two tags, but for `||`."""
+
+
+def _hint(tag: str) -> str:
+    """What a tag was probably meant to be; empty for one that looks like a tag."""
+    if _COMPARES.search(tag):
+        return f"did you mean sql={tag!r}?"
+    parts = [part for part in _JOINS.split(tag) if part]
+    if len(parts) > 1:
+        return f"this is one tag: did you mean {' || '.join(parts)!r}?"
+    if "*" in tag:
+        return "tags have no wildcards: '*' alone is all"
+    return ""
 
 
 @dataclass(frozen=True)
@@ -42,6 +59,10 @@ class TopicSubscription:
             return cls(topic, expression or ALL_TAGS, TagFilter.parse(expression), version)
         except RemoteError as error:
             raise MessageIllegal(f"{error.remark}: {expression!r}") from None
+
+    def doubts(self) -> list[tuple[str, str]]:
+        """Return the tags that were probably meant otherwise, each with a hint."""
+        return [(tag, hint) for tag in sorted(self.filter.tags) if (hint := _hint(tag))]
 
     def wants(self, view: MessageView) -> bool:
         """Looks at the tag itself: the broker compares hashes only. SQL92 is the broker's work."""

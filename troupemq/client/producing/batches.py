@@ -8,7 +8,7 @@ from protocol.properties import WAIT
 from protocol.properties import format as format_properties
 from protocol.topic_names import RETRY_TOPIC_PREFIX
 from troupemq.client.arguments import check_instance
-from troupemq.client.errors import MessageIllegal
+from troupemq.client.errors import ArgumentIllegal, MessageIllegal
 from troupemq.client.message import Message
 from troupemq.client.producing.sending import Parcel
 
@@ -19,12 +19,21 @@ _FRAMING_BYTES = 22
 _ID_OF_ANY_MESSAGE = "0" * 32
 
 
+def check_messages(messages: Iterable[Message]) -> Sequence[Message]:
+    """Return the messages of a batch as a list. Raises ArgumentIllegal unless they are some."""
+    if isinstance(messages, Message):
+        raise ArgumentIllegal("a batch is a list of Messages, and not one: put it in a list")
+    check_instance(messages, Iterable, "a batch is a list of Messages")
+    found = messages if isinstance(messages, Sequence) else list(messages)
+    for message in found:
+        check_instance(message, Message, "a batch is of Messages")
+    return found
+
+
 def check_batch(messages: Sequence[Message]) -> None:
     """Raises MessageIllegal unless these may be in one batch, whatever their size."""
     if not messages:
         raise MessageIllegal("a batch holds at least one message")
-    for message in messages:
-        check_instance(message, Message, "a batch is of Messages")
     first = messages[0]
     if first.topic.startswith(RETRY_TOPIC_PREFIX):
         raise MessageIllegal("messages to a retry topic cannot be in a batch")
@@ -66,7 +75,7 @@ def split_batch(
     """
     batches: list[list[Message]] = []
     room = 0
-    for message in messages:
+    for message in check_messages(messages):
         size = _FRAMING_BYTES + len(message.body) + len(message.wire_properties(_ID_OF_ANY_MESSAGE))
         if size > bytes_max:
             raise MessageIllegal(f"a message of {size} bytes; a batch has at most {bytes_max}")

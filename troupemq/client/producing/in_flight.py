@@ -10,23 +10,24 @@ from troupemq.client.errors import ClientBusy
 class InFlight:
     """Lets sends in while there is room; for any thread. One that is alone may have any size."""
 
-    def __init__(
-        self, count_max: int, bytes_max: int, may_wait: Callable[[], bool] = lambda: True
-    ) -> None:
-        """`may_wait` is asked on the caller's thread: the one that makes the room must not."""
+    def __init__(self, count_max: int, bytes_max: int) -> None:
         self._count_max = count_max
         self._bytes_max = bytes_max
-        self._may_wait = may_wait
         self._changed = Condition()
         self._waiting = 0
         self.count = 0
         self.bytes = 0
 
-    def enter(self, size_bytes: int, deadline_s: float) -> None:
-        """Waits for room until `deadline_s` (monotonic). Raises ClientBusy; then it is not in."""
+    def enter(
+        self, size_bytes: int, deadline_s: float, may_wait: Callable[[], bool] = lambda: True
+    ) -> None:
+        """Let one in, waiting for room until `deadline_s` (monotonic) where the caller may wait.
+
+        Raises ClientBusy; then it is not in.
+        """
         with self._changed:
             if not self._has_room(size_bytes):
-                self._wait(size_bytes, deadline_s)
+                self._wait(size_bytes, deadline_s if may_wait() else 0.0)
             self.count += 1
             self.bytes += size_bytes
 
@@ -36,14 +37,17 @@ class InFlight:
         return self.count < self._count_max and self.bytes + size_bytes <= self._bytes_max
 
     def _wait(self, size_bytes: int, deadline_s: float) -> None:
-        left_s = max(0.0, deadline_s - monotonic()) if self._may_wait() else 0.0
+        left_s = max(0.0, deadline_s - monotonic())
         self._waiting += 1
         try:
             has_room = self._changed.wait_for(lambda: self._has_room(size_bytes), left_s)
         finally:
             self._waiting -= 1
         if not has_room:
-            raise ClientBusy(f"{self.count} sends of {self.bytes} bytes are under way already")
+            raise ClientBusy(
+                f"{self.count} sends of {self.bytes} bytes are under way already:"
+                " wait for some of their futures first"
+            )
 
     def leave(self, size_bytes: int) -> None:
         """One that was let in is done."""

@@ -1,37 +1,41 @@
 """Producer: sends messages, one by one or in batches, and says what became of them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
-from threading import Event
+from functools import partial
 from time import monotonic
 
-from protocol.compression import COMPRESS_OVER_BYTES
 from protocol.signature import Credentials
 from remoting.tls_options import Tls
 from troupemq.client.arguments import (
-    MS_MAX,
-    check_callable,
     check_instance,
-    check_range,
-    check_ranges,
+    check_timeout,
+    names_checked,
 )
+from troupemq.client.callbacks import ResultFuture, runs_event_loop
 from troupemq.client.connection.client import next_message_id
 from troupemq.client.connection.lifecycle import ClientMember, seconds_to
-from troupemq.client.errors import ClientClosed, ClientError, MessageIllegal
+from troupemq.client.errors import ArgumentIllegal, ClientBusy, ClientError, MessageIllegal
 from troupemq.client.message import (
     Message,
     MessageQueue,
     MessageView,
     SendResult,
     check_sendable,
+    check_topic,
 )
-from troupemq.client.producing.batches import MESSAGE_BYTES_MAX, batch_parcel, split_batch
+from troupemq.client.producing.batches import batch_parcel, check_messages, split_batch
 from troupemq.client.producing.in_flight import InFlight
-from troupemq.client.producing.queue_choice import QueueChoice, RoundRobin, always
+from troupemq.client.producing.lanes import Lanes
+from troupemq.client.producing.producer_settings import ProducerSettings
+from troupemq.client.producing.queue_choice import (
+    QueueChoice,
+    RoundRobin,
+    always,
+    check_choice,
+)
 from troupemq.client.producing.request_reply import Requests, request_of
 from troupemq.client.producing.sending import (
-    RETRIED_CODES,
     Carrier,
     Parcel,
     Sending,
@@ -41,54 +45,11 @@ from troupemq.client.producing.sending import (
 from troupemq.client.producing.trace import Tracing
 from troupemq.client.spans import spans_of
 
-_RANGES = {
-    "send_timeout_ms": (1, MS_MAX),
-    "retries": (0, MS_MAX),
-    "max_message_bytes": (1, (1 << 31) - 1),
-    "compress_over_bytes": (0, (1 << 31) - 1),
-    "in_flight_max": (1, (1 << 31) - 1),
-    "in_flight_bytes_max": (1, 1 << 40),
-}
+LONG_BODY_BYTES = 64 << 10
+"""Compressing a body takes 2 ms from here on: not on the thread of an asynchronous caller."""
 
 
-@dataclass(frozen=True)
-class ProducerSettings:
-    """What a producer does by itself; the defaults are the Java client's where it has them."""
-
-    send_timeout_ms: int = 3000
-    """For a send as a whole, all its tries."""
-
-    try_timeout_ms: int | None = None
-    """For one try; None gives the first one all the time there is."""
-
-    retries: int = 2
-    """Further tries, on another broker where there is one, after a failure that may pass."""
-
-    retried_codes: frozenset[int] = RETRIED_CODES
-    """The response codes that may pass; a lost connection and a timeout may always."""
-
-    retry_another_broker_when_not_ok: bool = False
-    """Whether a message that is stored, but not as safely as the broker's settings ask, is sent to
-    another broker too; the first one keeps it as well."""
-
-    max_message_bytes: int = MESSAGE_BYTES_MAX
-    compress_over_bytes: int = COMPRESS_OVER_BYTES
-    """Bodies of single messages that are so long or longer are compressed (zlib)."""
-
-    in_flight_max: int = 10_000
-    in_flight_bytes_max: int = 32 << 20
-    """Sends under way, and their bytes: the next caller waits, within its timeout, for room."""
-
-    trace: bool = False
-    """Whether a line about each send goes to RMQ_SYS_TRACE_TOPIC."""
-
-    def __post_init__(self) -> None:
-        """Raises ArgumentIllegal for a number that makes no sense."""
-        check_ranges(self, _RANGES)
-        if self.try_timeout_ms is not None:
-            check_range(self.try_timeout_ms, 1, MS_MAX, "try_timeout_ms")
-
-
+@partial(names_checked, settings=ProducerSettings)
 class Producer(ClientMember):
     """Sends messages; for any number of threads. Start it, or use it in a `with` block.
 
@@ -97,7 +58,8 @@ class Producer(ClientMember):
 
     Sends raise ClientError: BrokerError with the broker's code and remark, RequestTimeout,
     ConnectionFailed, RouteNotFound, MessageIllegal, ClientBusy, ClientClosed. After a timeout or a
-    lost connection the message may be stored all the same, and with retries twice.
+    lost connection the message may be stored all the same, and with retries twice. The asynchronous
+    ones fail their futures with them; only arguments, and a producer that is not started, raise.
 
     The futures are `concurrent.futures.Future`; in a coroutine, `await asyncio.wrap_future(...)`.
     Their callbacks run on the I/O thread: they may send asynchronously, but must not wait.
@@ -127,19 +89,14 @@ class Producer(ClientMember):
         settings = settings or ProducerSettings()
         check_instance(settings, ProducerSettings, "settings are ProducerSettings")
         choose = choose or RoundRobin()
-        check_callable(choose, "choose")
+        check_choice(choose)
         super().__init__(group, namesrv, instance_name, credentials=credentials, tls=tls)
         self.settings = settings
         self._choose: QueueChoice = choose
         self._client.producer_groups.append(group)
         self._carrier = Carrier(self._client, group)
-        self._without_route: set[Sending] = set()
-        remoting = self._client.remoting
-        self._in_flight = InFlight(
-            self.settings.in_flight_max,
-            self.settings.in_flight_bytes_max,
-            lambda: not remoting.runs_on_this_thread(),
-        )
+        self._lanes = Lanes(self._client)
+        self._in_flight = InFlight(settings.in_flight_max, settings.in_flight_bytes_max)
         self._requests = Requests(self._client)
         self._spans = spans_of(self.client_id, self._client.routes.known_master)
         self._tracing: Tracing | None = None
@@ -151,20 +108,12 @@ class Producer(ClientMember):
             self._tracing.start()
 
     def _finish(self, deadline_s: float) -> None:
-        while True:
-            if self._without_route:  # those before the mark are under way when it comes
-                mark = Event()
-                self._client.housekeeping.post(mark.set)
-                mark.wait(seconds_to(deadline_s))
-            self._in_flight.wait_empty(seconds_to(deadline_s))
-            if not self._without_route or not seconds_to(deadline_s):
-                break  # else there are traces of what has just ended
+        self._in_flight.wait_empty(seconds_to(deadline_s))
         self._client.housekeeping.stop(seconds_to(deadline_s))
-        while self._without_route:
-            self._without_route.pop().result.set_exception(ClientClosed("the client is stopped"))
         if self._tracing is not None:
             self._tracing.send_rest()
             self._in_flight.wait_empty(seconds_to(deadline_s))
+        self._lanes.close()
         self._requests.close()
 
     # --- sending
@@ -179,7 +128,9 @@ class Producer(ClientMember):
     ) -> SendResult:
         """Sends and waits until it is stored. With `queue` or `choose` there is one try only."""
         self._client.remoting.check_may_wait()
-        return self.send_async(message, timeout_ms, queue=queue, choose=choose).result()
+        return self.send_async(
+            message, timeout_ms, queue=queue, choose=choose, wait_for_room=True
+        ).result()
 
     def send_async(
         self,
@@ -188,16 +139,24 @@ class Producer(ClientMember):
         *,
         queue: MessageQueue | None = None,
         choose: QueueChoice | None = None,
+        wait_for_room: bool | None = None,
     ) -> Future[SendResult]:
-        """Sends; the future gets the result.
+        """Send; the future gets the result. Raise only for arguments, and when not started.
 
-        Blocks for the first route of a topic, and while too much is under way; it does neither when
-        called back by another future.
+        Does not block an event loop, nor a callback: routes are asked for, and bodies of 64 KiB or
+        more compressed, on other threads, and beyond `in_flight_max` or `in_flight_bytes_max` the
+        future fails with ClientBusy. On a thread without an event loop it compresses itself, and
+        waits for room, within its timeout; `wait_for_room` says otherwise.
         """
         self.check_running()
+        may_wait = self._may_wait(wait_for_room)
 
         def send(carrying: Message) -> Future[SendResult]:
-            return self._send(self._parcel(carrying), carrying, timeout_ms, queue, choose)
+            parcel = self._parcel(carrying)
+            compresses = len(parcel.body) >= self.settings.compress_over_bytes
+            if compresses and (len(parcel.body) < LONG_BODY_BYTES or may_wait()):
+                parcel, compresses = parcel.compressed(), False
+            return self._send(parcel, carrying, timeout_ms, queue, choose, compresses, may_wait)
 
         return send(message) if self._spans is None else self._spans.around(message, send)
 
@@ -213,7 +172,7 @@ class Producer(ClientMember):
         They have one topic, no delay, and together at most `max_message_bytes`.
         """
         self._client.remoting.check_may_wait()
-        return self.send_batch_async(messages, timeout_ms, queue=queue).result()
+        return self.send_batch_async(messages, timeout_ms, queue=queue, wait_for_room=True).result()
 
     def send_batch_async(
         self,
@@ -221,15 +180,18 @@ class Producer(ClientMember):
         timeout_ms: float | None = None,
         *,
         queue: MessageQueue | None = None,
+        wait_for_room: bool | None = None,
     ) -> Future[SendResult]:
-        """`send_batch` with a future."""
+        """`send_batch` with a future; blocks as little as `send_async`, beyond its encoding."""
         self.check_running()
+        messages = check_messages(messages)
 
         def send(carrying: Sequence[Message]) -> Future[SendResult]:
             parcel = batch_parcel(carrying, self._next_id)
             check_sendable(parcel.topic)
             self._check_size(parcel.body)
-            return self._send(parcel, carrying[0], timeout_ms, queue, None)
+            may_wait = self._may_wait(wait_for_room)
+            return self._send(parcel, carrying[0], timeout_ms, queue, None, False, may_wait)
 
         return send(messages) if self._spans is None else self._spans.around_batch(messages, send)
 
@@ -245,6 +207,7 @@ class Producer(ClientMember):
         `timeout_ms` is for each batch. Where one fails, those before it are stored, and a note on
         the error says how many messages they hold.
         """
+        messages = check_messages(messages)
         results: list[SendResult] = []
         stored = 0
         for batch in split_batch(messages, self.settings.max_message_bytes):
@@ -263,11 +226,14 @@ class Producer(ClientMember):
         queue: MessageQueue | None = None,
         choose: QueueChoice | None = None,
     ) -> str:
-        """Sends and never hears of it: it may be lost without a word. Returns the message's id."""
+        """Sends and never hears of it: it may be lost without a word. Returns the message's id.
+
+        Blocks for the first route of a topic; in a coroutine, `send_async` does not.
+        """
         self.check_running()
 
         def send(carrying: Message) -> str:
-            parcel = self._parcel(carrying)
+            parcel = self._compressed_parcel(carrying)
             queues = self._client.routes.publish_route(carrying.topic).publish_queues
             chooses = always(queue) if queue is not None else choose or self._choose
             self._carrier.post_oneway(chosen(chooses, queues, carrying), parcel)
@@ -300,23 +266,23 @@ class Producer(ClientMember):
         queue: MessageQueue | None = None,
         choose: QueueChoice | None = None,
     ) -> Future[MessageView]:
-        """`request` with a future. Blocks for the first route of a topic."""
+        """`request` with a future. Never blocks, as `send_async`."""
         self.check_running()
+        check_timeout(timeout_ms)
+        self._check_message(message)
         timeout_ms = self.settings.send_timeout_ms if timeout_ms is None else timeout_ms
         request = request_of(message, self.client_id, timeout_ms)
-        self._requests.meet_brokers(message.topic)
-        reply = self._requests.expect(request, timeout_ms)
-        try:
-            sent = self.send_async(request, timeout_ms, queue=queue, choose=choose)
-        except BaseException:
-            self._requests.forget(request)
-            raise
-        sent.add_done_callback(lambda done: self._requests.sent(request, done))
-        return reply
+        return self._requests.ask(
+            request,
+            timeout_ms,
+            lambda: self.send_async(request, timeout_ms, queue=queue, choose=choose),
+            self._lanes.run,
+        )
 
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The queues that take messages of `topic`. Raises RouteNotFound."""
         self.check_running()
+        check_topic(topic)
         return self._client.routes.publish_route(topic).publish_queues
 
     # --- within
@@ -328,13 +294,18 @@ class Producer(ClientMember):
         timeout_ms: float | None,
         queue: MessageQueue | None,
         choose: QueueChoice | None,
+        compresses: bool,
+        may_wait: Callable[[], bool],
     ) -> Future[SendResult]:
         settings = self.settings
+        check_timeout(timeout_ms)
         if timeout_ms is None:
             timeout_ms = settings.send_timeout_ms
         if queue is not None:
             choose = always(queue)
-        result: Future[SendResult] = Future()
+        elif choose is not None and not callable(choose):
+            raise ArgumentIllegal(f"choose is a function, and not {choose!r}")
+        result: Future[SendResult] = ResultFuture()
         result.set_running_or_notify_cancel()
         sending = Sending(
             self._carrier,
@@ -347,44 +318,45 @@ class Producer(ClientMember):
             settings.retried_codes,
             settings.retry_another_broker_when_not_ok,
             result,
+            timeout_ms,
+            compresses,
         )
-        if self._carrier.queues_of(parcel.topic):
-            self._begin_sending(sending)
-        elif self._client.remoting.runs_on_this_thread():  # which brings the routes
-            self._without_route.add(sending)
-            self._client.housekeeping.post(lambda: self._look_up_and_send(sending))
-        else:
-            self._client.routes.publish_route(parcel.topic)
-            self._begin_sending(sending)
+        size = parcel.size_bytes
+        try:
+            self._in_flight.enter(size, sending.deadline_s, may_wait)
+        except ClientBusy as error:
+            result.set_exception(error)
+            return result
+        if self._tracing is not None:
+            self._tracing.watch(sending)  # first: a stop waits for the last to leave
+        Future.add_done_callback(result, lambda done: self._in_flight.leave(size))
+        self._lanes.submit(sending)
         return result
 
     def _send_trace(self, message: Message) -> Future[SendResult]:
         """Also while the producer stops."""
-        return self._send(self._parcel(message), message, None, None, None)
+        parcel = self._compressed_parcel(message)
+        return self._send(parcel, message, None, None, None, False, lambda: False)
 
-    def _look_up_and_send(self, sending: Sending) -> None:
-        if sending not in self._without_route:
-            return
-        self._without_route.discard(sending)
-        try:
-            self._client.routes.publish_route(sending.parcel.topic)
-            self._begin_sending(sending)
-        except ClientError as error:
-            sending.result.set_exception(error)
+    def _may_wait(self, wanted: bool | None) -> Callable[[], bool]:
+        """Return a function that tells whether this thread may wait: it is called if need be."""
+        if wanted is not None:
+            return lambda: wanted and not self._client.remoting.runs_on_this_thread()
+        return lambda: not (self._client.remoting.runs_on_this_thread() or runs_event_loop())
 
-    def _begin_sending(self, sending: Sending) -> None:
-        size = sending.parcel.size_bytes
-        self._in_flight.enter(size, sending.deadline_s)
-        if self._tracing is not None:
-            self._tracing.watch(sending)  # first: a stop waits for the last to leave
-        sending.result.add_done_callback(lambda done: self._in_flight.leave(size))
-        sending.next_try()
-
-    def _parcel(self, message: Message) -> Parcel:
+    def _check_message(self, message: Message) -> None:
         check_instance(message, Message, "what is sent is a Message")
         check_sendable(message.topic)
         self._check_size(message.body)
-        return parcel_of(message, self._next_id(), self.settings.compress_over_bytes)
+
+    def _parcel(self, message: Message) -> Parcel:
+        self._check_message(message)
+        return parcel_of(message, self._next_id())
+
+    def _compressed_parcel(self, message: Message) -> Parcel:
+        parcel = self._parcel(message)
+        is_long = len(parcel.body) >= self.settings.compress_over_bytes
+        return parcel.compressed() if is_long else parcel
 
     def _next_id(self) -> str:
         return next_message_id(self._client.ip)

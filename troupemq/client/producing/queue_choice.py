@@ -15,6 +15,8 @@ from threading import Lock
 from time import monotonic
 
 from protocol.tags import java_hash_code
+from troupemq.client.callbacks import check_callback
+from troupemq.client.errors import ArgumentIllegal
 from troupemq.client.message import Message, MessageQueue
 
 QueueChoice = Callable[[Sequence[MessageQueue], Message], MessageQueue]
@@ -30,6 +32,13 @@ NOT_AVAILABLE_MS = (0, 0, 30_000, 60_000, 120_000, 180_000, 600_000)
 
 FAILED_LATENCY_MS = 30_000
 """A failed send counts as one that took so long."""
+
+
+def check_choice(choose: object) -> None:
+    """Raise ArgumentIllegal for a choice that cannot work, such as one that was not called yet."""
+    if choose is by_hash_of:
+        raise ArgumentIllegal("choose is by_hash_of(...), with the key in its parentheses")
+    check_callback(choose, "choose", "queues", "message")
 
 
 class RoundRobin:
@@ -51,6 +60,8 @@ def by_hash_of(value: str | int) -> QueueChoice:
     It is the queue that Java's SelectMessageQueueByHash takes for this String, for this Integer, or
     for this Long where the number does not fit an Integer.
     """
+    if not isinstance(value, str | int):
+        raise ArgumentIllegal(f"by_hash_of gets a string or an integer, and not {value!r}")
     digest = abs(java_hash_code(value) if isinstance(value, str) else _hash_of_int(value))
     return lambda queues, message: queues[digest % len(queues)]
 

@@ -9,8 +9,9 @@ Source: client/producer/RequestFutureHolder.java, client/utils/MessageUtil.java,
 client/impl/ClientRemotingProcessor.java.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from contextvars import copy_context
 from dataclasses import dataclass, replace
 from threading import Lock
 from time import monotonic
@@ -31,9 +32,13 @@ from protocol.properties import (
     parse,
 )
 from protocol.topic_names import REPLY_TOPIC_SUFFIX
+from troupemq.client.arguments import check_instance
+from troupemq.client.callbacks import ResultFuture
 from troupemq.client.connection.client import Client, now_ms
+from troupemq.client.connection.task_thread import Task
 from troupemq.client.errors import (
     ClientClosed,
+    ClientError,
     MessageIllegal,
     RequestTimeout,
     RouteNotFound,
@@ -64,6 +69,7 @@ def create_reply_message(request: MessageView, body: bytes) -> Message:
 
     Raises MessageIllegal for a message that is not a request.
     """
+    check_instance(request, MessageView, "a reply is to a message that was received")
     wanted = {name: request.properties.get(name) for name in (CORRELATION_ID, REPLY_TO_CLIENT, TTL)}
     cluster = request.properties.get(CLUSTER)
     missing = [name for name, value in {**wanted, CLUSTER: cluster}.items() if not value]
@@ -91,10 +97,51 @@ class Requests:
         self._lock = Lock()
         client.serves[RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT] = self._reply_came
 
-    def meet_brokers(self, topic: str) -> None:
-        """Makes us known to all that may bring the reply. Blocks when there are new ones."""
-        if self._client.remoting.runs_on_this_thread():
-            return  # what is known by now has to do
+    def ask(
+        self,
+        request: Message,
+        timeout_ms: float,
+        send: Callable[[], Future[SendResult]],
+        run: Callable[[Task], None],
+    ) -> Future[MessageView]:
+        """Have `send` send the request; return the reply to come. Does not block: `run` runs what
+        does, elsewhere."""
+        reply = self._expect(request, timeout_ms)
+
+        def begin() -> None:
+            try:
+                sent = send()
+            except ClientError as error:
+                self._failed(request, error)
+            else:
+                sent.add_done_callback(lambda done: self._sent(request, done))
+
+        def meet_and_begin() -> None:
+            try:
+                self._meet_brokers(request.topic)
+            except ClientError as error:
+                self._failed(request, error)
+            else:
+                context.run(begin)
+
+        if self._has_met_brokers(request.topic):
+            begin()
+        else:
+            context = copy_context()  # of spans: this request belongs to the caller's
+            run(meet_and_begin)
+        return reply
+
+    def _has_met_brokers(self, topic: str) -> bool:
+        """Return whether `_meet_brokers` has nothing to do."""
+        route = self._client.routes.known(topic)
+        if route is None or not route.publish_queues or route.clusters - self._asked_clusters:
+            return False
+        addresses = self._client.routes.all_addresses(masters_only=True)
+        is_connected = self._client.remoting.is_connected
+        return all(is_connected(each) or not self._is_due(each) for each in addresses)
+
+    def _meet_brokers(self, topic: str) -> None:
+        """Make us known to all that may bring the reply. Blocks. Raises ClientError."""
         routes = self._client.routes
         clusters = routes.publish_route(topic).clusters
         with self._lock:
@@ -109,28 +156,32 @@ class Requests:
             if not self._client.remoting.is_connected(address) and self._may_try(address):
                 self._client.heartbeat_to(address)
 
+    def _is_due(self, address: str) -> bool:
+        return monotonic() - self._tried_s.get(address, -MEET_AGAIN_S) >= MEET_AGAIN_S
+
     def _may_try(self, address: str) -> bool:
-        now_s = monotonic()
         with self._lock:
-            may = now_s - self._tried_s.get(address, -MEET_AGAIN_S) >= MEET_AGAIN_S
+            may = self._is_due(address)
             if may:
-                self._tried_s[address] = now_s
+                self._tried_s[address] = monotonic()
             return may
 
-    def expect(self, request: Message, timeout_ms: float) -> Future[MessageView]:
+    def _expect(self, request: Message, timeout_ms: float) -> Future[MessageView]:
         """The reply to come."""
         correlation_id = request.system_properties[CORRELATION_ID]
-        reply: Future[MessageView] = Future()
+        reply: Future[MessageView] = ResultFuture()
         reply.set_running_or_notify_cancel()
         self._expected[correlation_id] = _Expected(reply)
         self._client.remoting.later(timeout_ms, lambda: self._expire(correlation_id, timeout_ms))
         return reply
 
-    def forget(self, request: Message) -> None:
+    def _failed(self, request: Message, error: ClientError) -> None:
         """The request was not even sent."""
-        self._expected.pop(request.system_properties[CORRELATION_ID], None)
+        expected = self._expected.pop(request.system_properties[CORRELATION_ID], None)
+        if expected is not None:
+            expected.reply.set_exception(error)
 
-    def sent(self, request: Message, done: Future[SendResult]) -> None:
+    def _sent(self, request: Message, done: Future[SendResult]) -> None:
         """What became of sending it; no reply is expected where that failed."""
         correlation_id = request.system_properties[CORRELATION_ID]
         error = done.exception()

@@ -16,6 +16,7 @@ from protocol.headers.send import (
 )
 from protocol.properties import MSG_TYPE, TRAN_MSG
 from protocol.sysflag import TRANSACTION_PREPARED
+from troupemq.client.callbacks import unknown_result
 from troupemq.client.connection.client import Client, now_ms
 from troupemq.client.connection.route import DEFAULT_TOPIC, DEFAULT_TOPIC_QUEUE_COUNT
 from troupemq.client.errors import (
@@ -28,6 +29,7 @@ from troupemq.client.errors import (
     RouteNotFound,
     understood,
 )
+from troupemq.client.log import client_logger
 from troupemq.client.message import (
     DEFAULT_REGION,
     Message,
@@ -36,6 +38,8 @@ from troupemq.client.message import (
     SendStatus,
 )
 from troupemq.client.producing.queue_choice import LearningChoice, QueueChoice, away_from
+
+log = client_logger(__name__)
 
 STATUS_OF_CODE: dict[int, SendStatus] = {
     ResponseCode.SUCCESS: SendStatus.OK,
@@ -62,6 +66,9 @@ ROUTE_CODES = frozenset((ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_PERMISSIO
 
 SAME_BROKER_PAUSE_MS = 100.0
 """Before a further try at a broker that has just failed."""
+
+SECONDS_PERHAPS_MS = 60
+"""A timeout so short may have been meant in seconds."""
 
 REPLY = "reply"
 """The MSG_TYPE of a message that is the answer to another one."""
@@ -109,8 +116,8 @@ class Parcel:
         return RemotingCommand(self.code, header.encode_v2(), self.body)
 
 
-def parcel_of(message: Message, message_id: str, compress_over_bytes: int) -> Parcel:
-    """One message under this id, its body compressed if it is that long."""
+def parcel_of(message: Message, message_id: str) -> Parcel:
+    """One message under this id."""
     system = message.system_properties
     parcel = Parcel(
         message.topic,
@@ -124,7 +131,7 @@ def parcel_of(message: Message, message_id: str, compress_over_bytes: int) -> Pa
             parcel.sys_flag = TRANSACTION_PREPARED
         if system.get(MSG_TYPE) == REPLY:
             parcel.code = RequestCode.SEND_REPLY_MESSAGE_V2
-    return parcel.compressed() if len(message.body) >= compress_over_bytes else parcel
+    return parcel
 
 
 class Carrier:
@@ -172,10 +179,11 @@ def chosen(choose: QueueChoice, queues: Sequence[MessageQueue], message: Message
         raise RouteNotFound(f"no broker takes messages for {message.topic}")
     try:
         queue = choose(queues, message)
-    except Exception as error:  # the application's: whatever it is, it is this send's failure
+    except (Exception, SystemExit) as error:  # the application's: whatever, this send's failure
         raise QueueChoiceFailed(f"no queue was chosen: {error!r}") from error
     if not isinstance(queue, MessageQueue):
-        raise QueueChoiceFailed(f"no queue was chosen, but {queue!r}")
+        unknown = unknown_result(queue, "choose", "it returns one of the queues")
+        raise QueueChoiceFailed(f"no queue was chosen, but {queue!r}: {unknown}")
     if queue.topic != message.topic:
         raise MessageIllegal(f"a message to {message.topic} cannot go to the queue {queue}")
     return queue
@@ -200,6 +208,12 @@ class Sending:
     retried_codes: frozenset[int]
     not_ok_is_tried_again: bool
     result: Future[SendResult]
+    timeout_ms: float
+    """For all tries, as the caller gave it."""
+
+    compresses: bool = False
+    """Whether its body is still to be compressed."""
+
     tried: set[str] = field(default_factory=set)
     failures: list[str] = field(default_factory=list)
     stored: SendResult | None = None
@@ -268,7 +282,10 @@ class Sending:
     def _learn(self, queue: MessageQueue, *, failed: bool) -> None:
         if isinstance(self.choose, LearningChoice):
             latency_ms = (monotonic() - self.begun_s) * 1000
-            self.choose.learn(queue.broker_name, latency_ms, failed)
+            try:
+                self.choose.learn(queue.broker_name, latency_ms, failed)
+            except Exception:  # the application's: it must not end the I/O thread
+                log.error("queue choice cannot learn", broker=queue.broker_name, exc_info=True)
 
     def set_exception(self, error: ClientError) -> None:
         """The failure of the last try."""
@@ -284,6 +301,8 @@ class Sending:
         if self.stored is not None:
             self.result.set_result(self.stored)
             return
+        if isinstance(error, RequestTimeout) and self.timeout_ms <= SECONDS_PERHAPS_MS:
+            error.add_note(f"the timeout was {self.timeout_ms:g} milliseconds, not seconds")
         for failure in self.failures:
             error.add_note(f"before that: {failure}")
         self.result.set_exception(error)

@@ -12,6 +12,7 @@ checkTransactionState, endTransaction), client/producer/TransactionMQProducer.ja
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 from threading import Lock
 
 from protocol.codes import RequestCode
@@ -23,10 +24,11 @@ from protocol.properties import CHECK_IMMUNITY_TIME_IN_SECONDS, PGROUP, TRAN_MSG
 from protocol.signature import Credentials
 from protocol.sysflag import TRANSACTION_COMMIT, TRANSACTION_NONE, TRANSACTION_ROLLBACK
 from remoting.tls_options import Tls
-from troupemq.client.arguments import check_callable, check_instance, check_range
+from troupemq.client.arguments import MS_MAX, check_instance, check_integer, names_checked
+from troupemq.client.callbacks import check_callback, unknown_result
 from troupemq.client.connection.lifecycle import seconds_to
 from troupemq.client.connection.workers import Workers
-from troupemq.client.errors import BadAnswer, ClientError, MessageIllegal
+from troupemq.client.errors import BadAnswer, ClientError, MessageIllegal, ResultUnknown
 from troupemq.client.log import client_logger
 from troupemq.client.message import (
     Message,
@@ -36,7 +38,8 @@ from troupemq.client.message import (
     SendStatus,
     view_of,
 )
-from troupemq.client.producing.producer import Producer, ProducerSettings
+from troupemq.client.producing.producer import Producer
+from troupemq.client.producing.producer_settings import ProducerSettings
 from troupemq.client.producing.queue_choice import QueueChoice
 
 log = client_logger(__name__)
@@ -89,6 +92,7 @@ class TransactionResult:
         return self.half.message_id
 
 
+@partial(names_checked, settings=ProducerSettings)
 class TransactionProducer(Producer):
     """A Producer that also sends in transactions; for any number of threads.
 
@@ -120,8 +124,8 @@ class TransactionProducer(Producer):
         check_threads: int = 1,
     ) -> None:
         """`check` is called by `check_threads` threads of its own."""
-        check_callable(check, "check")
-        check_range(check_threads, 1, CHECK_THREADS_MAX, "check_threads")
+        check_callback(check, "check", "message")
+        check_integer(check_threads, 1, CHECK_THREADS_MAX, "check_threads")
         super().__init__(
             group,
             namesrv,
@@ -162,16 +166,19 @@ class TransactionProducer(Producer):
         the broker from asking earlier; else its own transactionTimeOut does.
         """
         check_instance(message, Message, "what is sent is a Message")
-        check_callable(execute, "execute")
+        check_callback(execute, "execute", "message", "transaction_id")
         if message.delay_level:
             raise MessageIllegal("a message of a transaction cannot be delayed")
         system = {**message.system_properties, TRAN_MSG: "true", PGROUP: self.group}
         if check_after_s is not None:
+            check_integer(check_after_s, 0, MS_MAX, "check_after_s")
             system[CHECK_IMMUNITY_TIME_IN_SECONDS] = str(check_after_s)
         half = self.send(replace(message, system_properties=system), timeout_ms, queue=queue)
         state, error = TransactionState.ROLLBACK, None
         if half.status is SendStatus.OK:
-            state, error = self._call(lambda: execute(message, half.message_id), half.message_id)
+            state, error = self._call(
+                "execute", lambda: execute(message, half.message_id), half.message_id
+            )
         _, offset = parse_message_id(half.offset_message_id)
         header = EndTransactionHeader(
             producer_group=self.group,
@@ -189,17 +196,24 @@ class TransactionProducer(Producer):
         return TransactionResult(half, state, told, error)
 
     def _call(
-        self, decide: Callable[[], TransactionState | None], message_id: str
+        self, what: str, decide: Callable[[], TransactionState | None], message_id: str
     ) -> tuple[TransactionState, Exception | None]:
         try:
             state = decide()
             if state is None:
                 return TransactionState.UNKNOWN, None
             if not isinstance(state, TransactionState):
-                raise TypeError(f"not a TransactionState: {state!r}")
+                raise unknown_result(state, what, "it returns a TransactionState, or None: UNKNOWN")
             return state, None
         except Exception as error:  # the application's: nobody knows how far it came
-            log.warning("transaction undecided", message_id=message_id, exc_info=True)
+            log.error(
+                "transaction undecided",
+                group=self.group,
+                message_id=message_id,
+                error=f"{type(error).__name__}: {error}",
+                next_try="the broker asks check again",
+                exc_info=not isinstance(error, ResultUnknown),
+            )
             return TransactionState.UNKNOWN, error
 
     def _tell(
@@ -246,7 +260,7 @@ class TransactionProducer(Producer):
             log.warning("the broker will ask again", address=address, error=str(error))
 
     def _decide(self, header: CheckTransactionStateHeader, view: MessageView, address: str) -> None:
-        state, error = self._call(lambda: self._check_state(view), view.message_id)
+        state, error = self._call("check", lambda: self._check_state(view), view.message_id)
         answer = EndTransactionHeader(
             producer_group=self.group,
             tran_state_table_offset=header.tran_state_table_offset,

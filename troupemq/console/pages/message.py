@@ -3,6 +3,7 @@
 import json
 
 from protocol.compression import CompressionError
+from protocol.properties import TROUPE_FAILURE
 from troupemq.cli.admin.output import Time
 from troupemq.cli.admin.reading import reader_of
 from troupemq.cli.admin.trace import events_of
@@ -79,6 +80,9 @@ def message(asked: PageRequest) -> Page:
         "times_consumed_before": view.reconsume_times,
         "stored_size": Size(view.stored_bytes),
     }
+    properties = dict(view.properties)
+    if not asked.sees_bodies():  # an exception often quotes the body
+        properties.pop(TROUPE_FAILURE, None)
     return Page(
         "Message",
         [
@@ -86,7 +90,7 @@ def message(asked: PageRequest) -> Page:
             RowTable("consumers", "Who has consumed it", rows, "No group consumes its topic."),
             *failures_of(failures, "consumers"),
             *(_body(view) if asked.sees_bodies() else [_HIDDEN_BODY]),
-            Facts("properties", "Properties", dict(view.properties), as_is=True),
+            Facts("properties", "Properties", properties, as_is=True),
             Links(
                 [
                     Link("Its trace", "/trace", {"id": view.message_id}),

@@ -23,7 +23,7 @@ _OFFSET = "scheduleMessageOffset_"
 LETTERS = 50
 EXPORTED_MAX = 1000
 EXPORT = "/dead-letters/export"
-WHY = "Why they were given up stands in the logs of the consumers: brokers are not told."
+WHY = "Consumers of TroupeMQ tell their broker the failure; other clients only log it."
 
 
 @page("/dead-letters")
@@ -61,6 +61,7 @@ def letters_of_group(asked: PageRequest) -> Page:
             **row,
             "from_topic": view.properties.get(RETRY_TOPIC),
             "times_tried": view.reconsume_times,
+            "failure": view.failure if asked.sees_bodies() else None,
             "trace": Link("Trace", "/trace", {"id": origin}) if (origin := _origin(view)) else None,
             "age_ms": Span(max(0, now_ms - view.store_timestamp_ms)),
             "send_back": change_link(
@@ -122,6 +123,7 @@ def _exported(view: MessageView) -> dict[str, object]:
         "origin_message_id": _origin(view),
         "from_topic": view.properties.get(RETRY_TOPIC),
         "times_tried": view.reconsume_times,
+        "failure": view.failure,
         "stored_ms": view.store_timestamp_ms,
         "born_ms": view.born_timestamp_ms,
         "tags": view.tags,

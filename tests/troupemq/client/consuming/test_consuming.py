@@ -36,12 +36,18 @@ class Back:
     takes: bool = True
     retries_max: int = ORDERLY_RETRIES_MAX
     given: list[tuple[int, int]] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
 
-    def give_back(self, view: MessageView, delay_level: int = 0) -> bool:
+    def next_try(self, view: MessageView, delay_level: int) -> str:
+        return f"level {delay_level}"
+
+    def give_back(self, view: MessageView, delay_level: int = 0, reason: str = "") -> bool:
+        self.reasons.append(reason)
         self.given.append((view.queue_offset, delay_level))
         return self.takes
 
-    def send_again(self, view: MessageView, reconsume_times: int) -> bool:
+    def send_again(self, view: MessageView, reconsume_times: int, reason: str = "") -> bool:
+        self.reasons.append(reason)
         self.given.append((view.queue_offset, reconsume_times))
         return self.takes
 

@@ -160,6 +160,7 @@ def test_a_message_past_its_limit_is_sent_to_the_retry_topic(broker: LockingBrok
         "RECONSUME_TIME": "1",
         "MAX_RECONSUME_TIMES": "1",
         "DELAY": "4",
+        "TROUPE_FAILURE": "the listener asked for a retry",
     }
 
 

@@ -27,6 +27,8 @@ def test_a_failed_message_comes_again_until_it_is_dead(servers: Servers) -> None
     def fails(views: Sequence[MessageView]) -> ConsumeResult:
         for view in views:
             tries.put(view)
+            if view.reconsume_times:
+                raise OSError(f"try {view.reconsume_times}: no route")
         return ConsumeResult.RETRY_LATER
 
     with Producer("producers", namesrv=namesrv) as producer:
@@ -58,5 +60,11 @@ def test_a_failed_message_comes_again_until_it_is_dead(servers: Servers) -> None
         consumer.stop()
         undertaker.stop()
     assert [view.reconsume_times for view in (*views, last)] == [0, 1, 2, 3]
+    assert [view.failure for view in (*views, last)] == [
+        None,
+        "the listener asked for a retry",
+        "OSError: try 1: no route",
+        "OSError: try 2: no route",
+    ]
     assert {view.topic for view in views} == {"Topic"}
     assert {view.body for view in (*views, last)} == {b"body"}

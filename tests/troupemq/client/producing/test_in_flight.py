@@ -50,8 +50,8 @@ def test_who_waits_is_let_in_when_there_is_room() -> None:
     assert room.wait_empty(0)
 
 
-def test_the_thread_that_makes_room_does_not_wait_for_it() -> None:
-    room = InFlight(1, 100, may_wait=lambda: False)
+def test_a_caller_that_may_not_wait_is_refused_at_once() -> None:
+    room = InFlight(1, 100)
     room.enter(1, monotonic())
     with pytest.raises(ClientBusy):
-        room.enter(1, monotonic() + 1000 * WAIT_S)
+        room.enter(1, monotonic() + 1000 * WAIT_S, lambda: False)

@@ -22,7 +22,8 @@ from troupemq.client.errors import (
     RequestTimeout,
 )
 from troupemq.client.message import Message, MessageQueue, SendResult, SendStatus
-from troupemq.client.producing.producer import Producer, ProducerSettings
+from troupemq.client.producing.producer import Producer
+from troupemq.client.producing.producer_settings import ProducerSettings
 from troupemq.client.producing.queue_choice import FaultAvoiding
 from troupemq.client.producing.sending import RETRIED_CODES
 
@@ -156,8 +157,8 @@ def test_too_much_under_way_is_busy(cluster: Cluster) -> None:
     settings = ProducerSettings(in_flight_bytes_max=100_000, compress_over_bytes=1 << 20)
     with cluster.producer(settings) as producer:
         first = producer.send_async(Message("T", bytes(99_000)), timeout_ms=200)
-        with pytest.raises(ClientBusy):
-            producer.send_async(Message("T", bytes(99_000)), timeout_ms=20)
+        with pytest.raises(ClientBusy, match="1 sends of"):
+            producer.send(Message("T", bytes(99_000)), timeout_ms=20)
         with pytest.raises(RequestTimeout):
             first.result(WAIT_S)
 
@@ -188,10 +189,13 @@ def test_a_body_is_compressed_from_the_length_on_that_the_java_client_compresses
 ) -> None:
     with cluster.producer() as producer:
         for size in (4095, 4096):
-            producer.send(Message("T", bytes(size)), queue=MessageQueue("T", "a", 0))
-        commands = [cluster.a.next(SEND) for _ in range(2)]
+            queue, message = MessageQueue("T", "a", 0), Message("T", bytes(size))
+            producer.send(message, queue=queue)
+            producer.send_async(message, queue=queue).result(WAIT_S)
+            producer.send_oneway(message, queue=queue)
+        commands = [cluster.a.next(SEND) for _ in range(6)]
     flags = [SendMessageHeader.of_command(command).sys_flag for command in commands]
-    assert flags == [0, 769]
+    assert flags == [0, 0, 0, 769, 769, 769]
 
 
 def test_only_brokers_get_heartbeats(cluster: Cluster) -> None:

@@ -14,7 +14,8 @@ from tests.troupemq.client.cluster import BATCH, MESSAGE, SEND, Cluster, stored
 from tests.troupemq.fake_server import serve_routes
 from troupemq.client.message import Message, MessageQueue
 from troupemq.client.producing.in_flight import InFlight
-from troupemq.client.producing.producer import Producer, ProducerSettings
+from troupemq.client.producing.producer import Producer
+from troupemq.client.producing.producer_settings import ProducerSettings
 from troupemq.client.producing.transaction import TransactionProducer, TransactionState
 
 QUEUE = MessageQueue("T", "a", 0)

@@ -1,0 +1,219 @@
+"""What a listener returns or raises: nothing but None and SUCCESS counts as consumed."""
+
+import gc
+import logging
+import warnings
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Any, cast
+
+import pytest
+
+from protocol.message import MessageRecord
+from protocol.properties import format
+from tests.troupemq.client.consuming.test_consuming import QUEUE, SETTINGS, Back, Bench
+from troupemq.client.connection.client import Client
+from troupemq.client.consuming.consumer_settings import ConsumerSettings
+from troupemq.client.consuming.idempotent import Idempotent, MemorySeen
+from troupemq.client.consuming.listener import (
+    DEAD_LETTER,
+    REASON_CHARS_MAX,
+    ConsumeResult,
+    RetryLater,
+    call_listener,
+    reason_of,
+)
+from troupemq.client.consuming.sending_back import SendingBack
+from troupemq.client.errors import ArgumentIllegal, ResultUnknown
+from troupemq.client.message import MessageView, view_of
+
+
+async def coroutine() -> None:
+    raise AssertionError("nothing awaits it")
+
+
+UNKNOWN: list[Any] = [
+    False,
+    True,
+    0,
+    "RETRY_LATER",
+    "SUCCESS",
+    RetryLater,
+    ConsumeResult,
+    [],
+    Future(),
+    ValueError("not raised"),
+]
+
+
+def view(offset: int = 0, **properties: str) -> MessageView:
+    record = MessageRecord("T", b"x", format(properties), queue_offset=offset, record_bytes=10)
+    return view_of(record, QUEUE)
+
+
+@pytest.mark.parametrize("result", UNKNOWN)
+@pytest.mark.parametrize("orderly", [False, True])
+def test_an_unknown_result_is_a_failure_and_an_error_line(
+    orderly: bool, result: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    back = Back(retries_max=0)
+    results = iter([result, None])
+    bench = Bench(lambda views: next(results), orderly, ConsumerSettings(), back)
+    bench.put(0)
+    with caplog.at_level(logging.ERROR):
+        bench.tasks.advance(0)
+    assert len(back.given) == 1 and "the listener returned" in back.reasons[0]
+    (record,) = caplog.records
+    assert record.message.startswith("listener failed group=g topic=T")
+
+
+def test_a_coroutine_of_a_lambda_is_a_failure_and_is_closed() -> None:
+    hidden: Any = lambda views: coroutine()  # noqa: E731
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        outcome = call_listener(hidden, [view()])
+        gc.collect()
+    assert isinstance(outcome.error, ResultUnknown) and outcome.failed is not None
+    assert "returned a coroutine, and its body has not run" in outcome.reason
+
+
+@pytest.mark.parametrize("result", UNKNOWN)
+def test_an_unknown_result_within_idempotent_is_a_failure_too(result: Any) -> None:
+    results = iter([result, None])
+    listener = Idempotent(lambda views: next(results), MemorySeen())
+    assert call_listener(listener, [view(KEYS="a")]).error is not None
+    assert call_listener(listener, [view(KEYS="a")]).failed is None
+    assert next(results, "called twice") == "called twice"
+
+
+@pytest.mark.parametrize("key", [None, "", 3, coroutine])
+def test_messages_without_a_key_are_not_taken_for_the_same_message(key: Any) -> None:
+    seen: list[Sequence[MessageView]] = []
+
+    def key_of(view: MessageView) -> Any:
+        return key() if key is coroutine else key
+
+    listener = Idempotent(seen.append, MemorySeen(), key_of)
+    for offset in range(2):
+        outcome = call_listener(listener, [view(offset)])
+        assert "key returned" in outcome.reason and outcome.failed is not None
+    assert seen == []
+
+
+def test_a_store_that_says_nothing_known_does_not_count_messages_as_consumed() -> None:
+    class Forgetful(MemorySeen):
+        def begin(self, key: str) -> Any:
+            super().begin(key)
+            return True
+
+    outcome = call_listener(Idempotent(print, Forgetful()), [view(KEYS="a")])
+    assert "the store's begin returned True" in outcome.reason and outcome.failed is not None
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+def test_retry_later_may_be_raised(orderly: bool, caplog: pytest.LogCaptureFixture) -> None:
+    def listen(views: Sequence[MessageView]) -> None:
+        raise RetryLater(views[1:], DEAD_LETTER, reason="no such book")
+
+    back = Back(retries_max=0)
+    bench = Bench(listen, orderly, SETTINGS, back)
+    bench.put(0, 1)
+    bench.tasks.advance(0)
+    level = 0 if orderly else DEAD_LETTER  # when orderly, how often it was tried
+    assert (back.given, back.reasons) == ([(1, level)], ["no such book"])
+    assert bench.queue.committable() == 2
+    assert caplog.records == []
+
+
+def test_retry_later_is_raised_as_its_class_too() -> None:
+    def listen(views: Sequence[MessageView]) -> None:
+        raise RetryLater
+
+    outcome = call_listener(listen, [view()])
+    assert outcome.error is None and outcome.failed is not None
+    assert outcome.failed.messages is None
+
+
+def test_retry_later_of_messages_that_were_not_given_is_a_failure_of_all() -> None:
+    outcome = call_listener(lambda views: RetryLater([view()]), [view()])
+    assert "messages that this call did not get" in outcome.reason
+    assert outcome.failed is not None and outcome.failed.messages is None
+
+
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        ({"messages": "the database is down"}, "a text is reason="),
+        ({"messages": 3}, "a list of those that failed, and not 3"),
+        ({"messages": view()}, "a list of those that failed"),
+        ({"messages": ["an id"]}, "are messages, and not 'an id'"),
+        ({"delay_level": "3"}, "delay_level is '3', and not an integer"),
+        ({"delay_level": -2}, "delay_level is -2"),
+        ({"suspend_ms": "1s"}, "suspend_ms is"),
+        ({"reason": 3}, "reason is a string, and not 3"),
+    ],
+)
+def test_retry_later_says_what_it_cannot_take(options: Any, said: str) -> None:
+    with pytest.raises(ArgumentIllegal, match=said):
+        RetryLater(**options)
+
+
+def test_a_failure_is_logged_with_message_attempt_and_next_try(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def listen(views: Sequence[MessageView]) -> None:
+        raise ValueError("the database\nis down")
+
+    class Told(Back):
+        def next_try(self, view: MessageView, delay_level: int) -> str:
+            return SendingBack(cast(Client, None), "g", 16, False).next_try(view, delay_level)
+
+    back = Told()
+    bench = Bench(listen, False, ConsumerSettings(), back)
+    failing = view(0, UNIQ_KEY="ID0", KEYS="order-1 order-2")
+    failing.reconsume_times = 2
+    bench.queue.put([failing], 1)
+    bench.consuming.submit(bench.queue, [failing])
+    with caplog.at_level(logging.ERROR):
+        bench.tasks.advance(0)
+    (record,) = caplog.records
+    line, _, trace = record.message.partition("\n")
+    assert line == (
+        "listener failed group=g topic=T queue=T@b:0 id=ID0 keys=order-1,order-2 attempt=3"
+        " next_try='in 1m (delay level 5)' error='ValueError: the database is down'"
+    )
+    assert "Traceback" in trace and "is down" in trace
+    assert back.reasons == ["ValueError: the database is down"]
+    failing.reconsume_times = 16
+    assert back.next_try(failing, 0) == "none, dead letter in %DLQ%g"
+
+
+def test_the_reason_of_a_retry_is_its_text_else_its_cause() -> None:
+    caused = RetryLater()
+    caused.__cause__ = OSError("no route")
+    assert reason_of(caused) == "OSError: no route"
+    assert reason_of(RetryLater(reason="closed")) == "closed"
+    assert reason_of(RetryLater()) == "the listener asked for a retry"
+    assert reason_of(ValueError("a\x01b\x02c\nd")) == "ValueError: a b c d"
+    assert len(reason_of(ValueError("x" * 10_000))) == REASON_CHARS_MAX
+
+
+def test_an_exception_without_a_text_is_a_failure_like_others() -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise ValueError("no text")
+
+    def listen(views: Sequence[MessageView]) -> None:
+        raise Mute
+
+    back = Back()
+    bench = Bench(listen, False, ConsumerSettings(), back)
+    bench.put(0)
+    bench.tasks.advance(0)
+    assert (back.given, back.reasons) == ([(0, 0)], ["Mute"])
+    assert bench.queue.committable() == 1
+
+
+def test_a_long_result_is_cut_in_the_error() -> None:
+    long: Any = lambda views: "x" * 10_000_000  # noqa: E731
+    assert len(str(call_listener(long, [view()]).error)) < 500

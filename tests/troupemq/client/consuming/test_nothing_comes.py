@@ -1,0 +1,175 @@
+"""Why nothing comes: the topic is missing, no message matches, or there is nothing new."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from queue import Empty, SimpleQueue
+
+import pytest
+
+from tests.troupemq.client.consuming.test_consumer import (
+    QUICK,
+    Seen,
+    broker,
+    consumer,
+    fill,
+    known_group,
+)
+from tests.troupemq.fake_broker import TOPIC, FakeBroker
+from tests.troupemq.fake_server import WAIT_S, FakeServer, serve_routes
+from troupemq.client.connection.route import NAMESRV_VARIABLE
+from troupemq.client.consuming.consumer import PushConsumer
+from troupemq.client.consuming.consumer_offsets import ConsumeFrom
+from troupemq.client.consuming.pull_consumer import PullConsumer
+from troupemq.client.errors import ConnectionFailed
+
+__all__ = ["broker"]
+
+
+class Lines(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: SimpleQueue[str] = SimpleQueue()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.put(f"{record.levelname} {record.getMessage()}")
+
+    def wait_for(self, begin: str) -> str:
+        try:
+            while not (line := self.lines.get(timeout=WAIT_S)).startswith(begin):
+                pass
+        except Empty:
+            raise AssertionError(f"no line begins with {begin}") from None
+        return line
+
+    def count(self, begin: str) -> int:
+        found = 0
+        while not self.lines.empty():
+            found += self.lines.get().startswith(begin)
+        return found
+
+
+@contextmanager
+def logged() -> Iterator[Lines]:
+    handler, logger = Lines(), logging.getLogger("troupemq.client")
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield handler
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
+
+
+def test_a_missing_topic_is_a_warning_when_the_consumer_starts(broker: FakeBroker) -> None:
+    seen = Seen()
+    made = PushConsumer("g", seen, broker.namesrv.address, settings=QUICK)
+    made.subscribe("Ordres")
+    with logged() as log, made:
+        warned = log.lines.get(timeout=0)
+        made.subscribe("Bills")
+        log.wait_for("WARNING topic not found group=g topic=Bills")
+        serve_routes(broker.namesrv, {"b": broker.server}, {TOPIC: 2, "Ordres": 1})
+        log.wait_for("INFO topic found group=g topic=Ordres")
+    assert warned.startswith("WARNING topic not found group=g topic=Ordres")
+    assert "troupemq admin updateTopic -t Ordres" in warned
+    assert log.count("WARNING topic not found") == 0, "one line is enough"
+
+
+def test_a_topic_that_nobody_may_read_is_told_too(broker: FakeBroker) -> None:
+    serve_routes(broker.namesrv, {"b": broker.server}, {TOPIC: 2}, perm=2)
+    with logged() as log, consumer(broker, Seen()):
+        line = log.wait_for("WARNING topic not found")
+    assert "no broker lets T be read" in line
+
+
+@pytest.mark.parametrize(
+    "expression, hint",
+    [
+        ("new | paid", "did you mean \\'new || paid\\'?"),
+        ("new|paid", "did you mean \\'new || paid\\'?"),
+        ("new, paid, old", "did you mean \\'new || paid || old\\'?"),
+        ("new or paid", "did you mean \\'new || paid\\'?"),
+        ("a || new & paid", "did you mean \\'new || paid\\'?"),
+        ("new*", "tags have no wildcards"),
+        ("amount > 100", "did you mean sql="),
+    ],
+)
+@pytest.mark.parametrize("kind", [PushConsumer, PullConsumer])
+def test_a_tag_that_looks_like_several_is_a_warning(expression: str, hint: str, kind: type) -> None:
+    made = kind("g", Seen()) if kind is PushConsumer else kind("g")
+    with logged() as log:
+        made.subscribe("T", expression)
+        line = log.lines.get(timeout=0)
+    assert line.startswith("WARNING tag looks odd group=g topic=T tag=")
+    assert hint.replace("\\", "") in line.replace("\\", "")
+
+
+@pytest.mark.parametrize("expression", ["*", "", "new", "new || paid", "in-transit", "a.b || A_1"])
+def test_a_tag_that_looks_like_one_is_no_warning(expression: str) -> None:
+    with logged() as log:
+        PullConsumer("g").subscribe("T", expression)
+    assert log.lines.empty()
+
+
+def test_a_tag_that_nobody_sends_is_a_warning_with_what_was_passed_over(
+    broker: FakeBroker,
+) -> None:
+    known_group(broker)
+    for number in range(3):
+        broker.add(0, b"%d" % number, TAGS="paid")
+    with logged() as log, consumer(broker, Seen(), expression="piad"):
+        line = log.wait_for("WARNING no message matches the subscription")
+        broker.add(0, b"more", TAGS="paid")
+        broker.wait_committed("g", 0, 4)
+    assert "topic=T kind=TAG expression=piad passed_over=3" in line
+    assert log.count("WARNING no message matches") == 0, "one line is enough"
+
+
+def test_a_tag_of_some_messages_is_no_warning(broker: FakeBroker) -> None:
+    known_group(broker)
+    for number in range(4):
+        broker.add(0, b"%d" % number, TAGS="paid" if number else "new")
+    seen = Seen()
+    with logged() as log, consumer(broker, seen, expression="new"):
+        assert seen.take(1) == [b"0"]
+        broker.wait_committed("g", 0, 4)
+    assert log.count("WARNING") == 0
+
+
+def test_a_queue_with_nothing_new_is_told_as_such(broker: FakeBroker) -> None:
+    fill(broker, 2)
+    broker.committed.clear()
+    with logged() as log, consumer(broker, Seen(), begin=ConsumeFrom.LAST_OFFSET):
+        line = log.wait_for("INFO nothing new")
+    assert "group=g topic=T queue=T@b:" in line and "offset=1" in line
+
+
+SOURCES = [
+    ("argument", "named by the argument namesrv or -n"),
+    ("environment", "named by the environment's NAMESRV_ADDR"),
+    ("default", "the default, for neither namesrv, -n nor NAMESRV_ADDR is given"),
+]
+
+
+@pytest.mark.parametrize("source, said", SOURCES)
+def test_an_error_of_name_servers_names_all_where_they_come_from_and_how_to_start_one(
+    source: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with FakeServer() as first, FakeServer() as second:
+        pass  # nobody listens there any more
+    given = f"{first.address};{second.address}"
+    monkeypatch.delenv(NAMESRV_VARIABLE, raising=False)
+    monkeypatch.setattr("troupemq.client.connection.route.DEFAULT_NAMESRV", given)
+    if source == "environment":
+        monkeypatch.setenv(NAMESRV_VARIABLE, given)
+    made = PushConsumer("g", Seen(), given if source == "argument" else None)
+    made.subscribe("T")
+    with pytest.raises(ConnectionFailed) as caught:
+        made.start()
+    made.stop()
+    assert str(caught.value) == (
+        f"no name server answers: {first.address}: connection refused;"
+        f" {second.address}: connection refused ({said}; start one: troupemq namesrv)"
+    )
