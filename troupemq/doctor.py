@@ -16,7 +16,7 @@ from pathlib import Path
 from time import CLOCK_REALTIME, clock_getres
 
 from actors.broker_server import FAST_PORT_BELOW, HA_PORT_ABOVE, open_for_slaves
-from actors.config import BrokerConfig
+from actors.config import BrokerConfig, ConfigFindings
 from actors.network.connections import PortTaken, open_listener
 from storage.clock import SystemClock
 from storage.config import StoreConfig
@@ -124,9 +124,11 @@ def examine_machine(environment: Mapping[str, str], root: Path = SYS) -> Iterato
     yield _java(environment)
 
 
-def examine_broker(config: BrokerConfig, store: StoreConfig) -> Iterator[Diagnosis]:
+def examine_broker(
+    config: BrokerConfig, store: StoreConfig, findings: ConfigFindings | None = None
+) -> Iterator[Diagnosis]:
     """What a start with these settings would find, as far as it can be seen from outside."""
-    yield Diagnosis("settings", OK, f"{config.broker_name}, store in {store.root}")
+    yield _settings(config, store, findings or ConfigFindings())
     yield from _ports(config)
     disk = RealDisk()
     yield _refusal("permissions", lambda: _writable(store.root))
@@ -136,6 +138,16 @@ def examine_broker(config: BrokerConfig, store: StoreConfig) -> Iterator[Diagnos
     yield _refusal("clock", lambda: _after_the_store(store, disk))
     yield _refusal("disk", lambda: _room(store, disk))
     yield _usage(store, disk)
+
+
+def _settings(config: BrokerConfig, store: StoreConfig, findings: ConfigFindings) -> Diagnosis:
+    found = f"{config.broker_name}, store in {store.root}"
+    if findings:
+        found += f"; {findings.sentence()}"
+    if findings.unknown or findings.old_spelling:
+        cure = "correct these keys or take them out: neither 4.9.7 nor this broker reads them"
+        return Diagnosis("settings", ADVICE, found, cure)
+    return Diagnosis("settings", OK, found)
 
 
 def _python() -> Diagnosis:

@@ -8,7 +8,7 @@ from orjson import dumps
 
 from actors.config import load_broker_config, parse_broker_config
 from storage.errors import StoreError
-from troupemq.cli.options import json_option
+from troupemq.cli.options import json_option, settings_option
 from troupemq.doctor import (
     OK,
     REFUSED,
@@ -27,28 +27,25 @@ from troupemq.exit_codes import REFUSALS, exit_code_of
     type=click.Path(dir_okay=False, readable=False),
     help="The settings of the broker that is to start. [default: those without a file]",
 )
-@click.option(
-    "-s", "--set", "settings", metavar="KEY=VALUE", multiple=True, help="One setting; repeatable."
-)
+@settings_option
 @json_option
-def doctor(config: str | None, settings: tuple[str, ...], as_json: bool) -> None:
+def doctor(config: str | None, settings: dict[str, str], as_json: bool) -> None:
     """Says what to change before a broker starts here: limits, kernel, clock, disk, ports, Java.
 
     Nothing is changed or kept. Exit code 0 if a start would not be refused, else that of the first
     refusal; advice alone is no reason. Beside the broker itself its ports and its store are taken.
     """
-    overrides = dict(each.partition("=")[::2] for each in settings)
     found = list(examine_machine(os.environ))
     try:
         if config is None:
-            broker, store, _ = parse_broker_config("", overrides)
+            broker, store, findings = parse_broker_config("", settings)
         else:
-            broker, store, _ = load_broker_config(config, overrides)
+            broker, store, findings = load_broker_config(config, settings)
     except StoreError as error:
         name = next(each.name for each in REFUSALS if each.code == exit_code_of(error))
         found.append(Diagnosis(name, REFUSED, config or "the command line", str(error)))
     else:
-        found += examine_broker(broker, store)
+        found += examine_broker(broker, store, findings)
     for each in found:
         if as_json:
             click.echo(dumps(asdict(each)).decode())

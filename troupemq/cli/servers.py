@@ -22,7 +22,7 @@ from actors.config import (
 from storage.config import StoreConfig
 from storage.errors import StoreError, store_error
 from troupemq.cli.console import PORT as CONSOLE_PORT
-from troupemq.cli.options import daemon_options, leave
+from troupemq.cli.options import daemon_options, leave, settings_option
 from troupemq.console_child import console_is_installed
 from troupemq.daemon import Serving, keep_files_private, sentence_of, serve
 from troupemq.exit_codes import exit_code_of
@@ -179,21 +179,28 @@ def _start_both(
 @click.option(
     "-p", "--port", type=int, help="Port to listen at; overrides listenPort. [default: 9876]"
 )
+@settings_option
 @daemon_options
-def namesrv(config: str | None, port: int | None, ready_file: Path | None, log_json: bool) -> None:
+def namesrv(
+    config: str | None,
+    port: int | None,
+    settings: dict[str, str],
+    ready_file: Path | None,
+    log_json: bool,
+) -> None:
     """A name server: tells clients where topics are."""
     set_up_logs(as_json=log_json)
-    overrides = {} if port is None else {"listenPort": str(port)}
+    overrides = settings if port is None else {**settings, "listenPort": str(port)}
 
     def start(on_give_up: Callable[[str], None]) -> Serving:
         path = config or (NAMESRV_FILE if Path(NAMESRV_FILE).is_file() else None)
         if path is None:
-            settings, findings = parse_namesrv_config("", overrides)
+            read, findings = parse_namesrv_config("", overrides)
         else:
-            settings, findings = load_namesrv_config(path, overrides)
+            read, findings = load_namesrv_config(path, overrides)
         _log_findings(findings)
         servers = Servers(on_give_up)
-        servers.start_namesrv(settings)
+        servers.start_namesrv(read)
         return servers.serving()
 
     sys.exit(serve(start, ready_file=ready_file))
@@ -212,14 +219,7 @@ def namesrv(config: str | None, port: int | None, ready_file: Path | None, log_j
     metavar="HOST:PORT",
     help="Name servers, several with ; between; overrides namesrvAddr.",
 )
-@click.option(
-    "-s",
-    "--set",
-    "settings",
-    metavar="KEY=VALUE",
-    multiple=True,
-    help="One setting; overrides the file's; repeatable.",
-)
+@settings_option
 @click.option(
     "--jobs",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -240,7 +240,7 @@ def namesrv(config: str | None, port: int | None, ready_file: Path | None, log_j
 def broker(
     config: str | None,
     namesrv: str | None,
-    settings: tuple[str, ...],
+    settings: dict[str, str],
     jobs: Path | None,
     masters: int | None,
     one_of: str | None,
@@ -258,12 +258,7 @@ def broker(
         import_broker()
         broker(arguments_for_spare(), prog_name="troupemq broker")
     set_up_logs(as_json=log_json)
-    overrides: dict[str, str] = {}
-    for setting in settings:
-        key, equals, value = setting.partition("=")
-        if not equals or not key.strip():
-            raise click.BadParameter(f"{setting!r} is not KEY=VALUE", param_hint="--set")
-        overrides[key.strip()] = value.strip()
+    overrides = dict(settings)
     if namesrv is not None:
         overrides["namesrvAddr"] = namesrv
     if masters is not None:

@@ -36,6 +36,22 @@ def test_settings_that_cannot_work_are_the_refusal_of_the_start(tmp_path: Path) 
     assert result.exit_code == 10 and "brokerRole is KING" in result.output
 
 
+def test_a_misspelled_setting_is_refused_and_in_a_file_advice(tmp_path: Path) -> None:
+    """`-s flushDiskTyp=SYNC_FLUSH` was `ok settings`, and the broker flushed asynchronously."""
+    here = ("-s", f"storePathRootDir={tmp_path}/store", "-s", "listenPort=0")
+    result = ask(*here, "-s", "flushDiskTyp=SYNC_FLUSH")
+    assert result.exit_code == 10
+    assert "unknown setting flushDiskTyp: did you mean flushDiskType?" in result.output
+    path = tmp_path / "broker.conf"
+    path.write_text("flushDiskTyp=SYNC_FLUSH\nsendMessageThreadPoolNums=4\n")
+    result = ask("-c", str(path), *here)
+    assert result.exit_code == 0
+    (line,) = [each for each in result.output.splitlines() if " settings: " in each]
+    assert line.startswith("advice ")
+    assert "unknown, ignored: flushDiskTyp (did you mean flushDiskType?)" in line
+    assert "without effect here: sendMessageThreadPoolNums" in line
+
+
 def test_a_settings_file_that_may_not_be_read_is_a_matter_of_permissions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -92,6 +92,35 @@ def test_run_listens_on_loopback_and_nowhere_else(
     assert {each.split(":")[0] for each in found} == {"0100007F"}
 
 
+@pytest.mark.parametrize(
+    ("command", "written", "meant"),
+    [("broker", "flushDiskTyp", "flushDiskType"), ("namesrv", "kvConfgPath", "kvConfigPath")],
+)
+def test_a_server_does_not_start_with_a_misspelled_setting(
+    command: str, written: str, meant: str
+) -> None:
+    result = CliRunner().invoke(cli, [command, "-s", f"{written}=x"])
+    assert result.exit_code == 10
+    assert result.stderr == f"troupemq: unknown setting {written}: did you mean {meant}?\n"
+
+
+def test_a_name_server_takes_settings_of_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[int] = []
+
+    def look(start: Callable[[Callable[[str], None]], Serving], **_: object) -> int:
+        serving = start(pytest.fail)
+        found.append(serving.ports["namesrv"])
+        return 0 if serving.stop(20.0) else 1
+
+    monkeypatch.setattr(commands, "serve", look)
+    path = f"kvConfigPath={tmp_path}/kvConfig.json"
+    line = ["namesrv", "-s", "listenPort=0", "-s", "bindAddress=127.0.0.1", "-s", path]
+    assert CliRunner().invoke(cli, line).exit_code == 0
+    assert found[0] != 9876
+
+
 @pytest.mark.heavy
 def test_a_console_is_there_without_being_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
