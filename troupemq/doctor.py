@@ -30,7 +30,7 @@ from storage.retention.reserve import require_room
 from troupemq.exit_codes import REFUSALS
 from troupemq.java import find_java
 from troupemq.masters.plan import PORT_STEP
-from troupemq.start_checks import require_clock, require_files
+from troupemq.start_checks import require_clock, require_extras, require_files
 
 FILES_WISHED = 65_536
 CLOCK_YEAR_MS = 1_735_689_600_000
@@ -129,6 +129,7 @@ def examine_broker(
 ) -> Iterator[Diagnosis]:
     """What a start with these settings would find, as far as it can be seen from outside."""
     yield _settings(config, store, findings or ConfigFindings())
+    yield from _extras(config)
     yield from _ports(config)
     disk = RealDisk()
     yield _refusal("permissions", lambda: _writable(store.root))
@@ -148,6 +149,13 @@ def _settings(config: BrokerConfig, store: StoreConfig, findings: ConfigFindings
         cure = "correct these keys or take them out: neither 4.9.7 nor this broker reads them"
         return Diagnosis("settings", ADVICE, found, cure)
     return Diagnosis("settings", OK, found)
+
+
+def _extras(config: BrokerConfig) -> Iterator[Diagnosis]:
+    try:
+        require_extras(config)
+    except StoreError as error:
+        yield Diagnosis("settings", REFUSED, "a library is not installed", str(error))
 
 
 def _python() -> Diagnosis:

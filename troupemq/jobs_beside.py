@@ -14,6 +14,7 @@ from actors.jobs.messages import JobOrder
 from actors.jobs.scheduled_runs import JobSchedule, KeptRuns
 from actors.jobs.spark_job import JobCommand, MakeCommand
 from actors.jobs.spark_jobs import SparkJobs
+from actors.settings.extras import install_command
 from spark.jobs import job_names
 from spark.runner import command, environment
 from storage.errors import StoreError
@@ -81,7 +82,7 @@ def job_commands(spark_conf: Path | None, settings: Mapping[str, str] | None = N
 
     def make(order: JobOrder, work_directory: str) -> JobCommand:
         if find_spec("pyspark") is None:
-            raise StoreError("Spark is not installed: pip install 'troupemq[spark]'.")
+            raise StoreError(f"Spark is not installed: {install_command('spark', 'java')}")
         return JobCommand(
             command(
                 order.name,

@@ -14,6 +14,7 @@ from typing import TextIO
 
 from actors.jobs.jobs_conf import load_jobs
 from actors.jobs.messages import JobState, RunJob
+from actors.settings.extras import install_command
 from spark.jobs import archive, job_names
 from storage.errors import StoreError
 from troupemq.client.admin import Admin
@@ -42,10 +43,7 @@ job = traffic
 cron = */10 * * * *
 """
 
-WITHOUT_SPARK = (
-    "Left out: a scheduled job, and the archive; Spark is not installed"
-    " (pip install 'troupemq[spark,java]')."
-)
+WITHOUT_SPARK = "Left out: a scheduled job, and the archive; Spark is not installed. To add it: "
 REGISTRATION_TIMEOUT_S = 15.0
 CONSUME_TIMEOUT_S = 30.0
 JOB_TIMEOUT_S = 600.0
@@ -106,7 +104,7 @@ class Tour:
             with self._step("Archiving the log as Parquet with Spark"):
                 self._archive()
         else:
-            self._say(WITHOUT_SPARK)
+            self._say(WITHOUT_SPARK + install_command("spark", "java"))
         self._say("")
         for line in table(self._figures, self._data):
             self._say(line)

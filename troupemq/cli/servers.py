@@ -23,7 +23,7 @@ from storage.config import StoreConfig
 from storage.errors import StoreError, store_error
 from troupemq.cli.console import PORT as CONSOLE_PORT
 from troupemq.cli.options import daemon_options, leave, settings_option
-from troupemq.console_child import console_is_installed
+from troupemq.console_child import console_is_installed, console_missing
 from troupemq.daemon import Serving, keep_files_private, sentence_of, serve
 from troupemq.exit_codes import exit_code_of
 from troupemq.logs import set_up_logs
@@ -36,6 +36,7 @@ from troupemq.masters.plan import (
 )
 from troupemq.saying import tell
 from troupemq.servers import Servers, import_broker
+from troupemq.start_checks import require_extras
 
 log = get_logger(__name__)
 
@@ -108,7 +109,9 @@ def run(
             f" (fast port {ports['fast']}); store in {data / 'store'}, {servers.reserve}; "
             f"log in {log_path}."
         )
-        if console_port and not once and console_is_installed():
+        if console_port and not once and not console_is_installed():
+            tell(f"No console is shown, for {console_missing()}")
+        elif console_port and not once:
             with servers.stopped_on_failure():
                 servers.start_console(console_port, data / "console")
         return servers.serving()
@@ -271,6 +274,7 @@ def broker(
         if broker_config.masters > 1 and one_of is None:
             line = BrokerCommandLine(config, overrides, jobs, log_json, ready_file)
             plan = make_plan(line, broker_config, store_config, lambda own: load(own)[:2])
+            require_extras(broker_config)
             keep_files_private()
             supervise(plan, store_config)
     except (StoreError, OSError) as error:
