@@ -13,10 +13,11 @@ from storage.dump.item import DumpError
 from storage.dump.text import lines_of
 from storage.errors import reason_of
 from storage.files.disk import RealDisk
+from troupemq.cli.groups import CommandGroup
 from troupemq.cli.options import json_option, leave
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def store() -> None:
     """Looks into a store directory, and mends it. Needs no broker."""
 

@@ -14,8 +14,10 @@ from actors.jobs.jobs_conf import argument_value
 from actors.jobs.messages import JobState, RunJob
 from spark.jobs import job_names, summary_of
 from storage.errors import StoreError
+from storage.spelling import did_you_mean
 from troupemq.cli.admin.output import Output
 from troupemq.cli.broker_jobs import broker_option, cancel, logs, run_there, schedule, status
+from troupemq.cli.groups import CommandGroup
 from troupemq.cli.options import json_option
 from troupemq.cli.prepare import prepare
 from troupemq.cli.redrive import redrive
@@ -37,7 +39,7 @@ class JobFailed(StoreError):
     """The job did not finish; the text says why."""
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def job() -> None:
     """Spark jobs: what the stored log says, in bulk. `run` and `list` need no broker."""
 
@@ -120,7 +122,9 @@ def run_job(
         run_there(broker, name, {**named, **arguments}, wait=not no_wait, as_json=as_json)
         return
     if name not in job_names():
-        raise click.BadParameter(f"{name!r} is not one of {', '.join(job_names())}.")
+        known = f"there is {', '.join(job_names())}"
+        hint = did_you_mean(name, job_names(), known)
+        raise click.UsageError(f"There is no job {name!r}: {hint}")
     store = store or Path("data", "store")
     output = (output or store.parent / name).absolute()
     arguments = {"store": str(store.absolute()), "output": str(output), **arguments}

@@ -54,6 +54,23 @@ def test_without_a_port_nobody_can_be_asked() -> None:
     assert ask("-a", "nowhere").exit_code == 2
 
 
+@pytest.mark.parametrize(
+    ("code", "server"),
+    [
+        (ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "a broker,"),
+        (ResponseCode.QUERY_NOT_FOUND, "a name server or broker,"),
+    ],
+)
+def test_the_own_port_of_a_server_is_no_health_port(code: ResponseCode, server: str) -> None:
+    """It "does not answer: Remote end closed connection", said the command of a healthy broker."""
+    with FakeServer() as own:
+        own.handlers[RequestCode.GET_KV_CONFIG] = lambda asked: asked.answer(code, remark="no")
+        result = ask("-p", own.address.rpartition(":")[2])
+    assert result.exit_code == 2
+    assert f"{own.address} is the own port of {server} and not its healthPort" in result.stderr
+    assert f"ask it with -a {own.address}" in result.stderr and result.stderr.count("\n") == 1
+
+
 def test_any_answer_over_its_own_port_is_a_sign_of_life() -> None:
     with FakeServer() as server:
         server.handlers[RequestCode.GET_KV_CONFIG] = lambda asked: asked.answer(
