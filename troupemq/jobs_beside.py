@@ -34,6 +34,11 @@ class JobsPlace:
     """conf/jobs.conf by default, if it is there."""
 
 
+def has_spark() -> bool:
+    """Whether jobs can run here."""
+    return find_spec("pyspark") is not None
+
+
 def scheduled_jobs(path: Path | None) -> list[ScheduledJob]:
     """The entries of the file that is named, else of conf/jobs.conf. Raises StoreError."""
     if path is None and not LOCAL_JOBS_CONF.is_file():
@@ -81,7 +86,7 @@ def job_commands(spark_conf: Path | None, settings: Mapping[str, str] | None = N
         conf = LOCAL_SPARK_CONF
 
     def make(order: JobOrder, work_directory: str) -> JobCommand:
-        if find_spec("pyspark") is None:
+        if not has_spark():
             raise StoreError(f"Spark is not installed: {install_command('spark', 'java')}")
         return JobCommand(
             command(

@@ -6,7 +6,6 @@ Each step says what it does while it does it; a table at the end says what becam
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from importlib.util import find_spec
 from pathlib import Path
 from threading import Event, Lock
 from time import monotonic
@@ -23,7 +22,7 @@ from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.errors import RouteNotFound
 from troupemq.client.message import Message, MessageView
 from troupemq.client.producing.producer import Producer
-from troupemq.jobs_beside import SPARK_JOBS
+from troupemq.jobs_beside import SPARK_JOBS, has_spark
 from troupemq.servers import Servers
 from troupemq.steps import Steps
 
@@ -48,11 +47,6 @@ REGISTRATION_TIMEOUT_S = 15.0
 CONSUME_TIMEOUT_S = 30.0
 JOB_TIMEOUT_S = 600.0
 LOOK_AGAIN_S = 0.05
-
-
-def has_spark() -> bool:
-    """Whether jobs can run here."""
-    return find_spec("pyspark") is not None
 
 
 class TourFailed(StoreError):
