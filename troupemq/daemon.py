@@ -32,7 +32,7 @@ from storage.errors import StoreError, WrongSetting, os_sentence, reason_of
 from troupemq.client.errors import ClientError
 from troupemq.exit_codes import exit_code_of
 from troupemq.health.notify import Notifier
-from troupemq.saying import FAILED, say
+from troupemq.saying import FAILED, say, tell
 
 log = get_logger(__name__)
 
@@ -48,6 +48,10 @@ ONE_SIGTERM_S = 2.0
 
 LOOK_AGAIN_S = 0.5
 """How long the main thread waits at a time: a signal that comes as it begins does not wake it."""
+
+CTRL_C_ENDS_IT = "Ctrl-C ends it."
+STOPPED = "Stopped."
+"""What a terminal shows of a process that serves, first and last."""
 
 FILE_MASK = 0o027
 """Directories 0750, files 0640."""
@@ -182,6 +186,8 @@ class _Process:
         code = self._wait()
         self._work_is_over.set()
         code = self._stop(serving) or code
+        if code == 0 and not self._once:
+            tell(STOPPED)
         if self._ready_file is not None:
             try:
                 self._ready_file.unlink(missing_ok=True)

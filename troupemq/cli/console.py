@@ -23,7 +23,7 @@ from troupemq.cli.options import (
     tls_options,
 )
 from troupemq.console_child import KEY_PASSWORD, console_is_installed, console_missing
-from troupemq.daemon import Serving, serve
+from troupemq.daemon import CTRL_C_ENDS_IT, Serving, serve
 from troupemq.logs import set_up_logs
 from troupemq.saying import tell
 
@@ -189,7 +189,8 @@ def console(
         server = ConsoleServer(settings, proxy)
         server.start()
         host = f"[{bind}]" if ":" in bind else bind
-        tell(f"Console on {server.scheme}://{host}:{server.port}{prefix}/")
+        ends = "" if until_stdin_ends else f"  {CTRL_C_ENDS_IT}"
+        tell(f"Console on {server.scheme}://{host}:{server.port}{prefix}/{ends}")
         tell(_how_to_log_in(server.console.accounts.first_password, folder))
         if until_stdin_ends:
             Thread(target=_end_with_stdin, name="parent", daemon=True).start()

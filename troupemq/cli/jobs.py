@@ -16,7 +16,6 @@ from spark.arguments import check_store
 from spark.jobs import job_names, summary_of
 from storage.errors import StoreError
 from storage.spelling import did_you_mean
-from troupemq.cli.admin.command import INTERRUPTED
 from troupemq.cli.admin.output import Output
 from troupemq.cli.broker_jobs import broker_option, cancel, logs, run_there, schedule, status
 from troupemq.cli.groups import CommandGroup
@@ -26,6 +25,7 @@ from troupemq.cli.redrive import redrive
 from troupemq.cli.restore import restore
 from troupemq.daemon import Serving, serve
 from troupemq.exit_codes import exit_code_of
+from troupemq.interrupts import INTERRUPTED
 from troupemq.java import find_java
 from troupemq.job_line import job_line
 from troupemq.jobs_beside import SPARK_JOBS, has_spark

@@ -24,7 +24,7 @@ from storage.errors import StoreError, store_error
 from troupemq.cli.console import PORT as CONSOLE_PORT
 from troupemq.cli.options import daemon_options, leave, settings_option
 from troupemq.console_child import console_is_installed, console_missing
-from troupemq.daemon import Serving, keep_files_private, sentence_of, serve
+from troupemq.daemon import CTRL_C_ENDS_IT, Serving, keep_files_private, sentence_of, serve
 from troupemq.exit_codes import exit_code_of
 from troupemq.logs import set_up_logs
 from troupemq.masters.plan import (
@@ -114,12 +114,14 @@ def run(
         elif console_port and not once:
             with servers.stopped_on_failure():
                 servers.start_console(console_port, data / "console")
+        if no_tour:
+            tell(f"Serving; {CTRL_C_ENDS_IT}")
         return servers.serving()
 
     def tour(over: Event) -> None:
         Tour(started[0], data, sys.stdout, over).run()
         if not once:
-            tell("\nServing; Ctrl-C ends it.")
+            tell(f"\nServing; {CTRL_C_ENDS_IT}")
 
     keep_files_private()  # the log comes before everything else
     try:
@@ -204,6 +206,7 @@ def namesrv(
         _log_findings(findings)
         servers = Servers(on_give_up)
         servers.start_namesrv(read)
+        tell(f"Name server on port {servers.ports['namesrv']}. {CTRL_C_ENDS_IT}")
         return servers.serving()
 
     sys.exit(serve(start, ready_file=ready_file))
@@ -292,6 +295,7 @@ def broker(
             f"Broker {broker_config.broker_name} on port {servers.ports['broker']}: clients are "
             f"sent to {broker_config.broker_ip1}:{servers.ports['broker']} (brokerIP1), "
             f"messages are stored in {store_config.root} (storePathRootDir), {servers.reserve}."
+            f" {CTRL_C_ENDS_IT}"
         )
         return servers.serving()
 

@@ -21,10 +21,8 @@ from troupemq.cli.admin.session import SILENT_S, Session
 from troupemq.cli.groups import CommandGroup
 from troupemq.cli.options import acl_option, json_option, leave, namesrv_option, tls_options
 from troupemq.client.errors import ClientError
+from troupemq.interrupts import INTERRUPTED
 from troupemq.text import one_line
-
-INTERRUPTED = 130
-"""The exit code of what Ctrl-C has ended, as shells have it."""
 
 Action = Callable[..., None]
 """Called with the session, the output, and the options by name."""
