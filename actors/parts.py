@@ -103,12 +103,14 @@ class Parts:
             self.guard = self._new_guard(self.acl)
         self.tls = tls_contexts(config)  # None: nothing of this broker speaks TLS
         store_address = config.store_address()  # before the store is opened: it may not work
-        require_room(store_config, system.disk)
+        reserve = require_room(store_config, system.disk)  # measured before anything is made
         self.store = _new_store(store_config, system)
         self.recovery = self.store.open()
         log_recovery(self.recovery)
-        is_next_missing = self.store.commit_log.next_file_offset_to_prepare() is not None
-        self.reserve = reserve_of(store_config, system.disk, int(is_next_missing))
+        if reserve is None:
+            is_next_missing = self.store.commit_log.next_file_offset_to_prepare() is not None
+            reserve = reserve_of(store_config, system.disk, int(is_next_missing))
+        self.reserve = reserve
         log_reserve(store_config, self.reserve)
         self.store.commit_log.store_host = pack_host(store_address, ports.main)
         self.recent_halves = RecentHalves(self.store.commit_log)

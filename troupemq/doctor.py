@@ -11,8 +11,10 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from socket import socket
 from time import CLOCK_REALTIME, clock_getres
 
 from actors.broker_server import FAST_PORT_BELOW, HA_PORT_ABOVE, open_for_slaves
@@ -158,6 +160,23 @@ def _extras(config: BrokerConfig) -> Iterator[Diagnosis]:
         yield Diagnosis("settings", REFUSED, "a library is not installed", str(error))
 
 
+def examine_namesrv(port: int, bind_address: str) -> Diagnosis:
+    """What a name server would find that listens there."""
+    return _port(port, "listenPort of the name server", bind_address)
+
+
+def verdict_of(found: Sequence[Diagnosis]) -> Diagnosis:
+    """The last line: ready, or how many problems there are."""
+    problems = [each.name for each in found if each.verdict == REFUSED]
+    advice = sum(each.verdict == ADVICE for each in found)
+    if not problems:
+        more = f"; advice: {advice}" if advice else ""
+        return Diagnosis("verdict", OK, f"ready: a start would not be refused{more}")
+    count = f"{len(problems)} problem{'s' * (len(problems) > 1)}"
+    names = ", ".join(dict.fromkeys(problems))
+    return Diagnosis("verdict", REFUSED, f"{count}, a start would be refused: {names}")
+
+
 def _python() -> Diagnosis:
     found = ".".join(map(str, sys.version_info[:3]))  # an older one does not come so far
     return Diagnosis("python", OK, f"{found}, {sys.executable}")
@@ -218,15 +237,24 @@ def _ports(config: BrokerConfig) -> Iterator[Diagnosis]:
     for port, name in wanted:
         if port <= 0 or (is_free and name != "healthPort"):
             continue
-        try:
-            if name == names.get(HA_PORT_ABOVE):
-                open_for_slaves(config, port, name).close()
-            else:
-                open_listener(config.bind_address, port, name).close()
-        except PortTaken as error:
-            yield Diagnosis("port", REFUSED, f"{name} {port}", str(error))
+        if name == names.get(HA_PORT_ABOVE):
+            yield _port(port, name, config.bind_address, partial(open_for_slaves, config))
         else:
-            yield Diagnosis("port", OK, f"{name} {port} is free")
+            yield _port(port, name, config.bind_address)
+
+
+def _port(
+    port: int,
+    name: str,
+    bind_address: str,
+    open_there: Callable[[int, str], socket] | None = None,
+) -> Diagnosis:
+    try:
+        open_port = open_there or partial(open_listener, bind_address)
+        open_port(port, name).close()
+    except PortTaken as error:
+        return Diagnosis("port", REFUSED, f"{name} {port}", str(error))
+    return Diagnosis("port", OK, f"{name} {port} is free")
 
 
 def _refusal(name: str, look: Callable[[], str]) -> Diagnosis:

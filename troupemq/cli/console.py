@@ -189,11 +189,12 @@ def console(
         server = ConsoleServer(settings, proxy)
         server.start()
         host = f"[{bind}]" if ":" in bind else bind
-        ends = "" if until_stdin_ends else f"  {CTRL_C_ENDS_IT}"
-        tell(f"Console on {server.scheme}://{host}:{server.port}{prefix}/{ends}")
+        tell(f"Console on {server.scheme}://{host}:{server.port}{prefix}/")
         tell(_how_to_log_in(server.console.accounts.first_password, folder))
         if until_stdin_ends:
             Thread(target=_end_with_stdin, name="parent", daemon=True).start()
+        else:
+            tell(CTRL_C_ENDS_IT)
         return Serving({"console": server.port}, server.stop)
 
     sys.exit(serve(start, ready_file=ready_file))

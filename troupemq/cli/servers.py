@@ -21,6 +21,8 @@ from actors.config import (
 )
 from storage.config import StoreConfig
 from storage.errors import StoreError, store_error
+from storage.files.disk import RealDisk
+from storage.retention.reserve import require_room
 from troupemq.cli.console import PORT as CONSOLE_PORT
 from troupemq.cli.options import daemon_options, leave, settings_option
 from troupemq.console_child import console_is_installed, console_missing
@@ -41,6 +43,9 @@ from troupemq.start_checks import require_extras
 log = get_logger(__name__)
 
 LOOPBACK = "127.0.0.1"
+DATA = Path("data")
+NAMESRV_PORT, BROKER_PORT = 9876, 10911
+"""Of `run`, unless its options say otherwise."""
 JOBS_DIRECTORY = "jobs"
 SMALL_FILES = {
     "mappedFileSizeCommitLog": str(16 << 20),
@@ -51,20 +56,36 @@ SMALL_FILES = {
 """Of a tour's store: some 20 MB on disk in place of 1.5 GB."""
 
 
+def broker_settings(data: Path, port: int, namesrv_port: int) -> dict[str, str]:
+    """Return the settings of the broker of `run`; `data` is absolute."""
+    return {
+        "brokerName": "broker-a",
+        "brokerIP1": LOOPBACK,
+        "brokerIP2": LOOPBACK,
+        "bindAddress": LOOPBACK,
+        "listenPort": str(port),
+        "namesrvAddr": f"{LOOPBACK}:{namesrv_port}",
+        "storePathRootDir": str(data / "store"),
+        **SMALL_FILES,
+    }
+
+
 @click.command()
 @click.option("--once", is_flag=True, help="End after the tour, with exit code 0 if it went well.")
 @click.option(
     "--data",
     type=click.Path(file_okay=False, path_type=Path),
-    default=Path("data"),
+    default=DATA,
     show_default=True,
     help="Where store, logs and archive are kept; a later start finds what is there.",
 )
-@click.option("--namesrv-port", type=int, default=9876, show_default=True, help="0: a free one.")
+@click.option(
+    "--namesrv-port", type=int, default=NAMESRV_PORT, show_default=True, help="0: a free one."
+)
 @click.option(
     "--broker-port",
     type=int,
-    default=10911,
+    default=BROKER_PORT,
     show_default=True,
     help="Two below it is the fast port; one above, HA's. 0: free ones.",
 )
@@ -125,6 +146,8 @@ def run(
 
     keep_files_private()  # the log comes before everything else
     try:
+        _, store, _ = parse_broker_config("", broker_settings(data, 0, NAMESRV_PORT))
+        require_room(store, RealDisk())  # before the first file
         set_up_logs(as_json=log_json, path=log_path)
     except StoreError as error:
         leave(str(error), exit_code_of(error.__cause__ or error))
@@ -151,18 +174,9 @@ def _start_both(
     )
     servers = Servers(on_give_up)
     servers.start_namesrv(namesrv_config)
-    broker_settings = {
-        "brokerName": "broker-a",
-        "brokerIP1": LOOPBACK,
-        "brokerIP2": LOOPBACK,
-        "bindAddress": LOOPBACK,
-        "listenPort": str(broker_port),
-        "namesrvAddr": f"{LOOPBACK}:{servers.ports['namesrv']}",
-        "storePathRootDir": str(data / "store"),
-        **SMALL_FILES,
-    }
+    settings = broker_settings(data, broker_port, servers.ports["namesrv"])
     with servers.stopped_on_failure():
-        broker_config, store_config, _ = parse_broker_config("", broker_settings)
+        broker_config, store_config, _ = parse_broker_config("", settings)
     schedule = data / JOBS_FILE
     if not schedule.exists():
         with servers.stopped_on_failure():

@@ -278,10 +278,11 @@ def test_a_start_is_a_few_lines_that_an_operator_needs(
         lines[:] = [line for line in told if not line.startswith(CROWDED)]
 
     monkeypatch.setattr(commands, "serve", Started(look))
-    for _ in range(2):
+    for taken in (False, True):
         log.unlink(missing_ok=True)
         code, out, _ = run("--no-tour", "--data", str(tmp_path), *FREE_PORTS)
-        assert code == 0 and "takes 32.2 MiB of the disk at once (" in out
+        takes = "nothing more of the disk for now" if taken else "32.2 MiB of the disk at once"
+        assert code == 0 and f"takes {takes} (" in out
         assert len(lines) <= 12, lines
         for event in ("name server serves", "store opened", "disk", "broker serves"):
             assert any(line.startswith(f"info    {event} ") for line in lines), lines
@@ -297,6 +298,35 @@ def test_a_broker_with_too_little_disk_says_so_in_one_sentence(
     assert result.exit_code == 13 and not root.exists()
     assert "takes 2.02 GiB of the disk at once" in result.stderr
     assert "1 GiB are free: make room" in result.stderr and result.stderr.count("\n") == 1
+
+
+def test_run_refuses_a_full_disk_before_it_makes_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its log, its schedule and the name server's tables were there by then."""
+    monkeypatch.setattr(RealDisk, "capacity", lambda *_: (2 << 30, 1 << 20))
+    code, out, err = run("--no-tour", "--data", str(tmp_path / "data"), *FREE_PORTS)
+    assert (code, out) == (13, "") and err.count("\n") == 1
+    assert f"A new store in {tmp_path}/data/store takes 32.2 MiB" in err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.heavy
+def test_what_a_new_store_takes_is_measured_before_it_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`takes 51.1 MiB of the disk at once (44 MiB are free)`, said a start that fitted."""
+
+    def free(_: RealDisk, __: str) -> tuple[int, int]:
+        return 2 << 30, (20 if (tmp_path / "store").exists() else 40) << 20
+
+    def serve_a_moment(start: Callable[[Callable[[str], None]], Serving], **_: object) -> int:
+        return 0 if start(pytest.fail).stop(20.0) else 1
+
+    monkeypatch.setattr(RealDisk, "capacity", free)
+    monkeypatch.setattr(commands, "serve", serve_a_moment)
+    code, out, _ = run("--no-tour", "--data", str(tmp_path), *FREE_PORTS)
+    assert code == 0 and "which takes 32.2 MiB of the disk at once (40 MiB are free)" in out
 
 
 @pytest.mark.parametrize(
