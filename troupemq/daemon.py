@@ -116,6 +116,7 @@ def serve(
     ready_file: Path | None = None,
     work: Work | None = None,
     once: bool = False,
+    says_end: bool = True,
     deadline_s: float = DEADLINE_S,
     end_process: Callable[[int], Any] = os._exit,
     clock: Callable[[], float] = monotonic,
@@ -123,12 +124,16 @@ def serve(
     """Starts, serves, stops; gives the exit code. Only on the main thread.
 
     `work` runs on a thread of its own; with `once` its end is the end. `ready_file` gets the real
-    ports as JSON as soon as they answer, and is removed at the end. `clock` tells, in seconds, when
-    a signal comes.
+    ports as JSON as soon as they answer, and is removed at the end. `says_end`: that it has stopped
+    is told on stdout. `clock` tells, in seconds, when a signal comes.
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     keep_files_private()
-    return _Process(ready_file, work, once, deadline_s, end_process, clock).run(start)
+    process = _Process(ready_file, work, once, deadline_s, end_process, clock)
+    code = process.run(start)
+    if code == 0 and says_end and not once:
+        tell(STOPPED)
+    return code
 
 
 class _Process:
@@ -186,8 +191,6 @@ class _Process:
         code = self._wait()
         self._work_is_over.set()
         code = self._stop(serving) or code
-        if code == 0 and not self._once:
-            tell(STOPPED)
         if self._ready_file is not None:
             try:
                 self._ready_file.unlink(missing_ok=True)

@@ -24,7 +24,12 @@ def store() -> None:
 
 @store.command()
 @click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
-@click.option("--limit", type=click.IntRange(0), metavar="N", help="At most N records, units, …")
+@click.option(
+    "--limit",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Print at most N records, units or entries.",
+)
 @click.option(
     "--from",
     "from_number",

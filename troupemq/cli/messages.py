@@ -51,7 +51,7 @@ IN_FLIGHT_MAX = 1000
     "--delay-level",
     type=click.IntRange(0),
     default=0,
-    help="Deliver later, by the broker's levels: 1 is 1 s, 2 is 5 s, 3 is 10 s … as a rule.",
+    help="Deliver later, by the broker's levels: as a rule 1 is 1 s, 2 is 5 s, 3 is 10 s.",
 )
 @click.option("-g", "--group", default="troupemq-send", show_default=True, help="Producer group.")
 @click.option("--count", type=click.IntRange(1), default=1, help="Send each that often.")

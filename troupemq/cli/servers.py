@@ -250,8 +250,8 @@ def namesrv(
     "--masters",
     type=int,
     metavar="N",
-    help="So many brokers, each with a core and a store of its own: broker-a, broker-a-1, …; "
-    "listenPort and ten further each. Over masters of the settings. [default: 1]",
+    help="Run N brokers, each on a core with its own store: broker-a, broker-a-1 and so on, ports "
+    "10 apart. Overrides masters of the settings. [default: 1]",
 )
 @click.option("--one-of", metavar="NAME", hidden=True, help="The first of those it runs beside.")
 @click.option(SPARE_OPTION, is_flag=True, hidden=True, help="Be the broker that stdin names.")
@@ -287,7 +287,8 @@ def broker(
     try:
         broker_config, store_config, findings = load({})
         if monitors is not None:
-            sys.exit(serve(partial(_show_masters, monitors, broker_config), ready_file=ready_file))
+            show = partial(_show_masters, monitors, broker_config)
+            sys.exit(serve(show, ready_file=ready_file, says_end=False))
         if broker_config.masters > 1 and one_of is None:
             line = BrokerCommandLine(config, overrides, jobs, log_json, ready_file)
             plan = make_plan(line, broker_config, store_config, lambda own: load(own)[:2])
@@ -297,8 +298,10 @@ def broker(
     except (StoreError, OSError) as error:
         leave(sentence_of(error), exit_code_of(error))
 
+    is_first = one_of in (None, broker_config.broker_name)
+
     def start(on_give_up: Callable[[str], None]) -> Serving:
-        if one_of in (None, broker_config.broker_name):
+        if is_first:
             _log_findings(findings)
         from troupemq.jobs_beside import JobsPlace
 
@@ -309,11 +312,11 @@ def broker(
             f"Broker {broker_config.broker_name} on port {servers.ports['broker']}: clients are "
             f"sent to {broker_config.broker_ip1}:{servers.ports['broker']} (brokerIP1), "
             f"messages are stored in {store_config.root} (storePathRootDir), {servers.reserve}."
-            f" {CTRL_C_ENDS_IT}"
+            + (f" {CTRL_C_ENDS_IT}" if is_first else "")
         )
         return servers.serving()
 
-    sys.exit(serve(start, ready_file=ready_file))
+    sys.exit(serve(start, ready_file=ready_file, says_end=one_of is None))
 
 
 def _show_masters(plan: str, config: BrokerConfig, _: Callable[[str], None]) -> Serving:
