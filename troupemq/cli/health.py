@@ -58,7 +58,9 @@ def _ask_over_http(host: str, port: int, what: str) -> dict[str, Any]:
     except (OSError, HTTPException) as error:
         server = _server_at(f"{host}:{port}")
         if server is None:
-            leave(f"{host}:{port} does not answer: {error}.", UNWELL)
+            is_text = isinstance(error, OSError)
+            why = str(error) if is_text else "it does not speak HTTP, so it is no healthPort"
+            leave(f"{host}:{port} does not answer: {why}.", UNWELL)
         leave(
             f"{host}:{port} is the own port of a {server}, and not its healthPort: ask it with"
             f" -a {host}:{port}, or set healthPort in its settings and name that with -p.",

@@ -1,6 +1,8 @@
 """Tests of troupemq/cli/health.py: exit codes and lines, over HTTP and over a server's own port."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from socket import create_server
 
 import pytest
 from click.testing import CliRunner, Result
@@ -69,6 +71,25 @@ def test_the_own_port_of_a_server_is_no_health_port(code: ResponseCode, server: 
     assert result.exit_code == 2
     assert f"{own.address} is the own port of {server} and not its healthPort" in result.stderr
     assert f"ask it with -a {own.address}" in result.stderr and result.stderr.count("\n") == 1
+
+
+def test_what_speaks_no_http_is_said_without_its_bytes() -> None:
+    """The replication port of a broker: its first bytes were the sentence."""
+    with create_server((HOST, 0)) as listening:
+
+        def serve() -> None:
+            for _ in range(2):
+                connection, _ = listening.accept()
+                with connection:
+                    connection.recv(1000)
+                    connection.sendall(bytes(12) + b"\n")
+
+        with ThreadPoolExecutor() as pool:
+            served = pool.submit(serve)
+            result = ask("-p", str(listening.getsockname()[1]))
+            served.result()
+    assert result.exit_code == 1 and "does not speak HTTP" in result.stderr
+    assert result.stderr.count("\n") == 1
 
 
 def test_any_answer_over_its_own_port_is_a_sign_of_life() -> None:
