@@ -7,7 +7,7 @@ at start-up.
 
 import os
 from collections.abc import Mapping, Set
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from re import ASCII
 from re import compile as compile_pattern
 from typing import Any, TypeVar
@@ -28,6 +28,7 @@ from protocol.bloom import BloomFilter
 from protocol.ha import TRANSFER_BYTES_MAX, TRANSFER_HEAD_BYTES
 from storage.config import StoreConfig, key, keys_of, secret_keys_of
 from storage.errors import NotPermitted, WrongSetting, kind_of, reason_of
+from storage.spelling import closest
 
 PERM_READ = 4
 PERM_WRITE = 2
@@ -319,6 +320,8 @@ class ConfigFindings:
     without_effect: tuple[str, ...] = ()
     """Keys of 4.9.7 that change nothing here."""
     unknown: tuple[str, ...] = ()
+    meant: Mapping[str, str] = field(default_factory=dict)
+    """Of the unknown keys those that misspell a known one, and which one."""
     old_spelling: tuple[str, ...] = ()
     """Keys that 4.9.7 ignores because it spells them differently."""
 
@@ -328,9 +331,13 @@ class ConfigFindings:
     def sentence(self) -> str:
         """All of it in one line; empty when there is nothing to say."""
         renamed = ", ".join(f"{old} (write {OLD_SPELLINGS[old]})" for old in self.old_spelling)
+        unknown = ", ".join(
+            f"{name} (did you mean {self.meant[name]}?)" if name in self.meant else name
+            for name in self.unknown
+        )
         parts = (
             ("without effect here", ", ".join(self.without_effect)),
-            ("unknown", ", ".join(self.unknown)),
+            ("unknown, ignored", unknown),
             ("old spelling, ignored", renamed),
         )
         return "; ".join(f"{what}: {names}" for what, names in parts if names)
@@ -349,12 +356,14 @@ def parse_broker_config(
 ) -> tuple[BrokerConfig, StoreConfig, ConfigFindings]:
     """A broker's settings out of java properties; `overrides` (by the same keys) go over the text.
 
-    Raises ConfigError, or WrongSetting for a store that cannot work, with one sentence.
+    Raises ConfigError, or WrongSetting for a store that cannot work, with one sentence. A key that
+    misspells a known one is an error among the overrides, and a finding in the text.
     """
+    own = keys_of(BrokerConfig).keys() | keys_of(StoreConfig).keys()
+    _refuse_misspelled(overrides or {}, own | BROKER_FILE_KEYS)
     values = with_environment(_values(text, overrides), overrides or {})
     values.setdefault("namesrvAddr", os.environ.get("NAMESRV_ADDR", ""))
     broker, store = _filled(BrokerConfig, values), _filled(StoreConfig, values)
-    own = keys_of(BrokerConfig).keys() | keys_of(StoreConfig).keys()
     return broker, store, _findings(values, own, BROKER_FILE_KEYS)
 
 
@@ -370,8 +379,9 @@ def parse_namesrv_config(
     text: str, overrides: Mapping[str, str] | None = None
 ) -> tuple[NamesrvConfig, ConfigFindings]:
     """A name server's settings out of java properties. Raises ConfigError."""
-    values = _values(text, overrides)
     own = keys_of(NamesrvConfig).keys()
+    _refuse_misspelled(overrides or {}, own | NAMESRV_FILE_KEYS)
+    values = _values(text, overrides)
     return _filled(NamesrvConfig, values), _findings(values, own, NAMESRV_FILE_KEYS)
 
 
@@ -452,11 +462,21 @@ def _converted(external: str, text: str, kind: object) -> int | float | bool | s
 
 def _findings(values: Mapping[str, str], own: Set[str], known: frozenset[str]) -> ConfigFindings:
     idle = [name for name in values if name not in own]
+    unknown = [name for name in idle if name not in known and name not in OLD_SPELLINGS]
+    meant = {name: closest(name, own | known) for name in unknown}
     return ConfigFindings(
         tuple(name for name in idle if name in known),
-        tuple(name for name in idle if name not in known and name not in OLD_SPELLINGS),
+        tuple(unknown),
+        {name: found for name, found in meant.items() if found is not None},
         tuple(name for name in idle if name in OLD_SPELLINGS),
     )
+
+
+def _refuse_misspelled(overrides: Mapping[str, str], known: Set[str]) -> None:
+    """Raise ConfigError for a misspelled key of the command line, which 4.9.7 does not read."""
+    for name in overrides:
+        if name not in known and (found := closest(name, known)) is not None:
+            raise ConfigError(f"unknown setting {name}: did you mean {found}?")
 
 
 def _check_port(setting: str, port: int, *, below: int = 0, above: int = 0) -> None:

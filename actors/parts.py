@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from random import Random
 
-from structlog import get_logger
-
 from actors.access.acl_store import AclStore
 from actors.access.administration import administration
 from actors.access.guard import Guard, new_guard
@@ -30,7 +28,6 @@ from actors.pulling.held_pulls import HoldTable
 from actors.retention.keeping import KeepingReport
 from actors.sending.recent_halves import RecentHalves
 from actors.sending.replicas import Replicas
-from actors.spans.span_export import missing_spans
 from actors.spans.span_queue import SpanQueue
 from actors.statistics.pull_stats import PullStats
 from actors.statistics.put_stats import PutStats
@@ -50,8 +47,6 @@ from storage.replica.replica_log import ReplicaLog
 from storage.replica.replica_mark import is_marked, mark_replica, queued_topics
 from storage.retention.reserve import require_room, reserve_of
 from storage.tables.consumer_filters import FilterBitMaps
-
-log = get_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -108,12 +103,14 @@ class Parts:
             self.guard = self._new_guard(self.acl)
         self.tls = tls_contexts(config)  # None: nothing of this broker speaks TLS
         store_address = config.store_address()  # before the store is opened: it may not work
-        require_room(store_config, system.disk)
+        reserve = require_room(store_config, system.disk)  # measured before anything is made
         self.store = _new_store(store_config, system)
         self.recovery = self.store.open()
         log_recovery(self.recovery)
-        is_next_missing = self.store.commit_log.next_file_offset_to_prepare() is not None
-        self.reserve = reserve_of(store_config, system.disk, int(is_next_missing))
+        if reserve is None:
+            is_next_missing = self.store.commit_log.next_file_offset_to_prepare() is not None
+            reserve = reserve_of(store_config, system.disk, int(is_next_missing))
+        self.reserve = reserve
         log_reserve(store_config, self.reserve)
         self.store.commit_log.store_host = pack_host(store_address, ports.main)
         self.recent_halves = RecentHalves(self.store.commit_log)
@@ -167,9 +164,6 @@ def physical_memory_bytes() -> int:
 
 def _span_queue(config: BrokerConfig) -> SpanQueue | None:
     if not config.otel_traces:
-        return None
-    if (missing := missing_spans()) is not None:
-        log.error(missing)
         return None
     return SpanQueue(config.otel_sample_ratio, config.otel_queue_max)
 

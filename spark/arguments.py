@@ -9,6 +9,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 
 from spark.parts import spark_pays
 from storage.errors import StoreError
+from storage.spelling import did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,8 @@ def read_arguments(kind: type[Arguments], job: str, given: Mapping[str, Any]) ->
             if value is not None:
                 found[name] = _checked(job, name, value, hints[name])
         elif name not in GIVEN_BY_BROKERS:
-            raise StoreError(f"{job} has no argument {name}; it has {', '.join(known)}")
+            hint = did_you_mean(name, known, f"it has {', '.join(known)}")
+            raise StoreError(f"{job} has no argument {name}; {hint}")
     for name, field in known.items():
         required = field.default is MISSING and field.default_factory is MISSING
         if required and not found.get(name):

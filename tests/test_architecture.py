@@ -23,9 +23,9 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 
 ROOMS: dict[str, str] = {
-    "storage": "errors clock delay_levels config finding files access log queues index tables"
-    " dispatching recovery reading transactions message_store retention replica scrub checking"
-    " backup dump",
+    "storage": "errors spelling clock delay_levels config finding files access log queues index"
+    " tables dispatching recovery reading transactions message_store retention replica scrub"
+    " checking backup dump",
     "actors": "engine settings config access network tables statistics dispatching retention"
     " scrubbing naming sending pulling consumers delays transactions replication admin jobs spans"
     " metrics parts"
@@ -53,6 +53,7 @@ BANNED = {
 }
 
 LIGHT_SPARK_MODULES = {
+    "spark.arguments",
     "spark.class_data",
     "spark.jobs",
     "spark.report",
@@ -60,7 +61,7 @@ LIGHT_SPARK_MODULES = {
     "spark.session",
 }
 """What the front door may import of spark/: the command of a run, its Java, the names of the jobs,
-and how people read numbers."""
+the check of a store, and how people read numbers."""
 
 SPARK_FRONT_DOORS = {
     "datasource.py",  # gives notebooks the data source by the same name in a clone and in the wheel

@@ -9,18 +9,18 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from threading import Event, Thread
 from time import monotonic
 
 from structlog import get_logger
 
+from actors.settings.extras import install_command, is_installed
 from actors.settings.tls_settings import DISABLED, ENFORCING, BrokerTlsSettings, TlsSettings
 from remoting.tls_options import AUTH_SERVER, CERTIFICATE, ENABLE, KEY, TRUST
 from remoting.tls_options import KEY_PASSWORD as CLIENT_KEY_PASSWORD
 from storage.access.account import BROKER_ACCESS_KEY, BROKER_SECRET_KEY
-from storage.errors import StoreError
+from storage.errors import WrongSetting
 from troupemq.masters.supervisor import STEADY_S, pause_s
 
 log = get_logger(__name__)
@@ -34,17 +34,21 @@ _NOT_PASSED_ON = (BROKER_ACCESS_KEY, BROKER_SECRET_KEY)
 STOP_S = 5.0
 READY_S = 20.0
 LOOK_S = 0.05
-NEEDED = ("starlette", "uvicorn", "jinja2")
 
 
 def console_is_installed() -> bool:
     """Whether what the extra `console` brings is there, and the console itself."""
     folder = Path(__file__).with_name("console")
-    return folder.is_dir() and all(find_spec(each) is not None for each in NEEDED)
+    return folder.is_dir() and is_installed("console")
+
+
+def console_missing() -> str:
+    """Return the sentence that says how to install the console."""
+    return f"the console is not installed: {install_command('console')}"
 
 
 class ConsoleChild:
-    """One console, for as long as the server runs. Raises StoreError if none is installed."""
+    """One console, for as long as the server runs. Raises WrongSetting if none is installed."""
 
     def __init__(
         self,
@@ -61,10 +65,7 @@ class ConsoleChild:
         TLS where this one does or must be.
         """
         if not console_is_installed():
-            raise StoreError(
-                "The console is not installed: pip install 'troupemq[console]', or set no"
-                " consolePort."
-            )
+            raise WrongSetting(console_missing())
         self._ready_file = data / "ready.json"
         self._command = [
             *(sys.executable, "-m", "troupemq", "console", "--until-stdin-ends"),

@@ -32,7 +32,7 @@ from storage.errors import StoreError, WrongSetting, os_sentence, reason_of
 from troupemq.client.errors import ClientError
 from troupemq.exit_codes import exit_code_of
 from troupemq.health.notify import Notifier
-from troupemq.saying import FAILED, say
+from troupemq.saying import FAILED, say, tell
 
 log = get_logger(__name__)
 
@@ -48,6 +48,10 @@ ONE_SIGTERM_S = 2.0
 
 LOOK_AGAIN_S = 0.5
 """How long the main thread waits at a time: a signal that comes as it begins does not wake it."""
+
+CTRL_C_ENDS_IT = "Ctrl-C ends it."
+STOPPED = "Stopped."
+"""What a terminal shows of a process that serves, first and last."""
 
 FILE_MASK = 0o027
 """Directories 0750, files 0640."""
@@ -112,6 +116,7 @@ def serve(
     ready_file: Path | None = None,
     work: Work | None = None,
     once: bool = False,
+    says_end: bool = True,
     deadline_s: float = DEADLINE_S,
     end_process: Callable[[int], Any] = os._exit,
     clock: Callable[[], float] = monotonic,
@@ -119,12 +124,16 @@ def serve(
     """Starts, serves, stops; gives the exit code. Only on the main thread.
 
     `work` runs on a thread of its own; with `once` its end is the end. `ready_file` gets the real
-    ports as JSON as soon as they answer, and is removed at the end. `clock` tells, in seconds, when
-    a signal comes.
+    ports as JSON as soon as they answer, and is removed at the end. `says_end`: that it has stopped
+    is told on stdout. `clock` tells, in seconds, when a signal comes.
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     keep_files_private()
-    return _Process(ready_file, work, once, deadline_s, end_process, clock).run(start)
+    process = _Process(ready_file, work, once, deadline_s, end_process, clock)
+    code = process.run(start)
+    if code == 0 and says_end and not once:
+        tell(STOPPED)
+    return code
 
 
 class _Process:

@@ -10,7 +10,7 @@
 
 `ship_code(spark)` gives the code of the tasks to a cluster whose workers do not have it.
 
-It needs the extra `spark`: pip install "troupemq[spark]". docs/pipeline.md has columns and options.
+It needs the extra `spark` of the wheel. docs/pipeline.md has columns and options.
 """
 
 from spark.archive.frame import archive_files, read_archive

@@ -11,12 +11,14 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from socket import socket
 from time import CLOCK_REALTIME, clock_getres
 
 from actors.broker_server import FAST_PORT_BELOW, HA_PORT_ABOVE, open_for_slaves
-from actors.config import BrokerConfig
+from actors.config import BrokerConfig, ConfigFindings
 from actors.network.connections import PortTaken, open_listener
 from storage.clock import SystemClock
 from storage.config import StoreConfig
@@ -30,7 +32,7 @@ from storage.retention.reserve import require_room
 from troupemq.exit_codes import REFUSALS
 from troupemq.java import find_java
 from troupemq.masters.plan import PORT_STEP
-from troupemq.start_checks import require_clock, require_files
+from troupemq.start_checks import require_clock, require_extras, require_files
 
 FILES_WISHED = 65_536
 CLOCK_YEAR_MS = 1_735_689_600_000
@@ -124,9 +126,12 @@ def examine_machine(environment: Mapping[str, str], root: Path = SYS) -> Iterato
     yield _java(environment)
 
 
-def examine_broker(config: BrokerConfig, store: StoreConfig) -> Iterator[Diagnosis]:
+def examine_broker(
+    config: BrokerConfig, store: StoreConfig, findings: ConfigFindings | None = None
+) -> Iterator[Diagnosis]:
     """What a start with these settings would find, as far as it can be seen from outside."""
-    yield Diagnosis("settings", OK, f"{config.broker_name}, store in {store.root}")
+    yield _settings(config, store, findings or ConfigFindings())
+    yield from _extras(config)
     yield from _ports(config)
     disk = RealDisk()
     yield _refusal("permissions", lambda: _writable(store.root))
@@ -136,6 +141,40 @@ def examine_broker(config: BrokerConfig, store: StoreConfig) -> Iterator[Diagnos
     yield _refusal("clock", lambda: _after_the_store(store, disk))
     yield _refusal("disk", lambda: _room(store, disk))
     yield _usage(store, disk)
+
+
+def _settings(config: BrokerConfig, store: StoreConfig, findings: ConfigFindings) -> Diagnosis:
+    found = f"{config.broker_name}, store in {store.root}"
+    if findings:
+        found += f"; {findings.sentence()}"
+    if findings.unknown or findings.old_spelling:
+        cure = "correct these keys or take them out: neither 4.9.7 nor this broker reads them"
+        return Diagnosis("settings", ADVICE, found, cure)
+    return Diagnosis("settings", OK, found)
+
+
+def _extras(config: BrokerConfig) -> Iterator[Diagnosis]:
+    try:
+        require_extras(config)
+    except StoreError as error:
+        yield Diagnosis("settings", REFUSED, "a library is not installed", str(error))
+
+
+def examine_namesrv(port: int, bind_address: str) -> Diagnosis:
+    """What a name server would find that listens there."""
+    return _port(port, "listenPort of the name server", bind_address)
+
+
+def verdict_of(found: Sequence[Diagnosis]) -> Diagnosis:
+    """The last line: ready, or how many problems there are."""
+    problems = [each.name for each in found if each.verdict == REFUSED]
+    advice = sum(each.verdict == ADVICE for each in found)
+    if not problems:
+        more = f"; advice: {advice}" if advice else ""
+        return Diagnosis("verdict", OK, f"ready: a start would not be refused{more}")
+    count = f"{len(problems)} problem{'s' * (len(problems) > 1)}"
+    names = ", ".join(dict.fromkeys(problems))
+    return Diagnosis("verdict", REFUSED, f"{count}, a start would be refused: {names}")
 
 
 def _python() -> Diagnosis:
@@ -198,15 +237,24 @@ def _ports(config: BrokerConfig) -> Iterator[Diagnosis]:
     for port, name in wanted:
         if port <= 0 or (is_free and name != "healthPort"):
             continue
-        try:
-            if name == names.get(HA_PORT_ABOVE):
-                open_for_slaves(config, port, name).close()
-            else:
-                open_listener(config.bind_address, port, name).close()
-        except PortTaken as error:
-            yield Diagnosis("port", REFUSED, f"{name} {port}", str(error))
+        if name == names.get(HA_PORT_ABOVE):
+            yield _port(port, name, config.bind_address, partial(open_for_slaves, config))
         else:
-            yield Diagnosis("port", OK, f"{name} {port} is free")
+            yield _port(port, name, config.bind_address)
+
+
+def _port(
+    port: int,
+    name: str,
+    bind_address: str,
+    open_there: Callable[[int, str], socket] | None = None,
+) -> Diagnosis:
+    try:
+        open_port = open_there or partial(open_listener, bind_address)
+        open_port(port, name).close()
+    except PortTaken as error:
+        return Diagnosis("port", REFUSED, f"{name} {port}", str(error))
+    return Diagnosis("port", OK, f"{name} {port} is free")
 
 
 def _refusal(name: str, look: Callable[[], str]) -> Diagnosis:

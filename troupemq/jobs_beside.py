@@ -14,6 +14,7 @@ from actors.jobs.messages import JobOrder
 from actors.jobs.scheduled_runs import JobSchedule, KeptRuns
 from actors.jobs.spark_job import JobCommand, MakeCommand
 from actors.jobs.spark_jobs import SparkJobs
+from actors.settings.extras import install_command
 from spark.jobs import job_names
 from spark.runner import command, environment
 from storage.errors import StoreError
@@ -31,6 +32,11 @@ class JobsPlace:
     directory: Path
     schedule: Path | None = None
     """conf/jobs.conf by default, if it is there."""
+
+
+def has_spark() -> bool:
+    """Whether jobs can run here."""
+    return find_spec("pyspark") is not None
 
 
 def scheduled_jobs(path: Path | None) -> list[ScheduledJob]:
@@ -80,8 +86,8 @@ def job_commands(spark_conf: Path | None, settings: Mapping[str, str] | None = N
         conf = LOCAL_SPARK_CONF
 
     def make(order: JobOrder, work_directory: str) -> JobCommand:
-        if find_spec("pyspark") is None:
-            raise StoreError("Spark is not installed: pip install 'troupemq[spark]'.")
+        if not has_spark():
+            raise StoreError(f"Spark is not installed: {install_command('spark', 'java')}")
         return JobCommand(
             command(
                 order.name,

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from actors.settings.extras import install_command
 from protocol.checksum import crc32c
 from protocol.properties import KEYS, RESERVED_NAMES, TAGS, UNIQ_KEY
 from storage.errors import StoreError
@@ -149,7 +150,7 @@ def wanted_of(
         from spark.archive.messages import WantedMessages
     except ModuleNotFoundError as error:
         raise StoreError(
-            "reading an archive needs pyarrow and numpy: pip install 'troupemq[spark]'"
+            f"reading an archive needs pyarrow and numpy: {install_command('spark')}"
         ) from error
     return WantedMessages(topic, queue_id, first, end, from_ms, until_ms)
 

@@ -26,7 +26,7 @@ from troupemq.daemon import Serving
 from troupemq.health.checks import Health, broker_checks, is_well, namesrv_checks
 from troupemq.health.http import health_pages, health_server
 from troupemq.masters.stores import check_none_is_left_out
-from troupemq.start_checks import raise_file_limit, require_clock
+from troupemq.start_checks import raise_file_limit, require_clock, require_extras
 
 if TYPE_CHECKING:
     from actors.broker_server import RunningBroker
@@ -103,6 +103,7 @@ class Servers:
         from actors.namesrv_server import start_namesrv
 
         with self.stopped_on_failure():
+            require_extras(config)
             pages = self.start_health(config)
             raise_file_limit()
             running = start_namesrv(config, system=self._new_system(), pages=pages)
@@ -128,6 +129,7 @@ class Servers:
         from troupemq.jobs_beside import SPARK_JOBS, jobs_child, scheduled_jobs
 
         with self.stopped_on_failure():
+            require_extras(config)
             check_none_is_left_out(store, config.masters)
             pages = self.start_health(config)
             raise_file_limit()

@@ -3,11 +3,14 @@
 import resource
 from datetime import UTC, datetime
 
+from actors.config import BrokerConfig, NamesrvConfig
+from actors.settings.extras import require_extra
 from storage.clock import Clock
 from storage.config import StoreConfig
-from storage.errors import ClockBehind, TooManyFiles, store_error
+from storage.errors import ClockBehind, TooManyFiles, WrongSetting, store_error
 from storage.files.disk import Disk
 from storage.recovery.checkpoint import newest_ms
+from troupemq.console_child import console_is_installed, console_missing
 
 FILES_MIN = 1024
 """Some hundreds for the store, and one for each client: with less nothing goes for long."""
@@ -36,6 +39,16 @@ def require_files(allowed: int) -> None:
             f"this process may open {allowed} files, and a broker needs {FILES_MIN} at least:"
             " raise `ulimit -Hn`, or LimitNOFILE of its unit."
         )
+
+
+def require_extras(config: BrokerConfig | NamesrvConfig) -> None:
+    """Raise WrongSetting for a setting that asks for what is not installed."""
+    if config.serves_metrics:
+        require_extra("metrics", "metricsExporterType=PROM")
+    if isinstance(config, BrokerConfig) and config.otel_traces:
+        require_extra("otel", "otelTraces=true")
+    if config.console_port and not console_is_installed():
+        raise WrongSetting(f"consolePort={config.console_port}: {console_missing()}")
 
 
 def require_clock(config: StoreConfig, disk: Disk, clock: Clock) -> None:

@@ -13,17 +13,23 @@ from storage.dump.item import DumpError
 from storage.dump.text import lines_of
 from storage.errors import reason_of
 from storage.files.disk import RealDisk
+from troupemq.cli.groups import CommandGroup
 from troupemq.cli.options import json_option, leave
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def store() -> None:
     """Looks into a store directory, and mends it. Needs no broker."""
 
 
 @store.command()
 @click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
-@click.option("--limit", type=click.IntRange(0), metavar="N", help="At most N records, units, …")
+@click.option(
+    "--limit",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Print at most N records, units or entries.",
+)
 @click.option(
     "--from",
     "from_number",

@@ -6,7 +6,6 @@ Each step says what it does while it does it; a table at the end says what becam
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from importlib.util import find_spec
 from pathlib import Path
 from threading import Event, Lock
 from time import monotonic
@@ -14,6 +13,7 @@ from typing import TextIO
 
 from actors.jobs.jobs_conf import load_jobs
 from actors.jobs.messages import JobState, RunJob
+from actors.settings.extras import install_command
 from spark.jobs import archive, job_names
 from storage.errors import StoreError
 from troupemq.client.admin import Admin
@@ -22,7 +22,7 @@ from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.errors import RouteNotFound
 from troupemq.client.message import Message, MessageView
 from troupemq.client.producing.producer import Producer
-from troupemq.jobs_beside import SPARK_JOBS
+from troupemq.jobs_beside import SPARK_JOBS, has_spark
 from troupemq.servers import Servers
 from troupemq.steps import Steps
 
@@ -42,19 +42,11 @@ job = traffic
 cron = */10 * * * *
 """
 
-WITHOUT_SPARK = (
-    "Left out: a scheduled job, and the archive; Spark is not installed"
-    " (pip install 'troupemq[spark,java]')."
-)
+WITHOUT_SPARK = "Left out: a scheduled job, and the archive; Spark is not installed. To add it: "
 REGISTRATION_TIMEOUT_S = 15.0
 CONSUME_TIMEOUT_S = 30.0
 JOB_TIMEOUT_S = 600.0
 LOOK_AGAIN_S = 0.05
-
-
-def has_spark() -> bool:
-    """Whether jobs can run here."""
-    return find_spec("pyspark") is not None
 
 
 class TourFailed(StoreError):
@@ -106,7 +98,7 @@ class Tour:
             with self._step("Archiving the log as Parquet with Spark"):
                 self._archive()
         else:
-            self._say(WITHOUT_SPARK)
+            self._say(WITHOUT_SPARK + install_command("spark", "java"))
         self._say("")
         for line in table(self._figures, self._data):
             self._say(line)

@@ -17,6 +17,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from actors.jobs.messages import DEADLINE_MS, NICE, NICE_MAX
 from actors.jobs.timetable import BadExpression, Occasions
 from storage.errors import StoreError
+from storage.spelling import did_you_mean
 
 RETRIES_MAX = 20
 """The system knows no more."""
@@ -88,10 +89,12 @@ class _Entry:
             raise self._wrong("its name has other characters than letters, digits, - and _")
         for key in self._section:
             if key not in _KEYS and not key.startswith(_ARGUMENT):
-                raise self._wrong(f"{key} is no setting; there is {', '.join(_KEYS)}, argument.…")
+                known = f"there is {', '.join(_KEYS)}, {_ARGUMENT}…"
+                raise self._wrong(f"{key} is no setting; {did_you_mean(key, _KEYS, known)}")
         job = self._must("job")
         if job not in self._jobs:
-            raise self._wrong(f"there is no job {job}; there is {', '.join(self._jobs)}")
+            known = f"there is {', '.join(self._jobs)}"
+            raise self._wrong(f"there is no job {job}; {did_you_mean(job, self._jobs, known)}")
         return ScheduledJob(
             name=name,
             job=job,

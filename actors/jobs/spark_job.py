@@ -59,8 +59,8 @@ class JobCommand:
 
 
 MakeCommand: TypeAlias = Callable[[JobOrder, str], JobCommand]
-"""(order, work directory) → its command; called on a thread, where it may take a while.
-Raises StoreError if the job cannot run here."""
+"""(order, work directory, which is made afterwards) → its command; called on a thread, where it may
+take a while. Raises StoreError if the job cannot run here."""
 
 
 @dataclass(slots=True)
@@ -190,17 +190,17 @@ class SparkJob(Actor):
             state="starting", log_path=str(log_path), started_ms=self.system.clock.now_ms()
         )
         try:
+            command = self._make_command(self._order, str(self._work_directory))
             self._work_directory.mkdir(parents=True)
             self._lock = claimed(self._work_directory)
             self._drop_old_logs()
             drop_leftovers(self._directory)
-            command = self._make_command(self._order, str(self._work_directory))
             self._child = ChildProcess(command, log_path, self._order.nice)
         except OSError as error:
             self._end(state="failed", sentence=os_sentence(error).rstrip("."), log_path=None)
             return
         except StoreError as error:
-            self._end(state="failed", sentence=str(error))
+            self._end(state="failed", sentence=str(error), log_path=None)
             return
         log.info("job started", run=self._state.run, pid=self._child.pid)
         seconds = round(self._order.deadline_ms / 1000)

@@ -2,16 +2,11 @@
 
 from dataclasses import dataclass
 
-from structlog import get_logger
-
 from actors.config import BrokerConfig, NamesrvConfig
 from actors.metrics.page_server import BROKER_PATH, EXPORTER_PATH, PageServer, PageTls
-from actors.metrics.process_page import missing_library
 from actors.network.connections import open_listener
 from actors.network.tls_contexts import TlsContexts
 from actors.settings.tls_settings import DISABLED, PERMISSIVE
-
-log = get_logger(__name__)
 
 PORT_NAME = "metricsPromExporterPort"
 HOST_NAME = "metricsPromExporterHost"
@@ -52,14 +47,10 @@ def page_server(
 def open_metrics(
     config: BrokerConfig | NamesrvConfig, shared: PageServer | None = None
 ) -> MetricsServer | None:
-    """If metrics are wanted and can be had. Raises PortTaken, StoreError.
+    """If metrics are wanted. Raises PortTaken, StoreError.
 
-    Without the library the server starts all the same, and its log says what to install. `shared`:
-    the one of health, where both settings name one port.
+    `shared`: the one of health, where both settings name one port.
     """
     if not config.serves_metrics:
-        return None
-    if (missing := missing_library()) is not None:
-        log.error(missing)
         return None
     return MetricsServer(shared or page_server(config), shared is not None)

@@ -1,20 +1,7 @@
 """The figures of the process and of its garbage collector, as the library writes them.
 
-Without the extra `metrics` there are none, and no metrics at all: `missing_library` says so.
+A start without the extra `metrics` is refused where a setting asks for metrics.
 """
-
-from importlib.util import find_spec
-
-LIBRARY = "prometheus_client"
-MISSING = (
-    "metrics are asked for (metricsExporterType=PROM), and the library for them is not installed:"
-    " pip install 'troupemq[metrics]'"
-)
-
-
-def missing_library() -> str | None:
-    """One sentence that says what to install; None where it is there."""
-    return None if find_spec(LIBRARY) is not None else MISSING
 
 
 class ProcessPage:

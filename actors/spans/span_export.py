@@ -13,7 +13,6 @@ otelTracesTimeoutMillis at most, and once for what is left, if it took what came
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from logging import CRITICAL, getLogger
 from os import environ
 from threading import Thread
@@ -37,29 +36,11 @@ if TYPE_CHECKING:
 
 log = get_logger(__name__)
 
-LIBRARIES = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
-MISSING = (
-    "spans are asked for (otelTraces=true), and what sends them is not installed:"
-    " pip install 'troupemq[otel]'"
-)
 TICK_MS = 1000.0
 BATCH_SPANS = 512
 """Sent in one request."""
 PAUSE_MS_MAX = 60_000.0
 """After a failure the collector is left alone for a tick, then twice as long each time."""
-
-
-def missing_spans() -> str | None:
-    """One sentence that says what to install; None where it is there."""
-    is_there = find_spec("opentelemetry") is not None and all(map(_is_there, LIBRARIES))
-    return None if is_there else MISSING
-
-
-def _is_there(name: str) -> bool:
-    try:
-        return find_spec(name) is not None
-    except ModuleNotFoundError:  # nor is what it is part of
-        return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,18 +5,21 @@ They can be added, so that parts of a log need not be brought together to know a
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 from zlib import crc32
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
+from pyarrow import compute
 
+from protocol.properties import DELAY, REAL_TOPIC
+from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, SCHEDULE_TOPIC
 from spark.analysis.scan import ScanPart
 from spark.decoding.store_files import NumpyArray
 
-COLUMNS = ("topic", "bornTimestamp", "storeTimestamp")
+COLUMNS = ("topic", "bornTimestamp", "storeTimestamp", "storedProperties")
 COLUMNS_WITH_KEYS = (*COLUMNS, "uniqKey")
 TRACE_COLUMNS = ("topic", "body")
 
@@ -28,6 +31,11 @@ Key: TypeAlias = tuple[str, str, int]
 """What it is about (a topic, or group and topic), which way, and the slot of time in ms."""
 
 STORED, CONSUMED = "born → stored", "stored → consumed"
+DELAYED = "born → delivered after a delay"
+"""Stored again in its topic when it was due: the time has the delay in it."""
+
+RETRIED, DEAD = "born → retried", "born → dead letter"
+"""Stored again after a failure: the time has the tries before it."""
 
 
 @dataclass(slots=True)
@@ -109,11 +117,35 @@ def measure_part(part: LatencyPart) -> Measured:
         stored = _ms(batch["storeTimestamp"])
         taken = stored - _ms(batch["bornTimestamp"])
         slots = stored // part.slot_ms * part.slot_ms
-        for slot in np.unique(slots).tolist():
-            found[topic, STORED, slot].add(taken[slots == slot])
+        for way, chosen in _ways(topic, batch["storedProperties"]):
+            for slot in np.unique(slots[chosen]).tolist():
+                found[topic, way, slot].add(taken[chosen & (slots == slot)])
         if part.begun:
             _add_consumed(found, part, topic, batch["uniqKey"].to_pylist(), stored.tolist())
     return dict(found)
+
+
+def _ways(topic: str, properties: pa.Array) -> Iterator[tuple[str, NumpyArray]]:
+    """Which messages of a batch came which way to where they are stored."""
+    everything = np.ones(len(properties), np.bool_)
+    if topic.startswith(DLQ_TOPIC_PREFIX):
+        yield DEAD, everything
+    elif topic.startswith(RETRY_TOPIC_PREFIX):
+        yield RETRIED, everything
+    elif topic == SCHEDULE_TOPIC:  # they wait there, as stored by their producers
+        yield STORED, everything
+    else:
+        delayed = _has(properties, DELAY) & _has(properties, REAL_TOPIC)
+        yield DELAYED, delayed
+        yield STORED, ~delayed
+
+
+def _has(properties: pa.Array, name: str) -> NumpyArray:
+    """Which property texts name this property."""
+    first = compute.starts_with(properties, f"{name}\x01")
+    later = compute.match_substring(properties, f"\x02{name}\x01")
+    found: NumpyArray = compute.or_(first, later).fill_null(False).to_numpy(zero_copy_only=False)
+    return found
 
 
 def _add_consumed(

@@ -15,9 +15,12 @@
 
 Born is the producer's clock, stored the broker's: a message that was stored before it was born says
 that the two differ, and is counted apart. Percentiles are exact below 1 s, and at most 0.8 % too
-large above. Consumed is the begin of a consumption that a client has traced. Where traces tell of
-more than 100,000 messages, an even share of these is measured, and the report says which: one in 2,
-4, 8, … Of messages without a trace nothing is known.
+large above. A delayed message is stored again in its topic when it is due, a dead letter after its
+tries: both are ways of their own, for their times have the wait in them.
+
+Consumed is the begin of a consumption that a client has traced. Where traces tell of more than
+100,000 messages, an even share of these is measured, and the report says which: one in 2, 4, 8, …
+Of messages without a trace nothing is known.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,8 @@
 """The brokers that a task writes to: found by the name server, asked with patience.
 
 A request that cannot be answered now (no connection, no answer, a broker that is busy, starting or
-not as safe as it should be) is made again until sendTimeoutMs have passed without an answer.
+not as safe as it should be) is made again until sendTimeoutMs have passed without an answer. A
+topic that no name server has, though each knows brokers, fails at once.
 """
 
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from time import monotonic, sleep
 from typing import TypeVar
 from zlib import crc32
 
-from protocol.bodies import PERM_WRITE, TopicRouteData
+from protocol.bodies import PERM_WRITE, ClusterInfo, TopicRouteData
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
@@ -135,7 +136,7 @@ class Brokers:
 
     def _route(self, topic: str) -> TopicRouteData:
         header = GetRouteInfoHeader(topic, accept_standard_json_only=True)
-        failed = ""
+        failed, lacking = "", 0
         for address in self._options.name_servers:
             command = RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, header.encode())
             try:
@@ -145,12 +146,27 @@ class Brokers:
             except Refused as error:
                 if error.code != ResponseCode.TOPIC_NOT_EXIST:
                     raise StoreError(f"nameServer {error}") from None
+                lacking += self._has_brokers(address)
                 failed = (
                     f"nameServer {address} knows no topic {topic}: make it, or start its broker"
                 )
             except RemoteError as error:
                 raise StoreError(f"nameServer {address}: {error.remark}") from None
+        if lacking == len(self._options.name_servers):
+            raise StoreError(
+                f"topic {topic} not found: create it with troupemq admin updateTopic -c CLUSTER"
+                f" -t {topic}"
+            )
         raise NotNowError(failed)
+
+    def _has_brokers(self, address: str) -> bool:
+        """Return whether a name server knows a broker: one that starts may know none yet."""
+        command = RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO)
+        try:
+            answer = self.ask(self._line(address), command)
+            return bool(ClusterInfo.decode(answer.body).broker_addr_table)
+        except (NotNowError, Refused, RemoteError):
+            return False
 
     def _line(self, address: str) -> Line:
         if address not in self._lines:

@@ -5,7 +5,6 @@ docs/pipeline.md has the table for people.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 
 from protocol.signature import Credentials
 from protocol.sink import SINK_MESSAGES_MAX, is_query_name
@@ -13,6 +12,7 @@ from protocol.topic_names import topic_name_fault
 from remoting.address import split_addresses
 from spark.accounts import ACCOUNT_NAMES, account_in
 from storage.errors import StoreError
+from storage.spelling import did_you_mean
 
 NAMES = (
     "nameServer",
@@ -100,8 +100,7 @@ def _known(raw: Mapping[str, str]) -> dict[str, str]:
             raise StoreError(f"{name}: messages are not written into a store: give nameServer")
         known = spelling.get(name.lower())
         if known is None:
-            close = get_close_matches(name.lower(), spelling, 1)
-            hint = f"did you mean {spelling[close[0]]}?" if close else f"it has {', '.join(NAMES)}"
+            hint = did_you_mean(name, NAMES, f"it has {', '.join(NAMES)}")
             raise StoreError(f"the sink of troupemq has no option {name}: {hint}")
         given[known] = value
     return given

@@ -50,12 +50,7 @@ class BatchSink(DataSourceArrowWriter):
         """Raises StoreError if the topic of the options cannot be written to."""
         self._options = options
         self._query = options.application or str(uuid4())
-        if options.topic is not None:
-            brokers, topic = Brokers(options), options.topic
-            try:
-                brokers.patiently(lambda: brokers.targets(topic))
-            finally:
-                brokers.close()
+        _check_topic(options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Sends. Raises StoreError."""
@@ -74,8 +69,10 @@ class StreamSink(DataSourceStreamArrowWriter):
     """The batches of a stream; the query's id is that of its checkpoint."""
 
     def __init__(self, options: SinkOptions) -> None:
+        """Raises StoreError if the topic of the options cannot be written to."""
         options.check_stream()
         self._options = options
+        _check_topic(options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Sends. Raises StoreError."""
@@ -92,6 +89,16 @@ class StreamSink(DataSourceStreamArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Nothing: what was sent stays, and a repeat finds it."""
+
+
+def _check_topic(options: SinkOptions) -> None:
+    """Raises StoreError if the topic of the options, where there is one, cannot be written to."""
+    if options.topic is not None:
+        brokers, topic = Brokers(options), options.topic
+        try:
+            brokers.patiently(lambda: brokers.targets(topic))
+        finally:
+            brokers.close()
 
 
 def _context() -> Any:

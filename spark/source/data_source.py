@@ -12,10 +12,11 @@ columns of a Python source by itself).
 """
 
 import json
+import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial, wraps
+from typing import Any, TypeVar
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
@@ -36,6 +37,29 @@ from storage.errors import StoreError
 
 _CLOCK_SLACK_MS = 60_000
 """How far a broker's clock may have been set back without a filter on time missing messages."""
+
+_PLANNING = "pyspark.sql.worker."
+"""So begin the modules of the processes in which Spark calls a data source before its tasks."""
+
+_HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
+"""What spark.sql.execution.pyspark.udf.hideTraceback.enabled sets in Spark's own workers."""
+
+Value = TypeVar("Value")
+
+
+def _in_one_line(method: Callable[..., Value]) -> Callable[..., Value]:
+    """Let Spark show a StoreError of `method` without the traceback of its planning process."""
+
+    @wraps(method)
+    def called(*arguments: Any, **named: Any) -> Value:
+        try:
+            return method(*arguments, **named)
+        except StoreError:
+            if any(name.startswith(_PLANNING) for name in _names_of_process()):
+                os.environ[_HIDE_TRACEBACK] = "1"
+            raise
+
+    return called
 
 
 class TroupeMQ(DataSource):
@@ -58,6 +82,7 @@ class TroupeMQ(DataSource):
     def name(cls) -> str:
         return "troupemq"
 
+    @_in_one_line
     def schema(self) -> str:
         names = [
             name
@@ -66,20 +91,24 @@ class TroupeMQ(DataSource):
         ]
         return sql_schema(names)
 
+    @_in_one_line
     def reader(self, schema: StructType) -> "StoreReader":
         self._options.check_batch()
         reader = FilteringReader if _filters_are_pushed() else StoreReader
         return reader(self._options, column_names(schema, self._options))
 
+    @_in_one_line
     def streamReader(self, schema: StructType) -> StoreStreamReader:
         self._options.check_stream()
         return StoreStreamReader(self._options, column_names(schema, self._options))
 
+    @_in_one_line
     def writer(self, schema: StructType, overwrite: bool) -> BatchSink:
         options = parse_sink_options(self._given)
         check_sink(schema, overwrite, options)
         return BatchSink(options)
 
+    @_in_one_line
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamSink:
         options = parse_sink_options(self._given)
         check_sink(schema, overwrite, options)
@@ -103,6 +132,7 @@ class StoreReader(DataSourceReader):
         self._columns = columns
         self._pushed = Pushed()
 
+    @_in_one_line
     def partitions(self) -> Sequence[InputPartition]:
         """Raises StoreError if the store does not have what the options ask for."""
         options = self._options
@@ -142,9 +172,13 @@ def _filters_are_pushed() -> bool:
     With spark.sql.python.filterPushdown.enabled it plans in a module of its own. Should that be
     called otherwise one day, Spark applies all filters itself.
     """
+    return any(name.endswith(".data_source_pushdown_filters") for name in _names_of_process())
+
+
+def _names_of_process() -> list[str]:
+    """The modules of this process, its program among them."""
     main = getattr(sys.modules.get("__main__"), "__spec__", None)
-    names = [*sys.modules, "" if main is None else main.name]
-    return any(name.endswith(".data_source_pushdown_filters") for name in names)
+    return [*sys.modules, "" if main is None else main.name]
 
 
 def wanted(origin: Origin, options: Options, pushed: Pushed) -> dict[QueueName, Bounds]:

@@ -7,7 +7,6 @@ table for people. Spark hands option names over in any case, so they are compare
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from re import Pattern, compile
 from re import error as PatternError
 from typing import Any, TypeAlias
@@ -19,6 +18,7 @@ from spark.source.plan import RANGE_BYTES
 from spark.source.row_filter import Expression
 from storage.errors import StoreError
 from storage.retention.leases import LEASE_MS_MAX
+from storage.spelling import did_you_mean
 
 LATEST, EARLIEST = -1, -2
 """In place of a queue offset, as in Kafka's JSON."""
@@ -190,8 +190,7 @@ def _known(raw: Mapping[str, str]) -> dict[str, str]:
     for name, value in raw.items():
         known = "path" if name.lower() == "path" else spelling.get(name.lower())
         if known is None:
-            close = get_close_matches(name.lower(), spelling, 1)
-            hint = f"did you mean {spelling[close[0]]}?" if close else f"it has {', '.join(NAMES)}"
+            hint = did_you_mean(name, NAMES, f"it has {', '.join(NAMES)}")
             raise StoreError(f"troupemq has no option {name}: {hint}")
         given[known] = value
     path = given.pop("path", None)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from protocol.signature import Credentials
 from storage.errors import StoreError, reason_of
+from storage.spelling import closest
 
 ACL_FILE = "TROUPEMQ_ACL_FILE"
 ACCESS_KEY, SECRET_KEY = "TROUPEMQ_ACCESS_KEY", "TROUPEMQ_SECRET_KEY"
@@ -45,6 +46,9 @@ def account_of_file(path: str) -> Credentials | None:
     try:
         with open(path, "rb") as file:
             found = read_keys(path, file.read())
+        for name in found:
+            if name not in _KEYS and (known := closest(name, _KEYS)) is not None:
+                raise StoreError(f"{path}: unknown key {name}: did you mean {known}?")
         return account_of(*(found.get(name, "") for name in _KEYS))
     except OSError as error:
         raise StoreError(f"{path} cannot be read: {reason_of(error)}") from None

@@ -55,7 +55,7 @@ ACCOUNT_KEYS = {
     *("allowedRemoteAddresses", "aclMaxAgeSeconds", "defaultTopicPerm", "defaultGroupPerm"),
     *("topicPerms", "groupPerms"),
 }
-_SHOWN_KEYS = ACCOUNT_KEYS | _FILE_KEYS
+SHOWN_KEYS = ACCOUNT_KEYS | _FILE_KEYS
 """What a sentence may quote: a secret may have slipped into the place of any other text."""
 _SINGLE_KEYS = ACCOUNT_KEYS - {"allowedRemoteAddresses", "topicPerms", "groupPerms"}
 _EXACT_TEXTS = {"accessKey", "secretKey", "previousSecretKey"}
@@ -322,7 +322,7 @@ class _Reader:
             if not isinstance(name, str):
                 raise _error(self._path, where, "one of its keys is no text")
             if name in found:
-                shown = name if name in _SHOWN_KEYS else "one of its keys"
+                shown = name if name in SHOWN_KEYS else "one of its keys"
                 raise _error(self._path, where, f"{shown} is there twice")
             found[name] = self._value(next(self._events), name, depth + 1)
         return found

@@ -14,6 +14,7 @@ from typing import Any
 from protocol.bodies import DataVersion
 from storage.access.acl_file import (
     ACCOUNTS,
+    SHOWN_KEYS,
     VERSION,
     WHITE_LIST,
     Account,
@@ -25,6 +26,7 @@ from storage.access.addresses import NOWHERE, Addresses
 from storage.errors import store_error
 from storage.files.disk import Disk
 from storage.files.replace_file import replace_file
+from storage.spelling import closest
 
 _SUFFIXES = (".yml", ".yaml")
 _FILES_MAX = 1000
@@ -99,7 +101,8 @@ def parse_texts(texts: Texts, *, takes_samples: bool) -> AclSnapshot:
                 " RocketMQ; choose another one, or set aclAllowSampleCredentials=true."
             )
         if file.unknown_keys:
-            warnings.append(f"{path}: unknown keys: {', '.join(sorted({*file.unknown_keys}))}")
+            unknown = ", ".join(_with_hint(each) for each in sorted({*file.unknown_keys}))
+            warnings.append(f"{path}: unknown keys: {unknown}")
         white |= file.white
         for account in file.accounts:
             if account.access_key in accounts:
@@ -107,6 +110,11 @@ def parse_texts(texts: Texts, *, takes_samples: bool) -> AclSnapshot:
             else:
                 accounts[account.access_key] = account
     return AclSnapshot(accounts, white, files, tuple(warnings))
+
+
+def _with_hint(key: str) -> str:
+    found = closest(key, SHOWN_KEYS)
+    return key if found is None else f"{key} (did you mean {found}?)"
 
 
 # --- changes: the new content of one file

@@ -37,7 +37,10 @@ class Reserve:
 
     def __str__(self) -> str:
         free = "" if self.free_bytes is None else f" ({in_words(self.free_bytes)} are free)"
-        return f"which takes {in_words(self.total_bytes)} of the disk at once{free}"
+        if self.missing_bytes == self.total_bytes:
+            return f"which takes {in_words(self.total_bytes)} of the disk at once{free}"
+        more = in_words(self.missing_bytes) if self.missing_bytes else "nothing"
+        return f"which takes {more} more of the disk for now{free}"
 
 
 def reserve_of(config: StoreConfig, disk: Disk, log_files_missing: int) -> Reserve:
@@ -53,19 +56,20 @@ def reserve_of(config: StoreConfig, disk: Disk, log_files_missing: int) -> Reser
     return Reserve(total, missing, _free_bytes(disk, config.commit_log_dir))
 
 
-def require_room(config: StoreConfig, disk: Disk) -> None:
+def require_room(config: StoreConfig, disk: Disk) -> Reserve | None:
     """A new store does not begin on a disk that it does not fit on: there is nothing to lose yet.
 
-    One with messages opens wherever it is, since they can be read. Raises DiskFull; that a
-    directory cannot be read is for whoever opens it to say.
+    Returns what a new store will take, measured before it is made; None for one with messages,
+    which opens wherever it is, since they can be read. Raises DiskFull; that a directory cannot be
+    read is for whoever opens it to say.
     """
     try:
         names = disk.listdir(config.commit_log_dir)
         if any(first_offset_of(name) is not None for name in names):
-            return
+            return None
         reserve = reserve_of(config, disk, LOG_FILES_AHEAD)
     except OSError:
-        return
+        return None
     if not reserve.fits:
         assert reserve.free_bytes is not None
         raise DiskFull(
@@ -74,6 +78,7 @@ def require_room(config: StoreConfig, disk: Disk) -> None:
             "choose another storePathRootDir, or make the log files smaller "
             "(mappedFileSizeCommitLog=134217728 for 128 MiB), which is for good."
         )
+    return reserve
 
 
 def little_room(config: StoreConfig, reserve: Reserve) -> str:

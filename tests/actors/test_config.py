@@ -1,5 +1,6 @@
 """Tests of actors/config.py and actors/settings/known_keys.py: what a settings file may hold."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -141,9 +142,24 @@ def test_unknown_keys_and_old_spellings_are_named_in_one_line() -> None:
     )
     assert store.commit_log_file_bytes == 1 << 30
     assert findings.sentence() == (
-        "without effect here: sendMessageThreadPoolNums; unknown: listenPrt; "
+        "without effect here: sendMessageThreadPoolNums; "
+        "unknown, ignored: listenPrt (did you mean listenPort?); "
         "old spelling, ignored: mapedFileSizeCommitLog (write mappedFileSizeCommitLog)"
     )
+
+
+@pytest.mark.parametrize("parse", [parse_broker_config, parse_namesrv_config])
+def test_a_misspelled_setting_of_the_command_line_is_refused(
+    parse: Callable[[str, dict[str, str]], tuple[object, ...]],
+) -> None:
+    with pytest.raises(ConfigError, match="listenPrt: did you mean listenPort"):
+        parse("", {"listenPrt": "1"})
+    assert parse("listenPrt=1\n", {"listenPort": "0"})
+
+
+def test_an_unknown_setting_of_the_command_line_is_named_as_ignored() -> None:
+    _, _, findings = parse_broker_config("", {"timerWheelEnable": "false"})
+    assert findings.sentence() == "unknown, ignored: timerWheelEnable"
 
 
 @pytest.mark.parametrize(

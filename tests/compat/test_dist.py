@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = sorted(PROJECT["optional-dependencies"].keys() - {"dev"})
-LARGE = {"spark", "java"}
+LARGE = {"all", "spark", "java"}
 """Some hundreds of megabytes."""
 
 TIMEOUT_S = 900

@@ -82,7 +82,7 @@ SHOWN: dict[str, Sequence[tuple[str, Shown]]] = {
     + [("troupemq store restore", BACKUP)],
     "docs/cluster.md": [("troupemq broker", CLUSTER), ("troupemq admin clusterList", CLUSTER)],
     "docs/console.md": [
-        ("pip install 'troupemq[console]'", By(STARTS + "a_console_starts")),
+        ("pip install 'dist/troupemq", By(STARTS + "a_console_starts")),
         ("troupemq console -n … --bind", By(STARTS + "a_console_starts")),
         ("troupemq console -n … --host", By(STARTS + "a_console_starts")),
         ("- accessKey", By(CONSOLE + "the_account_of_the_page_is_one_that_a_broker_takes")),
@@ -93,7 +93,7 @@ SHOWN: dict[str, Sequence[tuple[str, Shown]]] = {
     "docs/decisions/index.md": [(":", DRAWN)],
     "docs/index.md": [(":", DRAWN)] * 4,
     "docs/metrics.md": [
-        ("pip install 'troupemq[metrics]'", By(STARTS + "metrics_are_where_the_page_says")),
+        ("pip install 'dist/troupemq", By(STARTS + "metrics_are_where_the_page_says")),
         ("scrape_configs", By(STARTS + "metrics_are_where_the_page_says")),
     ],
     "docs/operations.md": [
@@ -118,7 +118,7 @@ SHOWN: dict[str, Sequence[tuple[str, Shown]]] = {
         ),
     ],
     "docs/pipeline.md": [
-        ('pip install "troupemq[spark]"', DIST),
+        ("pip install 'dist/troupemq", DIST),
         *[("", SPARK)] * 11,
         (
             'pip install "pyspark',
@@ -134,7 +134,7 @@ SHOWN: dict[str, Sequence[tuple[str, Shown]]] = {
     "docs/sending.md": [("from troupemq import", By(EXAMPLES + "sending"))] * 4,
     "docs/storage.md": [("", DRAWN)] * 3,
     "docs/traces.md": [
-        ("pip install 'troupemq[otel]'", By(STARTS + "a_broker_that_sends_spans_starts"))
+        ("pip install 'dist/troupemq", By(STARTS + "a_broker_that_sends_spans_starts"))
     ],
     "docs/tutorial.md": [
         ("python3 -m venv", Alike("tests/compat/test_dist.py::test_each_extra_installs_alone")),

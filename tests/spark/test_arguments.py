@@ -44,7 +44,8 @@ def test_what_a_broker_adds_to_every_run_is_passed_over() -> None:
         ({"store": "/s", "limit": True}, "job: limit = True is not a number"),
         ({"store": "/s", "quick": 1}, "job: quick = 1 is not true or false"),
         ({"store": "/s", "topics": "A"}, "job: topics = 'A' is not a list"),
-        ({"store": "/s", "topic": "A"}, "job has no argument topic; it has store, topics"),
+        ({"store": "/s", "topic": "A"}, "job has no argument topic; did you mean topics"),
+        ({"store": "/s", "xyz": "A"}, "job has no argument xyz; it has store, topics"),
     ],
 )
 def test_a_mistake_is_named(given: dict[str, object], said: str) -> None:

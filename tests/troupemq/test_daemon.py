@@ -67,6 +67,19 @@ def test_a_signal_stops_in_order_with_exit_code_0(number: int) -> None:
     assert len(service.stopped_in) == 1
 
 
+@pytest.mark.parametrize(
+    ("once", "says_end", "told"),
+    [(False, True, "Stopped.\n"), (True, True, ""), (False, False, "")],
+)
+def test_the_end_of_a_server_is_one_line(
+    once: bool, says_end: bool, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was silence, as after a crash."""
+    code = serve(Service().start, work=lambda _: terminate(), once=once, says_end=says_end)
+    assert code == 0
+    assert capsys.readouterr().out == told
+
+
 def test_signals_are_handled_as_before_afterwards() -> None:
     before = signal.getsignal(signal.SIGTERM)
     serve(Service().start, work=lambda over: terminate())

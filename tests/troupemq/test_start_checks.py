@@ -1,14 +1,27 @@
-"""Tests of troupemq/start_checks.py: open files, and the clock, before anything is opened."""
+"""Tests of troupemq/start_checks.py: libraries, open files, the clock, before all is opened."""
 
 import resource
+from pathlib import Path
 
 import pytest
 
+from actors.config import parse_broker_config, parse_namesrv_config
+from actors.settings.extras import LIBRARIES
 from storage.config import StoreConfig
-from storage.errors import ClockBehind, TooManyFiles
+from storage.errors import ClockBehind, TooManyFiles, WrongSetting
+from tests.compat.servers import SMALL_FILES
 from tests.support.clock import ManualClock
 from tests.support.store import SmallStore
-from troupemq.start_checks import FILES_MIN, raise_file_limit, require_clock, require_files
+from troupemq.doctor import REFUSED, examine_broker
+from troupemq.exit_codes import exit_code_of
+from troupemq.servers import Servers
+from troupemq.start_checks import (
+    FILES_MIN,
+    raise_file_limit,
+    require_clock,
+    require_extras,
+    require_files,
+)
 
 HOUR_MS = 3_600_000
 
@@ -34,6 +47,35 @@ def test_too_few_are_refused_with_both_numbers() -> None:
         require_files(200)
     require_files(FILES_MIN)
     require_files(resource.RLIM_INFINITY)
+
+
+@pytest.mark.parametrize(
+    ("settings", "extra"),
+    [
+        ({"metricsExporterType": "PROM"}, "metrics"),
+        ({"otelTraces": "true"}, "otel"),
+        ({"consolePort": "8088", "namesrvAddr": "127.0.0.1:9876"}, "console"),
+    ],
+)
+def test_a_setting_whose_library_is_missing_refuses_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], extra: str
+) -> None:
+    """A broker without the library served without metrics, and one log line said so."""
+    here = {"listenPort": "0", "storePathRootDir": str(tmp_path / "store"), **settings}
+    broker, store, _ = parse_broker_config("", {**here, **SMALL_FILES})
+    require_extras(broker)
+    monkeypatch.setitem(LIBRARIES, extra, ("no_such_library",))
+    with pytest.raises(WrongSetting) as refused:
+        Servers(pytest.fail).start_broker(broker, store)
+    sentence = str(refused.value)
+    key = next(iter(settings))
+    assert sentence.startswith(key) and sentence.count(" -m pip install ") == 1
+    assert exit_code_of(refused.value) == 10 and not (tmp_path / "store").exists()
+    doctors = [each for each in examine_broker(broker, store) if each.verdict == REFUSED]
+    assert [each.cure for each in doctors] == [sentence]
+    if extra != "otel":
+        with pytest.raises(WrongSetting, match=f"^{key}"):
+            Servers(pytest.fail).start_namesrv(parse_namesrv_config("", settings)[0])
 
 
 def test_a_clock_that_is_behind_the_store_is_refused_unless_the_settings_say_otherwise(

@@ -20,9 +20,11 @@ is more than half of what a command takes to start.
 """
 
 import gc
+from collections.abc import Mapping
 
 import click
 
+from troupemq.cli.groups import CommandGroup
 from troupemq.cli.options import HELP_OPTIONS
 
 
@@ -55,11 +57,24 @@ NAMES = [
 ]
 
 
-class Commands(click.Group):
+GROUPS = ("store", "job", "admin")
+"""Those that have commands of their own; of equal names the last one counts."""
+
+
+class Commands(CommandGroup):
     """Commands that are imported when they are named."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return NAMES
+
+    def names(self, ctx: click.Context) -> Mapping[str, str]:
+        """Return also what the groups among them have: `topicList` is `admin topicList`."""
+        found: dict[str, str] = {}
+        for name in GROUPS:
+            group = self.get_command(ctx, name)
+            assert isinstance(group, CommandGroup)
+            found |= {sub: f"{name} {command}" for sub, command in group.names(ctx).items()}
+        return {**found, **super().names(ctx)}
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         gc.disable()  # what an import makes stays; a twentieth of a start's processor time

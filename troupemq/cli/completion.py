@@ -12,7 +12,9 @@ SHELLS = ("bash", "zsh", "fish")
 def completion(ctx: click.Context, shell: str) -> None:
     """Print what makes SHELL complete commands and options.
 
-    For bash: troupemq completion bash > ~/.local/share/bash-completion/completions/troupemq
+    \b
+    For bash:
+    troupemq completion bash > ~/.local/share/bash-completion/completions/troupemq
     """
     made = get_completion_class(shell)
     assert made is not None, shell

@@ -22,8 +22,8 @@ from troupemq.cli.options import (
     take_account_file,
     tls_options,
 )
-from troupemq.console_child import KEY_PASSWORD, console_is_installed
-from troupemq.daemon import Serving, serve
+from troupemq.console_child import KEY_PASSWORD, console_is_installed, console_missing
+from troupemq.daemon import CTRL_C_ENDS_IT, Serving, serve
 from troupemq.logs import set_up_logs
 from troupemq.saying import tell
 
@@ -164,7 +164,7 @@ def console(
     first start makes the user admin, and prints its password once.
     """
     if not console_is_installed():
-        leave("The console is not installed: pip install 'troupemq[console]'.")
+        leave(console_missing())
     set_up_logs(as_json=log_json)
     from troupemq.console.alerts import load_alert_settings
     from troupemq.console.asking import ConsoleSettings
@@ -193,6 +193,8 @@ def console(
         tell(_how_to_log_in(server.console.accounts.first_password, folder))
         if until_stdin_ends:
             Thread(target=_end_with_stdin, name="parent", daemon=True).start()
+        else:
+            tell(CTRL_C_ENDS_IT)
         return Serving({"console": server.port}, server.stop)
 
     sys.exit(serve(start, ready_file=ready_file))

@@ -1,21 +1,26 @@
 """`troupemq doctor`: what of this machine and of a broker's settings is to be changed, and why."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import asdict
+from pathlib import Path
 
 import click
 from orjson import dumps
 
 from actors.config import load_broker_config, parse_broker_config
 from storage.errors import StoreError
-from troupemq.cli.options import json_option
+from troupemq.cli.options import json_option, settings_option
+from troupemq.cli.servers import BROKER_PORT, DATA, LOOPBACK, NAMESRV_PORT, broker_settings
 from troupemq.doctor import (
     OK,
     REFUSED,
     Diagnosis,
     examine_broker,
     examine_machine,
+    examine_namesrv,
     exit_code_of_all,
+    verdict_of,
 )
 from troupemq.exit_codes import REFUSALS, exit_code_of
 
@@ -27,33 +32,51 @@ from troupemq.exit_codes import REFUSALS, exit_code_of
     type=click.Path(dir_okay=False, readable=False),
     help="The settings of the broker that is to start. [default: those without a file]",
 )
+@settings_option
 @click.option(
-    "-s", "--set", "settings", metavar="KEY=VALUE", multiple=True, help="One setting; repeatable."
+    "--data",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Check `troupemq run` with this data folder, and no broker of its own. [default: both a"
+    " broker and `run` with data; with -c or -s the broker alone]",
 )
 @json_option
-def doctor(config: str | None, settings: tuple[str, ...], as_json: bool) -> None:
+def doctor(config: str | None, settings: dict[str, str], data: Path | None, as_json: bool) -> None:
     """Says what to change before a broker starts here: limits, kernel, clock, disk, ports, Java.
 
-    Nothing is changed or kept. Exit code 0 if a start would not be refused, else that of the first
-    refusal; advice alone is no reason. Beside the broker itself its ports and its store are taken.
+    Nothing is changed or kept. The last line says whether a start would be refused: exit code 0 if
+    not, else that of the first refusal; advice alone is no reason. Beside the broker itself its
+    ports and its store are taken.
     """
-    overrides = dict(each.partition("=")[::2] for each in settings)
+    is_named = config is not None or bool(settings)
     found = list(examine_machine(os.environ))
-    try:
-        if config is None:
-            broker, store, _ = parse_broker_config("", overrides)
-        else:
-            broker, store, _ = load_broker_config(config, overrides)
-    except StoreError as error:
-        name = next(each.name for each in REFUSALS if each.code == exit_code_of(error))
-        found.append(Diagnosis(name, REFUSED, config or "the command line", str(error)))
-    else:
-        found += examine_broker(broker, store)
-    for each in found:
-        if as_json:
+    if data is None or is_named:
+        found += _of_broker(config, settings)
+    if data is not None or not is_named:
+        found.append(examine_namesrv(NAMESRV_PORT, LOOPBACK))
+        found += _of_broker(
+            None, broker_settings((data or DATA).absolute(), BROKER_PORT, NAMESRV_PORT)
+        )
+    found = list(dict.fromkeys(found))  # the ports of both are the same
+    verdict = verdict_of(found)
+    if as_json:
+        for each in (*found, verdict):
             click.echo(dumps(asdict(each)).decode())
-        else:
+    else:
+        for each in found:
             click.echo(f"{each.verdict:8} {each.name}: {each.found}")
             if each.verdict != OK:
                 click.echo(f"{'':8} → {each.cure}")
+        click.echo(verdict.found)
     raise SystemExit(exit_code_of_all(found))
+
+
+def _of_broker(config: str | None, settings: Mapping[str, str]) -> list[Diagnosis]:
+    try:
+        if config is None:
+            broker, store, findings = parse_broker_config("", settings)
+        else:
+            broker, store, findings = load_broker_config(config, settings)
+    except StoreError as error:
+        name = next(each.name for each in REFUSALS if each.code == exit_code_of(error))
+        return [Diagnosis(name, REFUSED, config or "the command line", str(error))]
+    return list(examine_broker(broker, store, findings))

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from protocol.codes import RequestCode
+from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from remoting.line import Line, RemotingFailed
 from troupemq.cli.options import leave
@@ -14,6 +14,7 @@ from troupemq.exit_codes import WRONG_OPTIONS
 
 TIMEOUT_S = 5.0
 UNWELL = 1
+ASK = RemotingCommand(RequestCode.GET_KV_CONFIG, {"namespace": "TroupeMQ", "key": "health"})
 
 
 @click.command()
@@ -52,20 +53,41 @@ def _ask_over_http(host: str, port: int, what: str) -> dict[str, Any]:
         connection.request("GET", f"/health/{what}")
         found = loads(connection.getresponse().read())
         return {"ok": bool(found["ok"]), "checks": list(found["checks"])}
+    except ConnectionRefusedError as error:
+        leave(f"{host}:{port} does not answer: {error}. Is healthPort set there?", UNWELL)
     except (OSError, HTTPException) as error:
-        leave(f"{host}:{port} does not answer: {error}.", UNWELL)
+        server = _server_at(f"{host}:{port}")
+        if server is None:
+            is_text = isinstance(error, OSError)
+            why = str(error) if is_text else "it does not speak HTTP, so it is no healthPort"
+            leave(f"{host}:{port} does not answer: {why}.", UNWELL)
+        leave(
+            f"{host}:{port} is the own port of a {server}, and not its healthPort: ask it with"
+            f" -a {host}:{port}, or set healthPort in its settings and name that with -p.",
+            WRONG_OPTIONS,
+        )
     except (JSONDecodeError, KeyError, TypeError):
         leave(f"{host}:{port} is no healthPort: what it answered is not known.", UNWELL)
     finally:
         connection.close()
 
 
-def _ask_over_remoting(address: str) -> None:
-    """Any answer will do, a refusal, too: it lives, and serves that port."""
-    ask = RemotingCommand(RequestCode.GET_KV_CONFIG, {"namespace": "TroupeMQ", "key": "health"})
+def _server_at(address: str) -> str | None:
+    """Return what serves RocketMQ's protocol at this port; None: nothing does."""
     try:
         with Line(address, timeout_ms=int(TIMEOUT_S * 1000)) as line:
-            line.call(ask)
+            code = line.call(ASK).code
+    except (ValueError, RemotingFailed):
+        return None
+    is_broker = code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+    return "broker" if is_broker else "name server or broker"
+
+
+def _ask_over_remoting(address: str) -> None:
+    """Any answer will do, a refusal, too: it lives, and serves that port."""
+    try:
+        with Line(address, timeout_ms=int(TIMEOUT_S * 1000)) as line:
+            line.call(ASK)
     except ValueError as error:
         leave(str(error), WRONG_OPTIONS)
     except RemotingFailed as error:

@@ -6,24 +6,29 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
 from actors.jobs.jobs_conf import argument_value
 from actors.jobs.messages import JobState, RunJob
+from spark.arguments import check_store
 from spark.jobs import job_names, summary_of
 from storage.errors import StoreError
+from storage.spelling import did_you_mean
 from troupemq.cli.admin.output import Output
 from troupemq.cli.broker_jobs import broker_option, cancel, logs, run_there, schedule, status
-from troupemq.cli.options import json_option
+from troupemq.cli.groups import CommandGroup
+from troupemq.cli.options import json_option, leave
 from troupemq.cli.prepare import prepare
 from troupemq.cli.redrive import redrive
 from troupemq.cli.restore import restore
 from troupemq.daemon import Serving, serve
+from troupemq.exit_codes import exit_code_of
+from troupemq.interrupts import INTERRUPTED
 from troupemq.java import find_java
 from troupemq.job_line import job_line
-from troupemq.jobs_beside import SPARK_JOBS
+from troupemq.jobs_beside import SPARK_JOBS, has_spark
 from troupemq.logs import set_up_logs
 from troupemq.servers import Servers
 from troupemq.text import escaped, escaped_lines
@@ -37,7 +42,7 @@ class JobFailed(StoreError):
     """The job did not finish; the text says why."""
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def job() -> None:
     """Spark jobs: what the stored log says, in bulk. `run` and `list` need no broker."""
 
@@ -101,7 +106,7 @@ def run_job(
     verify: bool,
     as_json: bool,
 ) -> None:
-    """Runs the job NAME to its end; prints its report. Ctrl-C cancels it.
+    """Runs the job NAME to its end; prints its report. Ctrl-C cancels it, with exit code 130.
 
     Nothing of a run that fails or is cancelled becomes visible. With -b a running broker runs it,
     over its own store; NAME may be an entry of its schedule then, and paths are those of its
@@ -120,30 +125,57 @@ def run_job(
         run_there(broker, name, {**named, **arguments}, wait=not no_wait, as_json=as_json)
         return
     if name not in job_names():
-        raise click.BadParameter(f"{name!r} is not one of {', '.join(job_names())}.")
+        known = f"there is {', '.join(job_names())}"
+        hint = did_you_mean(name, job_names(), known)
+        raise click.UsageError(f"There is no job {name!r}: {hint}")
     store = store or Path("data", "store")
     output = (output or store.parent / name).absolute()
     arguments = {"store": str(store.absolute()), "output": str(output), **arguments}
+    settings = {} if master is None else {"spark.master": master}
+    folder = output.with_name(JOBS_DIRECTORY)
+    _run_here(name, arguments, folder, spark_conf, settings, as_json=as_json)
+
+
+def _run_here(
+    name: str,
+    arguments: dict[str, Any],
+    folder: Path,
+    spark_conf: Path | None,
+    settings: dict[str, str],
+    *,
+    as_json: bool,
+) -> NoReturn:
+    """Run a job without a broker, and end the process; `folder` gets its log."""
+    try:
+        check_store(arguments["store"], arguments.get("commit_log"))
+    except StoreError as error:
+        leave(str(error), exit_code_of(error))
     set_up_logs(level=30)
+    finished: list[JobState] = []
     started: list[Servers] = []
 
     def start(on_give_up: Callable[[str], None]) -> Serving:
         servers = Servers(on_give_up)
-        settings = {} if master is None else {"spark.master": master}
-        servers.start_spark_jobs(output.with_name(JOBS_DIRECTORY), spark_conf, settings)
+        servers.start_spark_jobs(folder, spark_conf, settings)
         started.append(servers)
         return servers.serving()
 
     def work(_: Event) -> None:
         state = _run_to_end(started[0], name, arguments)
         if state.state != "finished" or state.report is None:
-            find_java(os.environ)  # without one that is the reason, and has a code of its own
-            where = f" (log: {state.log_path})" if state.log_path else ""
+            if has_spark():
+                find_java(os.environ)  # without one that is the reason, and has its own code
+            has_log = state.log_path is not None and os.path.isfile(state.log_path)
+            where = f" (log: {state.log_path})" if has_log else ""
             raise JobFailed(f"The job {name} {state.state}: {state.sentence}{where}")
+        finished.append(state)
         report = dict(state.report)
         click.echo(json.dumps(report) if as_json else escaped_lines(report["text"]))
 
-    sys.exit(serve(start, work=work, once=True))
+    code = serve(start, work=work, once=True)
+    if code == 0 and not finished:
+        leave(f"The job {name} was cancelled, nothing written.", INTERRUPTED)
+    sys.exit(code)
 
 
 def _run_to_end(servers: Servers, name: str, arguments: dict[str, Any]) -> JobState:

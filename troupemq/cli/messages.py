@@ -1,6 +1,5 @@
 """`send` and `consume`: messages from and to a terminal or a pipe."""
 
-import base64
 import json
 import os
 import signal
@@ -9,10 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from threading import Event, Lock
-from typing import Any
 
 import click
 
+from troupemq.cli.message_json import as_object
 from troupemq.cli.options import acl_option, json_option, leave, namesrv_option, tls_options
 from troupemq.client.consuming.consumer import PushConsumer
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
@@ -22,6 +21,9 @@ from troupemq.client.message import Message, MessageView, SendResult
 from troupemq.client.producing.producer import Producer
 from troupemq.saying import say
 from troupemq.text import escaped
+
+LOOK_AFTER_S = 5.0
+"""Seconds without a message after which `consume` says why."""
 
 IN_FLIGHT_MAX = 1000
 """Lines of a pipe that are sent before the first of them is answered."""
@@ -49,7 +51,7 @@ IN_FLIGHT_MAX = 1000
     "--delay-level",
     type=click.IntRange(0),
     default=0,
-    help="Deliver later, by the broker's levels: 1 is 1 s, 2 is 5 s, 3 is 10 s … as a rule.",
+    help="Deliver later, by the broker's levels: as a rule 1 is 1 s, 2 is 5 s, 3 is 10 s.",
 )
 @click.option("-g", "--group", default="troupemq-send", show_default=True, help="Producer group.")
 @click.option("--count", type=click.IntRange(1), default=1, help="Send each that often.")
@@ -127,7 +129,7 @@ def _print_result(result: SendResult, as_json: bool) -> None:
 
 
 @click.command()
-@click.option("-t", "--topic", required=True, help="Topic; it need not exist yet.")
+@click.option("-t", "--topic", required=True, help="Topic; a missing one is waited for.")
 @click.option(
     "-g",
     "--group",
@@ -172,11 +174,20 @@ def consume(
 ) -> None:
     """Consumes messages in a group and prints them.
 
+    A missing topic is said at once; a tag that is not sent, or that there is nothing new, after
+    five seconds without a message.
+
     A message is printed before it counts as consumed: it may be printed again, never lost. A pipe
     or file gets bodies as they are; on a terminal what would move its cursor is shown as \\x1b.
     """
     printer = _Printer(count, as_json)
     position = ConsumeFrom.FIRST_OFFSET if begin == "first" else ConsumeFrom.LAST_OFFSET
+    from troupemq.cli.nothing_came import (
+        SilenceAdvice,  # here: it brings the commands of admin along
+    )
+
+    advice = SilenceAdvice(namesrv, topic, group, "*" if sql else tags, is_sql=bool(sql))
+    advice.tags()
     try:
         consumer = PushConsumer(
             group,
@@ -190,7 +201,12 @@ def consume(
         consumer.subscribe(topic, tags, sql=sql)
         printer.on_enough = consumer.finish
         with _until_signalled(printer.over), consumer:
-            printer.over.wait(wait_s)
+            advice.topic()
+            look_after_s = LOOK_AFTER_S if wait_s is None else min(wait_s, LOOK_AFTER_S)
+            if not printer.over.wait(look_after_s):
+                if not printer.printed:
+                    advice.nothing_came()
+                printer.over.wait(None if wait_s is None else wait_s - look_after_s)
     except ClientError as error:
         leave(str(error))
     if count is not None and printer.printed < count and not printer.over.is_set():
@@ -218,27 +234,6 @@ class _Printer:
             if self._count is not None and self.printed >= self._count:
                 self.on_enough()
                 self.over.set()
-
-
-def as_object(view: MessageView) -> dict[str, Any]:
-    """A message for JSON; `body` where it is text, else `body_base64`."""
-    fields: dict[str, Any] = {
-        "topic": view.topic,
-        "message_id": view.message_id,
-        "broker_name": view.queue.broker_name,
-        "queue_id": view.queue.queue_id,
-        "queue_offset": view.queue_offset,
-        "tags": view.tags,
-        "keys": list(view.keys),
-        "properties": dict(view.properties),
-        "store_timestamp_ms": view.store_timestamp_ms,
-        "reconsume_times": view.reconsume_times,
-    }
-    try:
-        fields["body"] = view.body.decode()
-    except UnicodeDecodeError:
-        fields["body_base64"] = base64.b64encode(view.body).decode()
-    return fields
 
 
 def _line(view: MessageView) -> str:

@@ -136,6 +136,31 @@ def take_account_file(path: str) -> None:
         os.environ[SECURITY_TOKEN] = found.security_token or ""
 
 
+def settings_option(function: Command) -> Command:
+    """-s: settings of the command line, as a dictionary over those of the file."""
+    return click.option(
+        "-s",
+        "--set",
+        "settings",
+        metavar="KEY=VALUE",
+        multiple=True,
+        callback=_keys_and_values,
+        help="Set one setting; overrides the file; repeatable.",
+    )(function)
+
+
+def _keys_and_values(
+    _: click.Context, __: click.Parameter, texts: tuple[str, ...]
+) -> dict[str, str]:
+    found = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise click.BadParameter(f"{text!r} is not KEY=VALUE")
+        found[key.strip()] = value.strip()
+    return found
+
+
 def json_option(function: Command) -> Command:
     """--json: one object a line on stdout."""
     return click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")(function)

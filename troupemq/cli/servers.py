@@ -21,10 +21,12 @@ from actors.config import (
 )
 from storage.config import StoreConfig
 from storage.errors import StoreError, store_error
+from storage.files.disk import RealDisk
+from storage.retention.reserve import require_room
 from troupemq.cli.console import PORT as CONSOLE_PORT
-from troupemq.cli.options import daemon_options, leave
-from troupemq.console_child import console_is_installed
-from troupemq.daemon import Serving, keep_files_private, sentence_of, serve
+from troupemq.cli.options import daemon_options, leave, settings_option
+from troupemq.console_child import console_is_installed, console_missing
+from troupemq.daemon import CTRL_C_ENDS_IT, Serving, keep_files_private, sentence_of, serve
 from troupemq.exit_codes import exit_code_of
 from troupemq.logs import set_up_logs
 from troupemq.masters.plan import (
@@ -36,10 +38,14 @@ from troupemq.masters.plan import (
 )
 from troupemq.saying import tell
 from troupemq.servers import Servers, import_broker
+from troupemq.start_checks import require_extras
 
 log = get_logger(__name__)
 
 LOOPBACK = "127.0.0.1"
+DATA = Path("data")
+NAMESRV_PORT, BROKER_PORT = 9876, 10911
+"""Of `run`, unless its options say otherwise."""
 JOBS_DIRECTORY = "jobs"
 SMALL_FILES = {
     "mappedFileSizeCommitLog": str(16 << 20),
@@ -50,20 +56,36 @@ SMALL_FILES = {
 """Of a tour's store: some 20 MB on disk in place of 1.5 GB."""
 
 
+def broker_settings(data: Path, port: int, namesrv_port: int) -> dict[str, str]:
+    """Return the settings of the broker of `run`; `data` is absolute."""
+    return {
+        "brokerName": "broker-a",
+        "brokerIP1": LOOPBACK,
+        "brokerIP2": LOOPBACK,
+        "bindAddress": LOOPBACK,
+        "listenPort": str(port),
+        "namesrvAddr": f"{LOOPBACK}:{namesrv_port}",
+        "storePathRootDir": str(data / "store"),
+        **SMALL_FILES,
+    }
+
+
 @click.command()
 @click.option("--once", is_flag=True, help="End after the tour, with exit code 0 if it went well.")
 @click.option(
     "--data",
     type=click.Path(file_okay=False, path_type=Path),
-    default=Path("data"),
+    default=DATA,
     show_default=True,
     help="Where store, logs and archive are kept; a later start finds what is there.",
 )
-@click.option("--namesrv-port", type=int, default=9876, show_default=True, help="0: a free one.")
+@click.option(
+    "--namesrv-port", type=int, default=NAMESRV_PORT, show_default=True, help="0: a free one."
+)
 @click.option(
     "--broker-port",
     type=int,
-    default=10911,
+    default=BROKER_PORT,
     show_default=True,
     help="Two below it is the fast port; one above, HA's. 0: free ones.",
 )
@@ -108,18 +130,24 @@ def run(
             f" (fast port {ports['fast']}); store in {data / 'store'}, {servers.reserve}; "
             f"log in {log_path}."
         )
-        if console_port and not once and console_is_installed():
+        if console_port and not once and not console_is_installed():
+            tell(f"No console is shown, for {console_missing()}")
+        elif console_port and not once:
             with servers.stopped_on_failure():
                 servers.start_console(console_port, data / "console")
+        if no_tour:
+            tell(f"Serving; {CTRL_C_ENDS_IT}")
         return servers.serving()
 
     def tour(over: Event) -> None:
         Tour(started[0], data, sys.stdout, over).run()
         if not once:
-            tell("\nServing; Ctrl-C ends it.")
+            tell(f"\nServing; {CTRL_C_ENDS_IT}")
 
     keep_files_private()  # the log comes before everything else
     try:
+        _, store, _ = parse_broker_config("", broker_settings(data, 0, NAMESRV_PORT))
+        require_room(store, RealDisk())  # before the first file
         set_up_logs(as_json=log_json, path=log_path)
     except StoreError as error:
         leave(str(error), exit_code_of(error.__cause__ or error))
@@ -146,18 +174,9 @@ def _start_both(
     )
     servers = Servers(on_give_up)
     servers.start_namesrv(namesrv_config)
-    broker_settings = {
-        "brokerName": "broker-a",
-        "brokerIP1": LOOPBACK,
-        "brokerIP2": LOOPBACK,
-        "bindAddress": LOOPBACK,
-        "listenPort": str(broker_port),
-        "namesrvAddr": f"{LOOPBACK}:{servers.ports['namesrv']}",
-        "storePathRootDir": str(data / "store"),
-        **SMALL_FILES,
-    }
+    settings = broker_settings(data, broker_port, servers.ports["namesrv"])
     with servers.stopped_on_failure():
-        broker_config, store_config, _ = parse_broker_config("", broker_settings)
+        broker_config, store_config, _ = parse_broker_config("", settings)
     schedule = data / JOBS_FILE
     if not schedule.exists():
         with servers.stopped_on_failure():
@@ -179,21 +198,29 @@ def _start_both(
 @click.option(
     "-p", "--port", type=int, help="Port to listen at; overrides listenPort. [default: 9876]"
 )
+@settings_option
 @daemon_options
-def namesrv(config: str | None, port: int | None, ready_file: Path | None, log_json: bool) -> None:
+def namesrv(
+    config: str | None,
+    port: int | None,
+    settings: dict[str, str],
+    ready_file: Path | None,
+    log_json: bool,
+) -> None:
     """A name server: tells clients where topics are."""
     set_up_logs(as_json=log_json)
-    overrides = {} if port is None else {"listenPort": str(port)}
+    overrides = settings if port is None else {**settings, "listenPort": str(port)}
 
     def start(on_give_up: Callable[[str], None]) -> Serving:
         path = config or (NAMESRV_FILE if Path(NAMESRV_FILE).is_file() else None)
         if path is None:
-            settings, findings = parse_namesrv_config("", overrides)
+            read, findings = parse_namesrv_config("", overrides)
         else:
-            settings, findings = load_namesrv_config(path, overrides)
+            read, findings = load_namesrv_config(path, overrides)
         _log_findings(findings)
         servers = Servers(on_give_up)
-        servers.start_namesrv(settings)
+        servers.start_namesrv(read)
+        tell(f"Name server on port {servers.ports['namesrv']}. {CTRL_C_ENDS_IT}")
         return servers.serving()
 
     sys.exit(serve(start, ready_file=ready_file))
@@ -212,14 +239,7 @@ def namesrv(config: str | None, port: int | None, ready_file: Path | None, log_j
     metavar="HOST:PORT",
     help="Name servers, several with ; between; overrides namesrvAddr.",
 )
-@click.option(
-    "-s",
-    "--set",
-    "settings",
-    metavar="KEY=VALUE",
-    multiple=True,
-    help="One setting; overrides the file's; repeatable.",
-)
+@settings_option
 @click.option(
     "--jobs",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -230,8 +250,8 @@ def namesrv(config: str | None, port: int | None, ready_file: Path | None, log_j
     "--masters",
     type=int,
     metavar="N",
-    help="So many brokers, each with a core and a store of its own: broker-a, broker-a-1, …; "
-    "listenPort and ten further each. Over masters of the settings. [default: 1]",
+    help="Run N brokers, each on a core with its own store: broker-a, broker-a-1 and so on, ports "
+    "10 apart. Overrides masters of the settings. [default: 1]",
 )
 @click.option("--one-of", metavar="NAME", hidden=True, help="The first of those it runs beside.")
 @click.option(SPARE_OPTION, is_flag=True, hidden=True, help="Be the broker that stdin names.")
@@ -240,7 +260,7 @@ def namesrv(config: str | None, port: int | None, ready_file: Path | None, log_j
 def broker(
     config: str | None,
     namesrv: str | None,
-    settings: tuple[str, ...],
+    settings: dict[str, str],
     jobs: Path | None,
     masters: int | None,
     one_of: str | None,
@@ -258,12 +278,7 @@ def broker(
         import_broker()
         broker(arguments_for_spare(), prog_name="troupemq broker")
     set_up_logs(as_json=log_json)
-    overrides: dict[str, str] = {}
-    for setting in settings:
-        key, equals, value = setting.partition("=")
-        if not equals or not key.strip():
-            raise click.BadParameter(f"{setting!r} is not KEY=VALUE", param_hint="--set")
-        overrides[key.strip()] = value.strip()
+    overrides = dict(settings)
     if namesrv is not None:
         overrides["namesrvAddr"] = namesrv
     if masters is not None:
@@ -272,17 +287,21 @@ def broker(
     try:
         broker_config, store_config, findings = load({})
         if monitors is not None:
-            sys.exit(serve(partial(_show_masters, monitors, broker_config), ready_file=ready_file))
+            show = partial(_show_masters, monitors, broker_config)
+            sys.exit(serve(show, ready_file=ready_file, says_end=False))
         if broker_config.masters > 1 and one_of is None:
             line = BrokerCommandLine(config, overrides, jobs, log_json, ready_file)
             plan = make_plan(line, broker_config, store_config, lambda own: load(own)[:2])
+            require_extras(broker_config)
             keep_files_private()
             supervise(plan, store_config)
     except (StoreError, OSError) as error:
         leave(sentence_of(error), exit_code_of(error))
 
+    is_first = one_of in (None, broker_config.broker_name)
+
     def start(on_give_up: Callable[[str], None]) -> Serving:
-        if one_of in (None, broker_config.broker_name):
+        if is_first:
             _log_findings(findings)
         from troupemq.jobs_beside import JobsPlace
 
@@ -293,10 +312,11 @@ def broker(
             f"Broker {broker_config.broker_name} on port {servers.ports['broker']}: clients are "
             f"sent to {broker_config.broker_ip1}:{servers.ports['broker']} (brokerIP1), "
             f"messages are stored in {store_config.root} (storePathRootDir), {servers.reserve}."
+            + (f" {CTRL_C_ENDS_IT}" if is_first else "")
         )
         return servers.serving()
 
-    sys.exit(serve(start, ready_file=ready_file))
+    sys.exit(serve(start, ready_file=ready_file, says_end=one_of is None))
 
 
 def _show_masters(plan: str, config: BrokerConfig, _: Callable[[str], None]) -> Serving:

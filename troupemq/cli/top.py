@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 from datetime import datetime
-from importlib.util import find_spec
 from threading import Event
 from typing import TYPE_CHECKING
 
 import click
 
+from actors.settings.extras import install_command, is_installed
 from troupemq.cli.admin.session import Session
 from troupemq.cli.options import acl_option, leave, namesrv_option
 from troupemq.client.errors import ClientError
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Group
     from rich.table import Table
 
-LIBRARY = "rich"
-MISSING = "top needs the library rich, which is not installed: pip install 'troupemq[top]'."
+EXTRA = "top"
 ONCE_COLUMNS = 120
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -42,8 +41,8 @@ def top(namesrv: str | None, once: bool, interval: float) -> None:
     Also of official brokers, which have no actors. Lag is looked at every five seconds. "Late" is
     how long ago the message was stored that a group consumed last, of a queue where it is behind.
     """
-    if find_spec(LIBRARY) is None:
-        leave(MISSING)
+    if not is_installed(EXTRA):
+        leave(f"top needs the library rich: {install_command(EXTRA)}")
     try:
         with Session(namesrv) as session:
             photographer = Photographer(session)

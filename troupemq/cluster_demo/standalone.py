@@ -20,6 +20,7 @@ from typing import Any
 from urllib.error import URLError
 from urllib.request import urlopen
 
+from actors.settings.extras import install_command
 from storage.errors import StoreError
 
 LOOPBACK = "127.0.0.1"
@@ -142,7 +143,7 @@ def spark_home() -> Path:
     """Where pip has put Spark. Raises ClusterFailed if it has not."""
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
-        raise ClusterFailed("Spark is not installed: pip install 'troupemq[spark]'")
+        raise ClusterFailed(f"Spark is not installed: {install_command('spark')}")
     return Path(spec.origin).parent
 
 

@@ -22,6 +22,7 @@ from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 from storage.errors import StoreError, reason_of
+from storage.spelling import did_you_mean
 from troupemq.client.log import client_logger
 from troupemq.console.findings import Thresholds, Worry, findings_of
 from troupemq.console.snapshot import Snapshot
@@ -70,7 +71,8 @@ def load_alert_settings(path: Path | None) -> AlertSettings:
     types = {each.name: type(each.default) for each in fields(AlertSettings)}
     for name, value in found.items():
         if name not in types:
-            raise StoreError(f"{path}: {name} is unknown; known are {', '.join(types)}.")
+            known = f"known are {', '.join(types)}."
+            raise StoreError(f"{path}: {name} is unknown; {did_you_mean(name, types, known)}")
         if type(value) is not types[name]:
             raise StoreError(f"{path}: {name} must be a {types[name].__name__}.")
     settings = AlertSettings(**found)

@@ -591,7 +591,9 @@ def main() -> int:
     if (beside := found.pop("monitoring", None)) is not None:
         found["monitoring"] = PlannedBroker(**beside)
     plan = MastersPlan(instances, **found)
-    return BrokerSupervisor(plan, SharedLog(as_json=plan.log_json)).run()
+    code = BrokerSupervisor(plan, SharedLog(as_json=plan.log_json)).run()
+    sys.stdout.write("Stopped.\n" * (code == 0))
+    return code
 
 
 if __name__ == "__main__":

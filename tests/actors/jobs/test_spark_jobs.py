@@ -173,6 +173,7 @@ def test_a_job_that_goes_wrong_fails_with_one_sentence(
     assert ended.state == "failed"
     assert ended.sentence.startswith(sentence)
     assert "\n" not in ended.sentence
+    assert ended.log_path is None or Path(ended.log_path).is_file()
     assert jobs.start("finishes").take().state == "finished"
 
 

@@ -9,19 +9,16 @@ from http.client import HTTPConnection
 from sys import getswitchinterval
 
 import pytest
-from structlog.testing import capture_logs
 
 from actors.config import NamesrvConfig
 from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem
-from actors.metrics import metrics_server
 from actors.metrics.actor_figures import ActorFamilies
 from actors.metrics.exposition import SWITCH_S, Exposition
 from actors.metrics.metrics_port import MetricsPort, page_of
 from actors.metrics.metrics_server import open_metrics
 from actors.metrics.packed import Packed, Packer
 from actors.metrics.page_server import PageServer
-from actors.metrics.process_page import MISSING
 from actors.network.connections import PortTaken, open_listener
 from storage.files.disk import RealDisk
 from tests.compat.patience import wait_until
@@ -132,16 +129,6 @@ def test_an_address_that_is_not_ours_is_one_sentence() -> None:
     settings = NamesrvConfig(metrics_type="PROM", metrics_host="192.0.2.1", metrics_port=0)
     with pytest.raises(PortTaken, match="as metricsPromExporterHost"):
         open_metrics(settings)
-
-
-def test_without_the_library_the_server_starts_and_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    assert open_metrics(NamesrvConfig()) is None
-    monkeypatch.setattr(metrics_server, "missing_library", lambda: MISSING)
-    with capture_logs() as logs:
-        assert open_metrics(NamesrvConfig(metrics_type="PROM", metrics_port=0)) is None
-    assert ["pip install 'troupemq[metrics]'" in each["event"] for each in logs] == [True]
 
 
 def test_a_stop_leaves_nobody_waiting_for_a_page() -> None:

@@ -15,13 +15,10 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from structlog.testing import capture_logs
 
-from actors import parts
 from actors.broker_server import start_broker
 from actors.config import settings_of
 from actors.engine.system import ActorSystem
 from actors.settings.span_settings import SpanSettings
-from actors.spans import span_export
-from actors.spans.span_export import MISSING, missing_spans
 from protocol.batch import BatchMessage, encode_batch
 from remoting.line import Line
 from storage.errors import StoreError
@@ -285,20 +282,6 @@ class ProducerOf:
         properties = f"traceparent\x01{parent}\x02"
         answer = self._line.call(send_command(properties=properties))
         assert answer.code == 0, answer.remark
-
-
-def test_without_the_library_the_broker_starts_and_says_what_to_install(
-    collector: Collector, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert missing_spans() is None
-    monkeypatch.setattr(span_export, "find_spec", lambda name: None)
-    assert missing_spans() == MISSING
-    monkeypatch.setattr(parts, "missing_spans", lambda: MISSING)
-    with capture_logs() as logs:
-        made = broker(collector)
-    assert made.broker.spans is None and not made.broker.hooks.see_sends
-    assert ["pip install 'troupemq[otel]'" in each["event"] for each in logs].count(True) == 1
-    made.stop()
 
 
 def test_where_it_is_off_nobody_looks_at_sends_and_pulls() -> None:

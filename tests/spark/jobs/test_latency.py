@@ -84,6 +84,43 @@ def test_from_store_to_consumption_where_traces_tell(tmp_path: Path) -> None:
     assert "stored → consumed, p99 in ms" in page
 
 
+def test_delays_and_dead_letters_are_ways_of_their_own(tmp_path: Path) -> None:
+    """A message that was to wait 10 s made its topic's p99 10,003 ms."""
+    writer = orders(tmp_path / "store")
+    due = NOVEMBER_ROOT_MS
+    delayed = {"DELAY": "3", "REAL_TOPIC": "Orders", "REAL_QID": "0"}
+    writer.append("Orders", 0, b"due", delayed, store_timestamp=due, born_timestamp=due - 10_000)
+    writer.append(
+        "Orders",
+        0,
+        b"due",
+        {"TAGS": "a", **delayed},
+        store_timestamp=due,
+        born_timestamp=due - 10_000,
+    )
+    writer.append("Orders", 0, b"sent", {"MYDELAY": "3", "REAL_TOPIC": "x"})
+    writer.append(
+        "%DLQ%billing",
+        0,
+        b"given up",
+        {"DELAY": "3", "REAL_TOPIC": "x"},
+        store_timestamp=due,
+        born_timestamp=due - 10_000,
+    )
+    writer.close()
+    found = {
+        (row["way"], row["name"]): (row["messages"], row["p99_ms"])
+        for row in run(writer.root, system_topics=True)["latencies"]
+    }
+    assert found == {
+        ("born → stored", "Bills"): (1, 3),
+        ("born → stored", "Orders"): (31, 3),
+        ("born → delivered after a delay", "Orders"): (2, 10_000),
+        ("born → retried", "%RETRY%group"): (3, 3),
+        ("born → dead letter", "%DLQ%billing"): (1, 10_000),
+    }
+
+
 def test_of_very_many_traces_an_even_share_is_taken_and_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

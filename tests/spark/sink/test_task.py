@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from protocol.bodies import BrokerData, ClusterInfo
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.property_shapes import find_pairs
@@ -134,9 +135,27 @@ def test_a_message_that_the_broker_refuses_ends_the_task(served: Served, name: T
 
 
 def test_an_unknown_topic_is_told_when_patience_ends(served: Served, name: TaskName) -> None:
+    """A name server without brokers may have just started."""
+    served.name_server.on(
+        RequestCode.GET_BROKER_CLUSTER_INFO,
+        lambda asked: asked.answer(body=ClusterInfo({}, {}).encode()),
+    )
     rows = [{"topic": "nowhere", "body": b"x"}]
     with pytest.raises(StoreError, match=r"given up after 0 ms.*knows no topic nowhere: make it"):
         send_task(name, batches(rows), served.options(sendTimeoutMs="0"))
+
+
+def test_a_topic_that_no_name_server_has_fails_at_once(served: Served, name: TaskName) -> None:
+    """It was asked for again for a minute, as if its broker were only starting."""
+    known = ClusterInfo({"broker-a": BrokerData("cluster", "broker-a", {0: served.broker})}, {})
+    code = RequestCode.GET_BROKER_CLUSTER_INFO
+    served.name_server.on(code, lambda asked: asked.answer(body=known.encode()))
+    rows = [{"topic": "nowhere", "body": b"x"}]
+    try:
+        with pytest.raises(StoreError, match=r"^topic nowhere not found: create it with troupemq"):
+            send_task(name, batches(rows), served.options(sendTimeoutMs="60000"))
+    finally:
+        served.name_server.on(code, lambda asked: asked.answer(body=ClusterInfo({}, {}).encode()))
 
 
 def test_a_broker_that_does_not_answer_is_waited_for(served: Served, name: TaskName) -> None:

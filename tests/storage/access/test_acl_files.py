@@ -49,6 +49,13 @@ def test_files_below_acl_come_first_at_any_depth_and_the_first_account_counts() 
     assert snapshot.file_of("nobody") is None
 
 
+def test_a_misspelled_key_is_named_with_the_key_that_is_meant() -> None:
+    texts = {DEFAULT: text(entry("account1", whiteRemoteAdress="10.0.0.1", futureKey="x"))}
+    (warning,) = parse_texts(texts, takes_samples=False).warnings
+    unknown = "futureKey, whiteRemoteAdress (did you mean whiteRemoteAddress?)"
+    assert warning == f"{DEFAULT}: unknown keys: {unknown}"
+
+
 def test_well_known_accounts_are_refused_unless_they_are_wanted() -> None:
     texts = {DEFAULT: text(entry("rocketmq2", "12345678"))}
     with pytest.raises(AclFileError, match="account rocketmq2: everybody knows its secret"):

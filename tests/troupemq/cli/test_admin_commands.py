@@ -118,6 +118,7 @@ def test_a_broker_named_by_its_address_needs_no_name_server(broker: FakeServer) 
 
 def test_what_a_broker_adds_to_its_yes_is_shown(broker: FakeServer, run: Run) -> None:
     remark = "after a restart: listenPort"
+    broker.succeed(RequestCode.GET_BROKER_CONFIG)
     broker.on(
         RequestCode.UPDATE_BROKER_CONFIG,
         lambda command: command.answer(ResponseCode.SUCCESS, remark=remark),
@@ -125,6 +126,20 @@ def test_what_a_broker_adds_to_its_yes_is_shown(broker: FakeServer, run: Run) ->
     line = ("updateBrokerConfig", "-b", broker.address, "-k", "listenPort", "-v", "1")
     assert remark in run(*line).stdout
     assert json.loads(run(*line, "--json").stdout)["remark"] == remark
+
+
+def test_a_misspelled_setting_of_a_broker_is_not_sent(broker: FakeServer, run: Run) -> None:
+    """The broker's answer to an unknown key is a success, as in 4.9.7."""
+    broker.on(
+        RequestCode.GET_BROKER_CONFIG,
+        lambda command: command.answer(ResponseCode.SUCCESS, body=b"flushDiskType=ASYNC_FLUSH\n"),
+    )
+    broker.succeed(RequestCode.UPDATE_BROKER_CONFIG)
+    line = ("updateBrokerConfig", "-b", broker.address, "-v", "SYNC_FLUSH", "-k")
+    done = run(*line, "flushDiskTyp")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "unknown setting flushDiskTyp: did you mean flushDiskType? nothing was" in done.stderr
+    assert run(*line, "flushDiskType").exit_code == run(*line, "madeUp").exit_code == 0
 
 
 @pytest.mark.parametrize(

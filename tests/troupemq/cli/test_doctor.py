@@ -1,19 +1,29 @@
 """Tests of troupemq/cli/doctor.py: lines, JSON and exit codes."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
+from storage.files.disk import RealDisk
 from troupemq import doctor
 from troupemq.cli import cli
+from troupemq.doctor import OK, Diagnosis
 
 
 @pytest.fixture(autouse=True)
 def no_java(monkeypatch: pytest.MonkeyPatch) -> None:
     """Looking for one starts it."""
     monkeypatch.setattr(doctor, "find_java", lambda environment: "/opt/java")
+
+
+def no_ports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of `run`: others may have them."""
+    doctors = sys.modules["troupemq.cli.doctor"]
+    monkeypatch.setattr(doctors, "BROKER_PORT", 0)
+    monkeypatch.setattr(doctors, "examine_namesrv", lambda *_: Diagnosis("port", OK, "free"))
 
 
 def ask(*arguments: str) -> Result:
@@ -26,7 +36,36 @@ def test_it_gives_a_line_for_each_thing_and_json_on_demand(tmp_path: Path) -> No
     assert plain.exit_code == machine.exit_code
     found = [json.loads(line) for line in machine.output.splitlines()]
     assert {each["name"]: each for each in found}["python"]["verdict"] == "ok"
-    assert plain.output.count("\n") == len(found) + sum(each["verdict"] != "ok" for each in found)
+    lines = plain.output.splitlines()
+    assert found[-1]["name"] == "verdict" and lines[-1] == found[-1]["found"]
+    assert lines[-1].startswith("ready: a start would not be refused")
+    assert len(lines) == len(found) + sum(each["verdict"] != "ok" for each in found)
+
+
+def test_the_data_folder_of_run_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    no_ports(monkeypatch)
+    monkeypatch.setattr(RealDisk, "capacity", lambda *_: (2 << 30, 1 << 30))
+    result = ask("--data", str(tmp_path / "data"))
+    assert result.exit_code == 0, result.output
+    assert f"ok       permissions: {tmp_path} can be written" in result.output
+    monkeypatch.setattr(RealDisk, "capacity", lambda *_: (2 << 30, 1 << 20))
+    result = ask("--data", str(tmp_path / "data"))
+    assert result.exit_code == 13
+    assert f"A new store in {tmp_path}/data/store takes 32.2 MiB" in result.output
+    assert result.output.splitlines()[-1] == "1 problem, a start would be refused: disk"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_options_a_broker_and_run_are_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    no_ports(monkeypatch)
+    found = [json.loads(line) for line in ask("--json").output.splitlines()]
+    told = [each["found"] for each in found if each["name"] == "settings"]
+    assert len(told) == 2 and told[1] == f"broker-a, store in {tmp_path}/data/store"
 
 
 def test_settings_that_cannot_work_are_the_refusal_of_the_start(tmp_path: Path) -> None:
@@ -34,6 +73,22 @@ def test_settings_that_cannot_work_are_the_refusal_of_the_start(tmp_path: Path) 
     path.write_text("brokerRole=KING\n")
     result = ask("-c", str(path))
     assert result.exit_code == 10 and "brokerRole is KING" in result.output
+
+
+def test_a_misspelled_setting_is_refused_and_in_a_file_advice(tmp_path: Path) -> None:
+    """`-s flushDiskTyp=SYNC_FLUSH` was `ok settings`, and the broker flushed asynchronously."""
+    here = ("-s", f"storePathRootDir={tmp_path}/store", "-s", "listenPort=0")
+    result = ask(*here, "-s", "flushDiskTyp=SYNC_FLUSH")
+    assert result.exit_code == 10
+    assert "unknown setting flushDiskTyp: did you mean flushDiskType?" in result.output
+    path = tmp_path / "broker.conf"
+    path.write_text("flushDiskTyp=SYNC_FLUSH\nsendMessageThreadPoolNums=4\n")
+    result = ask("-c", str(path), *here)
+    assert result.exit_code == 0
+    (line,) = [each for each in result.output.splitlines() if " settings: " in each]
+    assert line.startswith("advice ")
+    assert "unknown, ignored: flushDiskTyp (did you mean flushDiskType?)" in line
+    assert "without effect here: sendMessageThreadPoolNums" in line
 
 
 def test_a_settings_file_that_may_not_be_read_is_a_matter_of_permissions(

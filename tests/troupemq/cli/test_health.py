@@ -1,6 +1,8 @@
 """Tests of troupemq/cli/health.py: exit codes and lines, over HTTP and over a server's own port."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from socket import create_server
 
 import pytest
 from click.testing import CliRunner, Result
@@ -52,6 +54,42 @@ def test_who_does_not_answer_is_unwell_in_a_sentence(server: PageServer) -> None
 def test_without_a_port_nobody_can_be_asked() -> None:
     assert ask().exit_code == 2
     assert ask("-a", "nowhere").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("code", "server"),
+    [
+        (ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "a broker,"),
+        (ResponseCode.QUERY_NOT_FOUND, "a name server or broker,"),
+    ],
+)
+def test_the_own_port_of_a_server_is_no_health_port(code: ResponseCode, server: str) -> None:
+    """It "does not answer: Remote end closed connection", said the command of a healthy broker."""
+    with FakeServer() as own:
+        own.handlers[RequestCode.GET_KV_CONFIG] = lambda asked: asked.answer(code, remark="no")
+        result = ask("-p", own.address.rpartition(":")[2])
+    assert result.exit_code == 2
+    assert f"{own.address} is the own port of {server} and not its healthPort" in result.stderr
+    assert f"ask it with -a {own.address}" in result.stderr and result.stderr.count("\n") == 1
+
+
+def test_what_speaks_no_http_is_said_without_its_bytes() -> None:
+    """The replication port of a broker: its first bytes were the sentence."""
+    with create_server((HOST, 0)) as listening:
+
+        def serve() -> None:
+            for _ in range(2):
+                connection, _ = listening.accept()
+                with connection:
+                    connection.recv(1000)
+                    connection.sendall(bytes(12) + b"\n")
+
+        with ThreadPoolExecutor() as pool:
+            served = pool.submit(serve)
+            result = ask("-p", str(listening.getsockname()[1]))
+            served.result()
+    assert result.exit_code == 1 and "does not speak HTTP" in result.stderr
+    assert result.stderr.count("\n") == 1
 
 
 def test_any_answer_over_its_own_port_is_a_sign_of_life() -> None:

@@ -156,7 +156,10 @@ def test_a_body_that_is_no_text_is_shown_in_base64(broker: FakeBroker) -> None:
 def test_consume_gives_up_when_too_little_comes(broker: FakeBroker) -> None:
     code, out, err = invoke(broker, "consume", "-g", "g", "--count", "2", "--wait-s", "0.1")
     assert (code, out) == (1, "")
-    assert err == "troupemq: 0 of 2 messages came in 0.1 s.\n"
+    assert err == (
+        "troupemq: nothing new: topic T holds no message\n"
+        "troupemq: 0 of 2 messages came in 0.1 s.\n"
+    )
 
 
 def test_an_unreachable_name_server_is_one_sentence(broker: FakeBroker) -> None:

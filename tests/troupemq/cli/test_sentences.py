@@ -115,6 +115,8 @@ CASES: dict[str, tuple[tuple[str, ...], str]] = {
 )
 def test_it_is_one_sentence_with_the_path_and_what_to_do(name: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x=\\uZZ\n")
+    if "a job's result" in name:
+        (tmp_path / "commitlog").mkdir()  # a store, if an empty one
     command, said = CASES[name]
     places = {"{tmp}": str(tmp_path), "{file}": str(tmp_path / "file")}
 

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 import pytest
 from click.testing import CliRunner
 
+from actors.settings import extras
+from actors.settings.extras import install_command
 from protocol.bodies import KVTable
 from protocol.bodies_own import ActorLine, ActorList
 from protocol.codes import RequestCode
@@ -85,10 +87,10 @@ def test_without_a_name_server_one_sentence_says_so() -> None:
 def test_without_the_library_one_sentence_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sys.modules[_size.__module__], "LIBRARY", "no_such_library")
+    monkeypatch.setitem(extras.LIBRARIES, "top", ("no_such_library",))
     result = CliRunner().invoke(cli, ["top", "--once"])
     assert result.exit_code == 1
-    assert "pip install 'troupemq[top]'" in result.output
+    assert result.output == f"troupemq: top needs the library rich: {install_command('top')}\n"
 
 
 def test_numbers_are_as_people_say_them() -> None:

@@ -145,7 +145,8 @@ def test_thresholds_are_kept(tmp_path: Path) -> None:
     [
         ("{", "no JSON object"),
         ("[]", "no JSON object"),
-        ('{"hook": ""}', "hook is unknown; known are webhook"),
+        ('{"hook": ""}', "hook is unknown; did you mean webhook"),
+        ('{"x": ""}', "x is unknown; known are webhook"),
         ('{"mail_port": "25"}', "mail_port must be a int"),
         ('{"webhook": "file:///etc/passwd"}', "must begin with http"),
     ],

@@ -9,7 +9,7 @@ from protocol.bodies_own import StoreState
 from protocol.codes import RequestCode
 from troupemq.cli.admin.command import BROKER, CLUSTER, command, flag, one_of, option
 from troupemq.cli.admin.output import Output, Row, Time
-from troupemq.cli.admin.properties import and_says, properties_of, setting
+from troupemq.cli.admin.properties import and_says, check_known, properties_of, setting
 from troupemq.cli.admin.session import BrokerPlace, Session
 from troupemq.cli.admin.times import SECONDS
 from troupemq.client.errors import BrokerError, ClientError
@@ -235,6 +235,7 @@ def update_broker_config(
     body = setting(key, value)
     for address in session.targets(broker_addr, cluster_name):
         with out.attempt():
+            check_known(session, address, RequestCode.GET_BROKER_CONFIG, key)
             remark = session.ask(address, RequestCode.UPDATE_BROKER_CONFIG, body=body).remark
             out.done(
                 f"{key} is {value} at {address}." + and_says(remark),

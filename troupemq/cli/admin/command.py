@@ -6,8 +6,7 @@ do what it was told, and finds its options under mqadmin's long names too.
 
 import re
 import sys
-from collections.abc import Callable, Sequence
-from difflib import get_close_matches
+from collections.abc import Callable, Mapping, Sequence
 from errno import EPIPE
 from math import inf
 from typing import Any
@@ -19,12 +18,11 @@ from protocol.compression import CompressionError
 from protocol.errors import ProtocolError
 from troupemq.cli.admin.output import Output
 from troupemq.cli.admin.session import SILENT_S, Session
+from troupemq.cli.groups import CommandGroup
 from troupemq.cli.options import acl_option, json_option, leave, namesrv_option, tls_options
 from troupemq.client.errors import ClientError
+from troupemq.interrupts import INTERRUPTED
 from troupemq.text import one_line
-
-INTERRUPTED = 130
-"""The exit code of what Ctrl-C has ended, as shells have it."""
 
 Action = Callable[..., None]
 """Called with the session, the output, and the options by name."""
@@ -43,9 +41,6 @@ SECTIONS = (
     "Export and import",
 )
 """As a person would look for them."""
-
-WHOLE = 1000
-"""Characters of a command's first sentence in the list: it goes on in a second line."""
 
 COMMANDS: dict[str, click.Command] = {}
 ACTIONS: dict[str, Action] = {}
@@ -122,7 +117,7 @@ def _check_text(given: dict[str, Any]) -> None:
             raise click.UsageError(f"{one_line(value)} is not UTF-8.")
 
 
-class AdminGroup(click.Group):
+class AdminGroup(CommandGroup):
     """Finds commands whatever their capitals, and lists them by section."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -134,14 +129,9 @@ class AdminGroup(click.Group):
         found = super().shell_complete(ctx, incomplete[:1] if begun.startswith("-") else "")
         return [each for each in found if str(each.value).lower().startswith(begun)]
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does, with a suggestion for a name that nearly exists."""
-        try:
-            return super().resolve_command(ctx, args)
-        except click.UsageError as error:
-            raise click.UsageError(error.message + _suggestion(args[0]), ctx) from None
+    def names(self, ctx: click.Context) -> Mapping[str, str]:
+        """Return mqadmin's names, ours, and the command of each."""
+        return {**ALIASES, **super().names(ctx)}
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The sections, each with its commands in order."""
@@ -149,14 +139,7 @@ class AdminGroup(click.Group):
             names = sorted(name for name, where in SECTION_OF.items() if where == section)
             if names:
                 with formatter.section(section):
-                    formatter.write_dl(
-                        [(name, self.commands[name].get_short_help_str(WHOLE)) for name in names]
-                    )
-
-
-def _suggestion(name: str) -> str:
-    near = get_close_matches(name.lower(), ALIASES, n=3)
-    return f" Did you mean {' or '.join(ALIASES[each] for each in near)}?" if near else ""
+                    self.write_commands(ctx, formatter, names)
 
 
 def parse_bool(text: str) -> bool:

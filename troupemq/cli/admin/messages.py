@@ -14,7 +14,7 @@ from troupemq.cli.admin.session import Session
 from troupemq.cli.admin.times import NUMBER, OFFSET
 from troupemq.cli.admin.trace import events_of
 from troupemq.cli.admin.tracks import tracks_of
-from troupemq.cli.messages import as_object
+from troupemq.cli.message_json import as_object
 from troupemq.client.message import Message, MessageQueue, MessageView
 from troupemq.client.producing.producer import Producer
 from troupemq.client.producing.producer_settings import ProducerSettings

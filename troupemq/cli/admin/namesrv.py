@@ -8,7 +8,7 @@ from protocol.headers.namesrv import (
 )
 from troupemq.cli.admin.command import command, option
 from troupemq.cli.admin.output import Output
-from troupemq.cli.admin.properties import and_says, properties_of, setting
+from troupemq.cli.admin.properties import and_says, check_known, properties_of, setting
 from troupemq.cli.admin.session import Session
 from troupemq.client.errors import understood
 
@@ -31,6 +31,8 @@ def get_namesrv_config(session: Session, out: Output) -> None:
 def update_namesrv_config(session: Session, out: Output, *, key: str, value: str) -> None:
     """Change a setting of every name server."""
     body = setting(key, value)
+    for address in session.namesrvs:
+        check_known(session, address, RequestCode.GET_NAMESRV_CONFIG, key)
     code = RequestCode.UPDATE_NAMESRV_CONFIG
     for address, answer in session.ask_all_namesrvs(out.attempt, code, body=body):
         out.done(

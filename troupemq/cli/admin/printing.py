@@ -15,7 +15,7 @@ from troupemq.cli.admin.output import Output, Time, snake_case
 from troupemq.cli.admin.reading import QueueReader, reader_of
 from troupemq.cli.admin.session import Session
 from troupemq.cli.admin.times import COUNT, NEWEST, NUMBER, OFFSET, TIME
-from troupemq.cli.messages import as_object
+from troupemq.cli.message_json import as_object
 from troupemq.client.connection.route import route_of
 from troupemq.client.errors import ArgumentIllegal, RouteNotFound
 from troupemq.client.message import MessageQueue, MessageView

@@ -3,6 +3,10 @@
 import click
 
 from actors.settings.properties_file import format_property, parse_properties
+from protocol.codes import RequestCode
+from storage.spelling import closest
+from troupemq.cli.admin.session import Session
+from troupemq.client.errors import ClientError
 
 
 def setting(key: str, value: str) -> bytes:
@@ -10,6 +14,20 @@ def setting(key: str, value: str) -> bytes:
     if not key.strip() or any(each in key + value for each in "\r\n"):
         raise click.UsageError("A setting is one line, and has a name.")
     return format_property(key.strip(), value).encode()
+
+
+def check_known(session: Session, address: str, code: RequestCode, key: str) -> None:
+    """Raise ClientError for a key that misspells a setting of the server; `code` asks for those.
+
+    A server answers success for a key that it does not know.
+    """
+    try:
+        known = properties_of(session.ask(address, code).body)
+    except ClientError:
+        return  # the change itself fails with the reason, or is allowed where this is not
+    name = key.strip()
+    if name not in known and (found := closest(name, known)) is not None:
+        raise ClientError(f"unknown setting {name}: did you mean {found}? nothing was changed")
 
 
 def and_says(remark: str | None) -> str:

@@ -1,0 +1,90 @@
+"""Tests of troupemq/cli/nothing_came.py: what `consume` says where it prints nothing."""
+
+from collections.abc import Iterator
+
+import pytest
+from click.testing import CliRunner
+
+from protocol.bodies import MessageQueue
+from protocol.bodies_admin import ConsumeStatsBody, OffsetWrapper
+from protocol.codes import RequestCode
+from tests.troupemq.fake_broker import TOPIC, FakeBroker
+from tests.troupemq.fake_server import FakeServer
+from troupemq.cli import cli
+from troupemq.cli.admin.session import Session
+from troupemq.cli.nothing_came import tags_hint, why_nothing_came
+
+
+@pytest.fixture
+def broker() -> Iterator[FakeBroker]:
+    with FakeServer() as namesrv, FakeServer() as server:
+        made = FakeBroker(namesrv, server)
+        server.on(
+            RequestCode.GET_CONSUME_STATS, lambda asked: asked.answer(body=stats(made).encode())
+        )
+        yield made
+
+
+def stats(broker: FakeBroker) -> ConsumeStatsBody:
+    """Where the group g is."""
+    return ConsumeStatsBody(
+        {
+            MessageQueue(TOPIC, "b", number): OffsetWrapper(
+                len(queue), broker.committed.get(("g", number), 0), 0
+            )
+            for number, queue in enumerate(broker.queues)
+        }
+    )
+
+
+def said(broker: FakeBroker, *options: str, topic: str = TOPIC) -> str:
+    """What `consume` says on stderr where nothing comes."""
+    line = ["consume", "-t", topic, "-n", broker.namesrv.address, "-g", "g", *options]
+    result = CliRunner().invoke(cli, [*line, "--wait-s", "0.1"])
+    assert result.exit_code == 0 and result.stdout == ""
+    return result.stderr
+
+
+def test_a_missing_topic_is_said_at_once(broker: FakeBroker) -> None:
+    """It was silence, as was all that follows."""
+    assert said(broker, topic="Nowhere") == (
+        "troupemq: topic Nowhere not found, waiting for it: create it with"
+        " troupemq admin updateTopic -c CLUSTER -t Nowhere\n"
+    )
+
+
+@pytest.mark.parametrize("tags", ["new | paid", "new|paid", "new, paid", "new paid"])
+def test_tags_that_are_not_joined_by_two_bars_are_a_question(broker: FakeBroker, tags: str) -> None:
+    first, _ = said(broker, "--tags", tags).splitlines()
+    assert first == f"troupemq: the tag is {tags!r}: did you mean 'new || paid'?"
+
+
+def test_a_tag_that_nobody_sends_is_said_with_those_that_are_sent(broker: FakeBroker) -> None:
+    broker.add(0, b"one", TAGS="new")
+    broker.add(1, b"two")
+    broker.committed.update({("g", 0): 1, ("g", 1): 1})
+    assert said(broker, "--tags", "nwe || old") == (
+        "troupemq: none of the newest 2 messages of T has the tag nwe or old:"
+        " their tags are new, none\n"
+    )
+
+
+def test_a_group_that_has_consumed_all_is_told_so(broker: FakeBroker) -> None:
+    broker.add(0, b"one", TAGS="new")
+    broker.committed.update({("g", 0): 1, ("g", 1): 0})
+    all_read = "consumed all 1 messages of T; another group (-g) begins at the first one"
+    assert said(broker) == f"troupemq: nothing new: the group g has {all_read}\n"
+    assert "consumed or did not match all 1 messages" in said(broker, "--tags", "new")
+
+
+@pytest.mark.parametrize("tags", ["*", "new", "new || paid", "new||paid", " new "])
+def test_usual_tags_are_no_question(tags: str) -> None:
+    assert tags_hint(tags) is None
+
+
+def test_messages_that_another_member_has_are_said_to_wait(broker: FakeBroker) -> None:
+    broker.add(0, b"one")
+    broker.add(0, b"two")
+    with Session(broker.namesrv.address) as session:
+        found = why_nothing_came(session, TOPIC, "g", "*", is_sql=False)
+    assert found.startswith("2 messages of T wait for the group g: another member may have their")

@@ -1,0 +1,58 @@
+"""Tests of troupemq/interrupts.py and __main__.py: Ctrl-C, again and again, without traceback."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.golden import REPOSITORY
+from troupemq import interrupts
+from troupemq.interrupts import INTERRUPTED, PATIENCE_S, Interrupts
+
+WAIT_S = 60.0
+
+
+def test_the_second_ctrl_c_does_not_disturb_and_a_late_one_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    moment, codes = [100.0], list[int]()
+    monkeypatch.setattr(interrupts, "monotonic", lambda: moment[0])
+    monkeypatch.setattr(os, "_exit", codes.append)
+    handler = Interrupts()
+    with pytest.raises(KeyboardInterrupt):
+        handler(signal.SIGINT, None)
+    moment[0] += PATIENCE_S
+    handler(signal.SIGINT, None)
+    assert codes == []
+    moment[0] += 0.1
+    handler(signal.SIGINT, None)
+    assert codes == [INTERRUPTED]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_server_that_is_told_again_and_again_ends_with_one_line(
+    tmp_path: Path, number: int
+) -> None:
+    """Signals while the interpreter shut down were tracebacks, or its exit code."""
+    settings = ("listenPort=0", "bindAddress=127.0.0.1", f"kvConfigPath={tmp_path}/kv.json")
+    options = [word for each in settings for word in ("-s", each)]
+    with subprocess.Popen(
+        [sys.executable, "-m", "troupemq", "namesrv", *options],
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as server:
+        assert server.stdout is not None
+        assert server.stdout.readline().endswith(". Ctrl-C ends it.\n")
+        server.send_signal(number)
+        assert server.stdout.readline() == "Stopped.\n"
+        while server.poll() is None:  # until its very end
+            server.send_signal(number)
+        out, err = server.communicate(timeout=WAIT_S)
+    assert (server.returncode, out) == (0, "")
+    assert "Traceback" not in err and "KeyboardInterrupt" not in err

@@ -1,0 +1,48 @@
+"""Groups of commands: suggestions for misspelled names, and lists that are not cut off."""
+
+from collections.abc import Mapping
+
+import click
+
+from storage.spelling import HINT_RATIO, closest
+
+SENTENCE_CHARS = 1000
+"""Characters of a command's first sentence in a list: it goes on in further lines."""
+
+
+class CommandGroup(click.Group):
+    """A group that suggests the command which is meant."""
+
+    def names(self, ctx: click.Context) -> Mapping[str, str]:
+        """Return what may be written, and the command that it names."""
+        return {name: name for name in self.list_commands(ctx)}
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does, with a suggestion for a name that nearly exists."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            names = self.names(ctx)
+            near = closest(args[0], names, HINT_RATIO)
+            hint = "" if near is None else f" Did you mean {names[near]}?"
+            raise click.UsageError(error.message + hint, ctx) from None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands with their whole first sentences."""
+        with formatter.section("Commands"):
+            self.write_commands(ctx, formatter, self.list_commands(ctx))
+
+    def write_commands(
+        self, ctx: click.Context, formatter: click.HelpFormatter, names: list[str]
+    ) -> None:
+        """Write a line or more for each of these commands that is not hidden."""
+        found = ((name, self.get_command(ctx, name)) for name in names)
+        formatter.write_dl(
+            [
+                (name, each.get_short_help_str(SENTENCE_CHARS))
+                for name, each in found
+                if each is not None and not each.hidden
+            ]
+        )

@@ -1,0 +1,142 @@
+"""Reasons why `consume` prints nothing: the topic is missing, the tag is not sent, all is read."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from protocol.bodies_admin import ConsumeStatsBody
+from protocol.codes import RequestCode
+from protocol.headers.admin import GetConsumeStatsHeader
+from protocol.tags import ALL_TAGS, TagFilter
+from troupemq.cli.admin.reading import PULLED_MAX, reader_of
+from troupemq.cli.admin.session import Session
+from troupemq.client.errors import ClientError, RouteNotFound
+from troupemq.client.message import MessageQueue, MessageView
+from troupemq.saying import say
+
+SAMPLE_MAX = 256
+"""Newest messages whose tags are looked at."""
+
+TAGS_SHOWN = 10
+
+
+@dataclass
+class SilenceAdvice:
+    """What one subscription of `consume` may wait for in vain, said on stderr."""
+
+    namesrv: str | None
+    topic_name: str
+    group: str
+    expression: str
+    is_sql: bool = False
+    _is_missing: bool = False
+
+    def tags(self) -> None:
+        """Say that the tags look joined by something else than `||`."""
+        if (hint := tags_hint(self.expression)) is not None:
+            say(hint)
+
+    def topic(self) -> None:
+        """Say that the topic is missing."""
+        self._is_missing = self._say(lambda session: missing_topic(session, self.topic_name))
+
+    def nothing_came(self) -> None:
+        """Say why no message came, unless the topic was missing at the start."""
+        if not self._is_missing:
+            self._say(
+                lambda session: why_nothing_came(
+                    session, self.topic_name, self.group, self.expression, is_sql=self.is_sql
+                )
+            )
+
+    def _say(self, look: Callable[[Session], str | None]) -> bool:
+        try:
+            with Session(self.namesrv) as session:
+                found = look(session)
+        except ClientError:
+            return False  # the consumer goes on trying, and logs it
+        if found is not None:
+            say(found)
+        return found is not None
+
+
+def tags_hint(tags: str) -> str | None:
+    """Return a question for tags that look joined by something else than `||`."""
+    if tags == ALL_TAGS:
+        return None
+    parts = [part.strip() for part in tags.split("||")]
+    found = [
+        word
+        for part in parts
+        for word in part.replace("|", " ").replace(",", " ").replace(";", " ").split()
+    ]
+    if found == parts or not found:
+        return None
+    return f"the tag is {tags!r}: did you mean '{' || '.join(found)}'?"
+
+
+def missing_topic(session: Session, topic: str) -> str | None:
+    """Return the sentence for a topic that no name server knows. Raises ClientError."""
+    try:
+        session.queues(topic)
+    except RouteNotFound:
+        return (
+            f"topic {topic} not found, waiting for it: create it with"
+            f" troupemq admin updateTopic -c CLUSTER -t {topic}"
+        )
+    return None
+
+
+def why_nothing_came(session: Session, topic: str, group: str, tags: str, *, is_sql: bool) -> str:
+    """Return one sentence on why a group gets no message. Raises ClientError."""
+    missing = missing_topic(session, topic)
+    if missing is not None:
+        return missing
+    queues = session.queues(topic)
+    ends = {queue: session.offsets(queue) for queue in queues}
+    count = sum(last - first for first, last in ends.values())
+    if count <= 0:
+        return f"nothing new: topic {topic} holds no message"
+    wanted = TagFilter.parse(tags).tags
+    if wanted and not is_sql:
+        newest = list(islice(_newest(session, ends), SAMPLE_MAX))
+        sent = sorted({view.tags or "none" for view in newest})
+        if newest and not wanted.intersection(sent):
+            shown = ", ".join(sent[:TAGS_SHOWN]) + (", …" if sent[TAGS_SHOWN:] else "")
+            return (
+                f"none of the newest {len(newest)} messages of {topic} has the tag"
+                f" {' or '.join(sorted(wanted))}: their tags are {shown}"
+            )
+    lag = _lag(session, topic, group)
+    if lag:
+        return (
+            f"{lag} messages of {topic} wait for the group {group}: another member may have their"
+            f" queues (troupemq admin consumerStatus -g {group})"
+        )
+    unmatched = " or did not match" if is_sql or wanted else ""
+    return (
+        f"nothing new: the group {group} has consumed{unmatched} all {count} messages of {topic};"
+        " another group (-g) begins at the first one"
+    )
+
+
+def _newest(session: Session, ends: dict[MessageQueue, tuple[int, int]]) -> Iterator[MessageView]:
+    for queue, (first, last) in ends.items():
+        begin = max(first, last - PULLED_MAX)
+        yield from reader_of(session, queue).messages(begin, last)
+
+
+def _lag(session: Session, topic: str, group: str) -> int:
+    """Return the consumer lag; 0 where no broker says."""
+    lag = 0
+    code, header = RequestCode.GET_CONSUME_STATS, GetConsumeStatsHeader(group, topic)
+    for place in session.topic_brokers(topic):
+        try:
+            stats = session.read(ConsumeStatsBody, place.address, code, header)
+        except ClientError:
+            continue
+        lag += sum(
+            max(0, each.broker_offset - each.consumer_offset)
+            for each in stats.offset_table.values()
+        )
+    return lag
