@@ -18,10 +18,8 @@ from protocol.codes import ResponseCode
 from protocol.compression import CompressionError, inflate
 from protocol.errors import RemoteError
 from protocol.fastjson import FastjsonError, dumps, loads
+from protocol.fastjson_reader import SHORT_NODES_MAX
 from protocol.json_body import Body, named
-
-DIALECT_BYTES_MAX = 64 << 10
-"""Of what clients ask and everybody waits for, if it is no standard JSON: that takes 50 ms."""
 
 PERM_READ = 4
 PERM_WRITE = 2
@@ -62,6 +60,7 @@ class TopicConfig(Body):
 class DataVersion(Body):
     """How new a table is; two are equal when both parts are."""
 
+    nodes_max: ClassVar = SHORT_NODES_MAX
     timestamp: int = 0
     counter: int = 0
 
@@ -74,6 +73,7 @@ class DataVersion(Body):
 class TopicConfigTable(Body):
     """All topics of a broker: answer of GET_ALL_TOPIC_CONFIG, topics.json."""
 
+    nodes_max: ClassVar = None
     topic_configs: dict[str, TopicConfig] = field(
         default_factory=dict, metadata=named("topicConfigTable")
     )
@@ -88,6 +88,7 @@ class RegisterBrokerBody(Body):
     i32 length | filter servers, a JSON list.
     """
 
+    nodes_max: ClassVar = None
     topic_config_table: TopicConfigTable = field(
         default_factory=TopicConfigTable, metadata=named("topicConfigSerializeWrapper")
     )
@@ -234,7 +235,7 @@ class ConsumerData(Body):
 class HeartbeatData(Body):
     """What a client is: HEART_BEAT."""
 
-    dialect_bytes_max: ClassVar = DIALECT_BYTES_MAX
+    nodes_max: ClassVar = SHORT_NODES_MAX
     client_id: str = field(metadata=named("clientID"))
     producer_data_set: list[ProducerData] = field(default_factory=list)
     consumer_data_set: list[ConsumerData] = field(default_factory=list)
@@ -249,7 +250,7 @@ class HeartbeatData(Body):
 class SubscriptionGroupConfig(Body):
     """One consumer group as its broker has it: UPDATE_AND_CREATE_SUBSCRIPTIONGROUP."""
 
-    dialect_bytes_max: ClassVar = DIALECT_BYTES_MAX
+    nodes_max: ClassVar = SHORT_NODES_MAX
     group_name: str
     consume_enable: bool = True
     consume_from_min_enable: bool = True
@@ -320,7 +321,7 @@ class OffsetMovedEvent(Body):
 class LockBatchRequest(Body):
     """Queues to lock or to unlock for an orderly consumer: LOCK_BATCH_MQ, UNLOCK_BATCH_MQ."""
 
-    dialect_bytes_max: ClassVar = DIALECT_BYTES_MAX
+    nodes_max: ClassVar = SHORT_NODES_MAX
     client_id: str | None = None
     consumer_group: str | None = None
     mq_set: list[MessageQueue] = field(default_factory=list)
@@ -337,7 +338,7 @@ class LockBatchResponse(Body):
 class CheckClientRequest(Body):
     """A subscription to look at before it is used: CHECK_CLIENT_CONFIG."""
 
-    dialect_bytes_max: ClassVar = DIALECT_BYTES_MAX
+    nodes_max: ClassVar = SHORT_NODES_MAX
     client_id: str | None = None
     group: str | None = None
     subscription_data: SubscriptionData | None = None
