@@ -15,7 +15,7 @@ from typing import ClassVar, Self
 from zlib import compress
 
 from protocol.codes import ResponseCode
-from protocol.compression import CompressionError, inflate
+from protocol.compression import DECOMPRESSED_BYTES_MAX, CompressionError, inflate
 from protocol.errors import RemoteError
 from protocol.fastjson import FastjsonError, dumps, loads
 from protocol.fastjson_reader import SHORT_NODES_MAX
@@ -24,6 +24,10 @@ from protocol.json_body import Body, named
 PERM_READ = 4
 PERM_WRITE = 2
 PERM_INHERIT = 1
+
+_UNFOLDED_BYTES_FREE = 1 << 20
+_UNFOLDED_TIMES_MAX = 32
+"""Lines of topics become a tenth of their length."""
 
 _LENGTH = Struct(">i")
 _BEST_COMPRESSION = 9
@@ -73,7 +77,6 @@ class DataVersion(Body):
 class TopicConfigTable(Body):
     """All topics of a broker: answer of GET_ALL_TOPIC_CONFIG, topics.json."""
 
-    nodes_max: ClassVar = None
     topic_configs: dict[str, TopicConfig] = field(
         default_factory=dict, metadata=named("topicConfigTable")
     )
@@ -88,7 +91,6 @@ class RegisterBrokerBody(Body):
     i32 length | filter servers, a JSON list.
     """
 
-    nodes_max: ClassVar = None
     topic_config_table: TopicConfigTable = field(
         default_factory=TopicConfigTable, metadata=named("topicConfigSerializeWrapper")
     )
@@ -122,7 +124,9 @@ class RegisterBrokerBody(Body):
         if not compressed:
             return cls._decode(data)
         try:
-            plain = inflate(bytes(data or b""))
+            data = bytes(data or b"")
+            limit = max(_UNFOLDED_BYTES_FREE, _UNFOLDED_TIMES_MAX * len(data))
+            plain = inflate(data, min(limit, DECOMPRESSED_BYTES_MAX))
             version, position = _take(plain, 0)
             (count,) = _LENGTH.unpack_from(plain, position)
             position += _LENGTH.size
@@ -133,7 +137,7 @@ class RegisterBrokerBody(Body):
                 config = TopicConfig.decode_line(line.decode("utf-8", "replace"))
                 table[config.topic_name] = config
             servers, _ = _take(plain, position)
-            listed = loads(servers)
+            listed = loads(servers, SHORT_NODES_MAX)
         except (CompressionError, FastjsonError, StructError, ValueError) as error:
             remark = f"java.io.IOException: {error}"
             raise RemoteError(ResponseCode.SYSTEM_ERROR, remark) from None

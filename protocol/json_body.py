@@ -40,9 +40,9 @@ class Body:
 
     __slots__ = ()
     _plans: ClassVar[dict[type, tuple[_Property, ...]]] = {}
-    nodes_max: ClassVar[int | None] = NODES_MAX
-    """Nodes of one body (fastjson_reader.py): SHORT_NODES_MAX of those that a server reads while
-    others wait; None: no limit, for those that it reads on a thread."""
+    nodes_max: ClassVar[int] = NODES_MAX
+    """Nodes of one body (fastjson_reader.py); SHORT_NODES_MAX of those that a server reads while
+    others wait."""
 
     @classmethod
     def decode(cls, data: bytes | memoryview | None) -> Self:
