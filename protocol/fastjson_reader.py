@@ -30,6 +30,8 @@ _REFERENCE = "$ref"
 _AROUND = ("@", "..")
 _BLANK = compile_pattern(r"(?:[ \r\n\t\f\b]+|/\*.*?\*/|//[^\n]*\n?)*", DOTALL)
 _SEPARATORS = compile_pattern(r"(?:[, \r\n\t\f\b]+|/\*.*?\*/|//[^\n]*\n?)*", DOTALL)
+_PASSED_OVER = frozenset(", \r\n\t\f\b/")
+"""Where blanks, comments and spare commas begin."""
 _STRING = {
     '"': compile_pattern(r'"([^"\\]*+(?:\\.[^"\\]*+)*+)"', DOTALL),
     "'": compile_pattern(r"'([^'\\]*+(?:\\.[^'\\]*+)*+)'", DOTALL),
@@ -118,6 +120,9 @@ class _Reader:
 
     def _peek(self, passed_over: Pattern[str] = _BLANK) -> str:
         """The next character that matters, or "" at the end."""
+        char = self._text[self._at : self._at + 1]
+        if char not in _PASSED_OVER:  # most are not: 0.5 → 0.2 µs
+            return char
         match = passed_over.match(self._text, self._at)
         if match:
             self._at = match.end()
