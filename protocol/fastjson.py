@@ -69,7 +69,8 @@ def loads_standard(raw: bytes, nodes_max: int | None = None) -> object:
     Raises FastjsonError beyond the limits, another ValueError for what is no standard JSON.
     """
     brackets = raw.count(b"{") + raw.count(b"[")  # those in strings, too: objects as keys are there
-    if nodes_max is not None and NODES_A_CONTAINER * brackets > nodes_max:
+    nodes = max(NODES_A_CONTAINER * brackets, raw.count(b","))
+    if nodes_max is not None and nodes > nodes_max:
         raise FastjsonError("too many values")
     value: object = standard_loads(raw)
     if brackets > DEPTH_MAX or (nodes_max is not None and len(raw) > nodes_max):

@@ -6,6 +6,7 @@ key that is read here, and each value that a reference copies. The result is a t
 parts, so whatever reads or writes it afterwards needs time in proportion to the budget.
 """
 
+from math import isinf
 from re import DOTALL, Match, Pattern
 from re import compile as compile_pattern
 from typing import NoReturn
@@ -224,7 +225,10 @@ class _Reader:
         if len(whole) > digits_max:
             self._fail("a number is too long")
         if exponent or len(fraction or "") > 1 or suffix in ("F", "D"):
-            return float(f"{whole}{fraction or ''}{exponent or ''}")
+            value = float(f"{whole}{fraction or ''}{exponent or ''}")
+            if isinf(value):
+                self._fail("a number is too large")
+            return value
         return int(whole)
 
     def _string(self, mark: str) -> str:

@@ -186,10 +186,7 @@ def _int(found: dict[object, object], key: str) -> int:
         is_text = isinstance(value, str) and _NUMBER.fullmatch(value)
         if not is_text and not isinstance(value, bool | float):
             raise _broken(f"{key} is not a number")
-        try:
-            number = int(value)  # type: ignore[call-overload]
-        except OverflowError:
-            raise _broken(f"{key} is infinite") from None
+        number = int(value)  # type: ignore[call-overload]
     if not _INT_MIN <= number <= _INT_MAX:
         raise _broken(f"{key} does not fit an int")
     return number

@@ -145,7 +145,23 @@ def _reader(hint: Any) -> Callable[[object], Any]:
         bool: _boolean,
         float: _double,
     }
-    return simple.get(hint, lambda value: value)
+    return simple.get(hint, _json_value)
+
+
+def _json_value(value: object) -> object:
+    """`value` if standard JSON can say it. Raises ValueError for objects as keys."""
+    level = [value]
+    while level:
+        names = [name for each in level if isinstance(each, dict) for name in each]
+        if any(isinstance(name, tuple) for name in names):
+            raise ValueError("an object as a key")
+        level = [
+            item
+            for each in level
+            if isinstance(each, dict | list)
+            for item in (each.values() if isinstance(each, dict) else each)
+        ]
+    return value
 
 
 def _list_reader(read: Callable[[object], Any]) -> Callable[[object], Any]:
@@ -200,7 +216,10 @@ def integer_of(value: object) -> int:
         except ValueError:
             raise ValueError(f"{value[:_SHOWN_CHARS_MAX]!r} is no number") from None
     elif isinstance(value, int | float):
-        number = int(value)
+        try:
+            number = int(value)
+        except OverflowError:
+            raise ValueError("an infinite number") from None
     else:
         raise ValueError("a number is missing")
     if not -_LONG_END <= number < _LONG_END:
