@@ -222,6 +222,5 @@ def test_a_body_that_cannot_be_read_is_refused_and_fails_nothing_else(data: byte
 def test_a_report_holds_what_standard_json_can_say() -> None:
     """Pages show it as JSON, which has no objects as keys."""
     assert Jobs.decode(b"{runs:[{report:{1:[{a:2}]}}]}").runs[0].report == {"1": [{"a": 2}]}
-    for report in (b"{{a:1}:1}", b"{a:[{{a:1}:1}]}"):
-        with pytest.raises(RemoteError, match="an object as a key"):
-            Jobs.decode(b"{runs:[{report:%b}]}" % report)
+    with pytest.raises(RemoteError, match="an object as a key"):
+        Jobs.decode(b"{runs:[{report:{a:[{{a:1}:1}]}}]}")

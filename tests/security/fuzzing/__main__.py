@@ -17,7 +17,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
-from time import monotonic, sleep
+from select import select
+from time import monotonic
 
 from tests.security.fuzzing.judge import fault_of, warm_up
 from tests.security.fuzzing.one import folder_of
@@ -26,7 +27,7 @@ SLICE_S_MIN, SLICE_S_MAX = 5, 300
 STARTING_S = 120
 """Beyond its slice: for its start, and for the input that it is at."""
 TELL_EACH_S = 60.0
-LOOK_EACH_S = 0.1
+LOOK_EACH_S = 1.0
 
 
 @dataclass(slots=True)
@@ -48,6 +49,8 @@ class _Slice:
     tried: Tried
     process: subprocess.Popen[bytes]
     until_s: float
+    ends: int
+    """A file descriptor that can be read when it has ended."""
 
 
 class Campaign:
@@ -75,13 +78,11 @@ class Campaign:
                     if not waiting:
                         return
                     self._start(waiting.pop(), end_s)
-                sleep(LOOK_EACH_S)
                 self._collect()
                 if monotonic() - told_s > TELL_EACH_S:
                     told_s = monotonic()
                     self._tell(f"{told_s - began_s:.0f} s of {self._options.seconds}")
             while self._running and not self._is_stopped:
-                sleep(LOOK_EACH_S)
                 self._collect()
         finally:
             self._end()
@@ -102,13 +103,15 @@ class Campaign:
         tried.slices += 1
         with self._log(tried).open("wb") as log:
             process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
-        self._running.append(_Slice(tried, process, monotonic() + seconds + STARTING_S))
+        until_s, ends = monotonic() + seconds + STARTING_S, os.pidfd_open(process.pid)
+        self._running.append(_Slice(tried, process, until_s, ends))
 
     def _log(self, tried: Tried) -> Path:
         return self._corpus / f"{folder_of(tried.name)}.log"
 
     def _collect(self) -> None:
-        """Take note of the processes that have ended."""
+        """Wait a little for an end, and take note of the processes that have ended."""
+        select([each.ends for each in self._running], [], [], LOOK_EACH_S)
         for each in [*self._running]:
             pid, status, usage = os.wait4(each.process.pid, os.WNOHANG)
             is_late = not pid and monotonic() > each.until_s
@@ -118,6 +121,7 @@ class Campaign:
             elif not pid:
                 continue
             self._running.remove(each)
+            os.close(each.ends)
             code = each.process.returncode = os.waitstatus_to_exitcode(status)
             self._count(each.tried, usage.ru_utime + usage.ru_stime)
             if code or is_late:
@@ -149,6 +153,7 @@ class Campaign:
             os.killpg(each.process.pid, signal.SIGKILL)
             _, status, usage = os.wait4(each.process.pid, 0)
             each.process.returncode = os.waitstatus_to_exitcode(status)
+            os.close(each.ends)
             self._count(each.tried, usage.ru_utime + usage.ru_stime)
         self._running.clear()
 

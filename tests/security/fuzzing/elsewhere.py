@@ -8,7 +8,13 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
+from actors.metrics.http_text import HttpRefused
+from protocol.errors import RemoteError
+from protocol.fastjson import FastjsonError
+from protocol.message import RecordError
+from storage.access.addresses import AddressError
 from tests.security.fuzzing.decoder import Decoder
+from troupemq.client.errors import ClientError
 
 
 def _later(module: str, name: str) -> Callable[..., Any]:
@@ -71,6 +77,18 @@ def _spark_body(data: bytes) -> object:
     return plain_body(data[1:], COMPRESSED | kind, 4 << 20)
 
 
+def _spark_bodies() -> list[bytes]:
+    from zlib import compress
+
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+    packed = [
+        compress(b"body" * 9),
+        *(pa.compress(b"body" * 9, c, asbytes=True) for c in ("lz4", "zstd")),
+    ]
+    return [bytes((kind,)) + each for kind, each in enumerate(packed)]
+
+
 def _records() -> list[bytes]:
     from protocol.message import MessageRecord, encode_record
 
@@ -84,91 +102,81 @@ FILTERS = (
 )
 
 
-def _all() -> list[Decoder]:
-    from actors.metrics.http_text import HttpRefused
-    from protocol.errors import RemoteError
-    from protocol.fastjson import FastjsonError
-    from protocol.message import RecordError
-    from storage.access.addresses import AddressError
-    from troupemq.client.errors import ClientError
+VERSION = b'"dataVersion":{"counter":1,"timestamp":2}'
+TOPICS = b'{"topicConfigTable":{"T":{"topicName":"T"}},%b}' % VERSION
+GROUPS = b'{"subscriptionGroupTable":{"G":{"groupName":"G"}},%b}' % VERSION
+KEPT = b'{"cluster":"c","broker":"b","topics":[],"groups":[]}'
+ASKED = b"GET /metrics?name%5B%5D=a HTTP/1.1\r\nHost: h\r\nAccept-Encoding: gzip\r\n\r\n"
+INFO = b'{"mqTable":{{"brokerName":"b","queueId":3,"topic":"t"}:{"cachedMsgCount":1}}}'
+TRACE = b"Pub\x011\x01r\x01g\x01T\x01id\x01tag\x01key\x01h\x015\x013\x010\x01o\x01true\x02"
 
-    version = b'"dataVersion":{"counter":1,"timestamp":2}'
-    topics = b'{"topicConfigTable":{"T":{"topicName":"T"}},%b}' % version
-    groups = b'{"subscriptionGroupTable":{"G":{"groupName":"G"}},%b}' % version
-    kept = b'{"cluster":"c","broker":"b","topics":[],"groups":[]}'
-    asked = b"GET /metrics?name%5B%5D=a HTTP/1.1\r\nHost: h\r\nAccept-Encoding: gzip\r\n\r\n"
-    info = b'{"mqTable":{{"brokerName":"b","queueId":3,"topic":"t"}:{"cachedMsgCount":1}}}'
-    trace = b"Pub\x011\x01r\x01g\x01T\x01id\x01tag\x01key\x01h\x015\x013\x010\x01o\x01true\x02"
-    return [
-        _table("parse_topics", "topics", topics),
-        _table("parse_groups", "groups", groups),
-        _table("parse_offsets", "offsets", b'{"offsetTable":{"T@G":{0:5,1:6}}}'),
-        _table("parse_delay_offsets", "delay_offsets", b'{"offsetTable":{1:5,2:6}}'),
-        _table("parse_kv", "kv_config", b'{"configTable":{"N":{"k":"v"}}}'),
-        Decoder(
-            "table.consumer_filters",
-            _filters,
-            (ValueError, RemoteError),
-            lambda: [FILTERS],
+ELSEWHERE: list[Decoder] = [
+    _table("parse_topics", "topics", TOPICS),
+    _table("parse_groups", "groups", GROUPS),
+    _table("parse_offsets", "offsets", b'{"offsetTable":{"T@G":{0:5,1:6}}}'),
+    _table("parse_delay_offsets", "delay_offsets", b'{"offsetTable":{1:5,2:6}}'),
+    _table("parse_kv", "kv_config", b'{"configTable":{"N":{"k":"v"}}}'),
+    Decoder(
+        "table.consumer_filters",
+        _filters,
+        (ValueError, RemoteError),
+        lambda: [FILTERS],
+    ),
+    Decoder(
+        "table.crc",
+        lambda data: import_module("storage.tables.crc_sidecar").Sidecar.decode(data),
+        (),
+        lambda: [b"0123abcd 17 topics.json\n"],
+    ),
+    Decoder(
+        "client.views",
+        _views,
+        (RecordError,),
+        _records,
+    ),
+    Decoder(
+        "console.running_info",
+        _running_info,
+        (FastjsonError, RemoteError),
+        lambda: [INFO],
+    ),
+    Decoder(
+        "console.trace",
+        lambda data: list(import_module("troupemq.cli.admin.trace").events_of(data)),
+        (),
+        lambda: [TRACE],
+    ),
+    Decoder(
+        "console.export",
+        _later("troupemq.cli.admin.transfer", "parse_export"),
+        (ClientError,),
+        lambda: [b'{"brokers":[%b],"orders":{}}' % KEPT],
+    ),
+    Decoder(
+        "access.addresses",
+        lambda data: import_module("storage.access.addresses").parse_addresses(
+            data.decode("utf-8", "replace")
         ),
-        Decoder(
-            "table.crc",
-            lambda data: import_module("storage.tables.crc_sidecar").Sidecar.decode(data),
-            (),
-            lambda: [b"0123abcd 17 topics.json\n"],
-        ),
-        Decoder(
-            "client.views",
-            _views,
-            (RecordError,),
-            _records,
-        ),
-        Decoder(
-            "console.running_info",
-            _running_info,
-            (FastjsonError, RemoteError),
-            lambda: [info],
-        ),
-        Decoder(
-            "console.trace",
-            lambda data: list(import_module("troupemq.cli.admin.trace").events_of(data)),
-            (),
-            lambda: [trace],
-        ),
-        Decoder(
-            "console.export",
-            _later("troupemq.cli.admin.transfer", "parse_export"),
-            (ClientError,),
-            lambda: [b'{"brokers":[%b],"orders":{}}' % kept],
-        ),
-        Decoder(
-            "access.addresses",
-            lambda data: import_module("storage.access.addresses").parse_addresses(
-                data.decode("utf-8", "replace")
-            ),
-            (AddressError,),
-            lambda: [b"10.0.0.{1,2}", b"10.0.0.4-9", b"1050::5:1-20:*", b"10.0.0.0/8"],
-        ),
-        Decoder(
-            "http.request",
-            _later("actors.metrics.http_text", "parse_request"),
-            (HttpRefused,),
-            lambda: [asked],
-        ),
-        Decoder(
-            "spans.carried",
-            _later("actors.spans.span_queue", "carried"),
-            (),
-            lambda: [b"traceparent\x0100-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"],
-        ),
-        Decoder(
-            "jobs.arguments",
-            _job_arguments,
-            (RemoteError,),
-            lambda: [b'{"from":"daily","more":1}'],
-        ),
-        Decoder("spark.body", _spark_body, (), lambda: [b"\0x\x9cKJLM\x01\0\x04\0\x01\x8a"]),
-    ]
-
-
-ELSEWHERE = _all()
+        (AddressError,),
+        lambda: [b"10.0.0.{1,2}", b"10.0.0.4-9", b"1050::5:1-20:*", b"10.0.0.0/8"],
+    ),
+    Decoder(
+        "http.request",
+        _later("actors.metrics.http_text", "parse_request"),
+        (HttpRefused,),
+        lambda: [ASKED],
+    ),
+    Decoder(
+        "spans.carried",
+        _later("actors.spans.span_queue", "carried"),
+        (),
+        lambda: [b"traceparent\x0100-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"],
+    ),
+    Decoder(
+        "jobs.arguments",
+        _job_arguments,
+        (RemoteError,),
+        lambda: [b'{"from":"daily","more":1}'],
+    ),
+    Decoder("spark.body", _spark_body, (), _spark_bodies),
+]

@@ -33,8 +33,10 @@ _LENGTH = Struct("<I")
 
 
 def limit_memory() -> None:
-    """Limit what this process may allocate."""
-    resource.setrlimit(resource.RLIMIT_DATA, (DATA_BYTES_MAX, DATA_BYTES_MAX))
+    """Limit what this process may allocate beyond what it has: Arrow reserves 1 GiB at first."""
+    with open("/proc/self/statm", encoding="ascii") as file:
+        has = int(file.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_DATA, (has + DATA_BYTES_MAX, has + DATA_BYTES_MAX))
 
 
 def peak_bytes() -> int:

@@ -3,15 +3,12 @@
 `test_decoders.py` fails when a reader of `protocol/` is missing from here.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
-from pkgutil import iter_modules
 from typing import Any
 
-import protocol
-import protocol.headers
 from protocol.batch import decode_batch
 from protocol.bodies import TopicConfig
 from protocol.command import RemotingCommand
@@ -81,6 +78,7 @@ from tests.security.fuzzing.seeds import (
     whole_seeds,
     without_length_seeds,
 )
+from tests.support.golden import REPOSITORY
 
 UNFOLDED_BYTES_MAX = 4 << 20
 """Of what is inflated: callers give the limit, so it is no part of the promise."""
@@ -97,255 +95,254 @@ def _subclasses(root: Any, package: str) -> list[Any]:
 
 
 def _import_all() -> None:
-    packages: tuple[Any, ...] = (protocol, protocol.headers)
-    for package in packages:
-        for _, name, _ in iter_modules(package.__path__, f"{package.__name__}."):
-            import_module(name)
+    for path in sorted((REPOSITORY / "protocol").rglob("[a-z]*.py")):
+        import_module(".".join(path.relative_to(REPOSITORY).with_suffix("").parts))
 
 
-def _plain_decoders() -> Iterator[Decoder]:
-    d = Decoder
-    yield d("frame", read_frame, (FrameError,), without_length_seeds, ("frame.decode_frame",))
-    yield d(
+OF_FAST_DECODERS = ("send_tail.JsonTails.read", "send_tail.BinaryTails.read")
+
+PLAIN: list[Decoder] = [
+    Decoder("frame", read_frame, (FrameError,), without_length_seeds, ("frame.decode_frame",)),
+    Decoder(
         "header.json",
         decode_json_header,
         (FrameError,),
         partial(headers_seeds, 0),
         ("header_json.decode_header",),
-    )
-    yield d(
+    ),
+    Decoder(
         "header.binary",
         decode_binary_header,
         (FrameError,),
         partial(headers_seeds, 1),
         ("header_binary.decode_header", "header_binary.read_header"),
-    )
-    yield d(
+    ),
+    Decoder(
         "stream.server",
         read_stream,
         (),
         whole_seeds,
         ("stream.Stream.receive", "stream.Stream.more", *OF_FAST_DECODERS),
-    )
-    yield d(
+    ),
+    Decoder(
         "stream.client",
         lambda data: list(CommandStream().receive(data)),
         (FrameError,),
         whole_seeds,
         ("stream.CommandStream.receive",),
-    )
-    yield d(
+    ),
+    Decoder(
         "send", read_send, (RemoteError,), without_length_seeds, ("send_wire.SendDecoder.general",)
-    )
-    yield d("signature", read_signed, (), lambda: [*PROPERTIES], ("signature.signed_values",))
-    for name, limit in (("short", SHORT_NODES_MAX), ("long", NODES_MAX), ("file", None)):
-        yield d(
+    ),
+    Decoder("signature", read_signed, (), lambda: [*PROPERTIES], ("signature.signed_values",)),
+    *(
+        Decoder(
             f"fastjson.{name}",
             partial(read_json, nodes_max=limit),
             (FastjsonError,),
             texts_seeds,
             ("fastjson.loads", "fastjson_reader.read", "fastjson_reader.resolved"),
         )
-    yield d(
+        for name, limit in (("short", SHORT_NODES_MAX), ("long", NODES_MAX), ("file", None))
+    ),
+    Decoder(
         "fastjson.object", loads_object, (FastjsonError,), texts_seeds, ("fastjson.loads_object",)
-    )
-    yield d(
+    ),
+    Decoder(
         "fastjson.standard",
         partial(loads_standard, nodes_max=SHORT_NODES_MAX),
         (ValueError,),
         texts_seeds,
         ("fastjson.loads_standard",),
-    )
-    yield d(
+    ),
+    Decoder(
         "json.library", library_loads, (ValueError,), texts_seeds, ("standard_json.library_loads",)
-    )
-    for convert in (text_of, integer_of):
-        yield d(
+    ),
+    *(
+        Decoder(
             f"json.{convert.__name__}",
             partial(read_of_json, convert),
             (ValueError,),
             texts_seeds,
             (f"json_body.{convert.__name__}",),
         )
-    for version, name in ((407, "registration"), (1, "registration.old")):
-        yield d(
+        for convert in (text_of, integer_of)
+    ),
+    *(
+        Decoder(
             name,
             partial(read_registered, version),
             (RemoteError,),
             registrations_seeds,
             ("registration.read_registration",),
         )
-    yield d(
+        for version, name in ((407, "registration"), (1, "registration.old"))
+    ),
+    Decoder(
         "registration.compressed",
         partial(read_registered, 407, compressed=True),
         (RemoteError,),
         registrations_seeds,
         ("bodies.RegisterBrokerBody.decode",),
-    )
-    yield d(
+    ),
+    Decoder(
         "topic line",
         of_text(TopicConfig.decode_line),
         (ValueError,),
         lambda: [b"Topic 8 8 6 SINGLE_TAG"],
         ("bodies.TopicConfig.decode_line",),
-    )
+    ),
+]
 
-
-OF_FAST_DECODERS = ("send_tail.JsonTails.read", "send_tail.BinaryTails.read")
-
-
-def _decoders_of_contents() -> Iterator[Decoder]:
-    d = Decoder
-    yield d("batch", decode_batch, (RemoteError,), batches_seeds, ("batch.decode_batch",))
-    yield d(
+OF_CONTENTS: list[Decoder] = [
+    Decoder("batch", decode_batch, (RemoteError,), batches_seeds, ("batch.decode_batch",)),
+    Decoder(
         "batch.alike",
         read_alike,
         (),
         batches_seeds,
         ("batch.first_properties", "batch.decode_alike"),
-    )
-    yield d(
+    ),
+    Decoder(
         "sink",
         decode_sink_body,
         (RemoteError,),
         lambda: [encode_sink_body([SinkMessage(0, 0, 1, bytes(8), b"body", b"a\x01b")] * 2)],
         ("sink.decode_sink_body",),
-    )
-    yield d(
+    ),
+    Decoder(
         "sink.marks",
         read_marks,
         (),
         lambda: [MARK.text(), MARK.unique_key("t")],
         ("sink.parse_mark",),
-    )
-    yield d(
+    ),
+    Decoder(
         "sink.chain",
         of_text(chain_of),
         (RemoteError,),
         lambda: [b"0123456789abcdef"],
         ("headers.sink.chain_of",),
-    )
-    yield d(
+    ),
+    Decoder(
         "record",
         read_record,
         (RecordError,),
         records_seeds,
         ("message.decode_record", "message.scan_head"),
-    )
-    yield d(
+    ),
+    Decoder(
         "records",
         lambda data: list(decode_records(data)),
         (RecordError,),
         records_seeds,
         ("message.decode_records",),
-    )
-    yield d(
+    ),
+    Decoder(
         "zlib",
         partial(inflate, max_bytes=UNFOLDED_BYTES_MAX),
         (CompressionError,),
         lambda: [compress(b"body" * 100)[0], compress(bytes(1 << 20))[0]],
         ("compression.inflate",),
-    )
-    yield d(
+    ),
+    Decoder(
         "body",
         read_compressed,
         (CompressionError,),
         lambda: [b"\0" + compress(b"body" * 100)[0]],
         ("compression.decompress",),
-    )
-    yield d(
+    ),
+    Decoder(
         "zlib.size",
         partial(unfolds_beyond, max_bytes=UNFOLDED_BYTES_MAX),
         (),
         lambda: [compress(b"body" * 100)[0]],
         ("compression.unfolds_beyond",),
-    )
-    yield d(
+    ),
+    Decoder(
         "ha.report",
         lambda data: ReportBuffer().receive(data),
         (),
         lambda: [encode_report(7)],
         ("ha.ReportBuffer.receive",),
-    )
-    yield d(
+    ),
+    Decoder(
         "ha.transfer",
         lambda data: TransferBuffer().receive(data),
         (FrameError,),
         lambda: [encode_transfer_head(7, 4) + b"body"],
         ("ha.TransferBuffer.receive",),
-    )
-    yield d(
+    ),
+    Decoder(
         "properties",
         lambda data: format_properties(parse(data)),
         (),
         lambda: [*PROPERTIES],
         ("properties.parse",),
-    )
-    yield d(
+    ),
+    Decoder(
         "properties.shapes",
         read_shapes,
         (),
         lambda: [*PROPERTIES],
         ("property_shapes.pairs_of", "property_shapes.PropertyShapes.cut"),
-    )
+    ),
+]
 
-
-def _decoders_of_texts() -> Iterator[Decoder]:
-    d = Decoder
-    yield d(
+OF_TEXTS: list[Decoder] = [
+    Decoder(
         "message id",
         of_text(parse_message_id),
         (ValueError,),
         lambda: [b"7F00000100002A9F0000000000000007", b"F" * 56],
         ("message_id.parse_message_id",),
-    )
-    yield d(
+    ),
+    Decoder(
         "host",
         lambda data: (unpack_host(data), address_part(data)),
         (ValueError,),
         lambda: [bytes(8), bytes(20)],
         ("host.unpack_host",),
-    )
-    yield d(
+    ),
+    Decoder(
         "address",
         of_text(lambda text: pack_host(text, 1)),
         (ValueError,),
         lambda: [b"127.0.0.1", b"fe80::1%eth0"],
         (),
-    )
-    yield d(
+    ),
+    Decoder(
         "names", of_text(read_names), (), lambda: [b"Topic", b"%RETRY%g", b"::1", b"F" * 32], ()
-    )
-    yield d("hashes", read_hashes, (), lambda: [b"group", bytes(40)])
-    yield d(
+    ),
+    Decoder("hashes", read_hashes, (), lambda: [b"group", bytes(40)]),
+    Decoder(
         "tags",
         of_text(TagFilter.parse),
         (RemoteError,),
         lambda: [b"a || b", b"*"],
         ("tags.TagFilter.parse",),
-    )
-    yield d(
+    ),
+    Decoder(
         "sql92",
         read_expression,
         (SqlError, EvaluationError),
         lambda: [*EXPRESSIONS],
         ("sql92.compile.compile_filter", "sql92.grammar.parse", "sql92.lexer.tokens"),
         forget=_cache.clear,
-    )
-    yield d(
+    ),
+    Decoder(
         "traceparent",
         of_text(parse_traceparent),
         (),
         lambda: [b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"],
         ("span_names.parse_traceparent",),
-    )
+    ),
+]
 
 
 def _all() -> Iterable[Decoder]:
     _import_all()
-    yield from _plain_decoders()
-    yield from _decoders_of_contents()
-    yield from _decoders_of_texts()
+    yield from (*PLAIN, *OF_CONTENTS, *OF_TEXTS)
     for body in _subclasses(Body, "protocol."):
         yield Decoder(
             f"body.{body.__name__}",
