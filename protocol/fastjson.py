@@ -37,7 +37,10 @@ _SHORT = {
     "\r": "\\r",
     "\t": "\\t",
 }
-_SPECIAL = compile_pattern('["\\\\\x00-\x1f\x7f-\x9f\u2028\u2029]')
+_ESCAPED = {
+    code: _SHORT.get(chr(code)) or f"\\u{code:04X}"
+    for code in (*b'"\\', *range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)
+}
 _SPECIAL_ASCII = compile_pattern('["\\\\/\x00-\x1f]|[^\x00-\x7e]')
 _REFERENCE = b'"$ref"'
 
@@ -140,7 +143,8 @@ def quote(text: str) -> str:
     # What has to be escaped besides these two is not printable: 0.3 → 0.1 µs for most texts.
     if text.isprintable() and '"' not in text and "\\" not in text:
         return f'"{text}"'
-    return f'"{_SPECIAL.sub(_escape, text)}"'
+    # Not by a regular expression: that took 0.5 µs for each control character, this 0.04.
+    return f'"{text.translate(_ESCAPED)}"'
 
 
 def _quote_ascii(text: str) -> str:

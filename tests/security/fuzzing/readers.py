@@ -40,6 +40,7 @@ from protocol.tags import java_hash_code, tags_code
 from protocol.topic_names import group_name_fault, is_legal_name, is_system_topic, topic_name_fault
 
 FRAME_BYTES_MAX = 1 << 20
+SHORT_BYTES = 4 << 10
 UNFOLDED_BYTES_MAX = 4 << 20
 """Of what is inflated: callers give the limit, so it is no part of the promise."""
 
@@ -80,11 +81,14 @@ def read_signed(data: bytes) -> object:
 
 
 def read_json(data: bytes, nodes_max: int | None) -> object:
+    """Read it, and write it: in all forms if it is short."""
     value = loads(data, nodes_max)
-    again = loads(dumps(value), None)
-    dumps(value, pretty=True)
-    dumps(value, browser_compatible=True, sort_keys=True)
-    return again
+    text = dumps(value)
+    if len(data) < SHORT_BYTES:
+        loads(text)
+        loads(dumps(value, pretty=True))
+        dumps(value, browser_compatible=True, sort_keys=True)
+    return text
 
 
 def read_of_json(convert: Callable[[object], object], data: bytes) -> object:
