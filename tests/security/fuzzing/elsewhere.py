@@ -173,6 +173,20 @@ ELSEWHERE: list[Decoder] = [
         lambda: [b"traceparent\x0100-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"],
     ),
     Decoder(
+        "settings",
+        lambda data: import_module("actors.settings.properties_file").parse_properties(
+            data.decode("utf-8", "replace")
+        ),
+        (ValueError,),
+        lambda: [b"a=b\\\n c\n#d\ne\\:f : \\u0041\\ud83d\\ude80"],
+    ),
+    Decoder(
+        "console.settings",
+        lambda data: import_module("troupemq.cli.admin.properties").properties_of(data),
+        (),
+        lambda: [b"a=b\nc=\\u12\n"],
+    ),
+    Decoder(
         "jobs.arguments",
         _job_arguments,
         (RemoteError,),
