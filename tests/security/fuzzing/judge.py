@@ -27,13 +27,13 @@ TRIES = 4
 """The shortest time counts: a collection of garbage, or a cold cache, is no fault of the input."""
 ANSWER_S = 60
 """An input that has no verdict by then takes too long."""
-DATA_BYTES_MAX = 1 << 30
+DATA_BYTES_MAX = 4 << 30
 """Of a process that tries inputs: beyond it Python raises MemoryError, which no decoder may."""
 _LENGTH = Struct("<I")
 
 
 def limit_memory() -> None:
-    """Limit what this process may allocate beyond what it has: Arrow reserves 1 GiB at first."""
+    """Limit what this process may allocate beyond what it has; Arrow reserves GiBs at once."""
     with open("/proc/self/statm", encoding="ascii") as file:
         has = int(file.read().split()[0]) * resource.getpagesize()
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)  # which the judge may need in full
