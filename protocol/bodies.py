@@ -15,17 +15,19 @@ from typing import ClassVar, Self
 from zlib import compress
 
 from protocol.codes import ResponseCode
-from protocol.compression import CompressionError, inflate
+from protocol.compression import DECOMPRESSED_BYTES_MAX, CompressionError, inflate
 from protocol.errors import RemoteError
 from protocol.fastjson import FastjsonError, dumps, loads
+from protocol.fastjson_reader import SHORT_NODES_MAX
 from protocol.json_body import Body, named
-
-DIALECT_BYTES_MAX = 64 << 10
-"""Of what clients ask and everybody waits for, if it is no standard JSON: that takes 50 ms."""
 
 PERM_READ = 4
 PERM_WRITE = 2
 PERM_INHERIT = 1
+
+_UNFOLDED_BYTES_FREE = 1 << 20
+_UNFOLDED_TIMES_MAX = 32
+"""Lines of topics become a tenth of their length."""
 
 _LENGTH = Struct(">i")
 _BEST_COMPRESSION = 9
@@ -62,6 +64,7 @@ class TopicConfig(Body):
 class DataVersion(Body):
     """How new a table is; two are equal when both parts are."""
 
+    nodes_max: ClassVar = SHORT_NODES_MAX
     timestamp: int = 0
     counter: int = 0
 
@@ -121,7 +124,9 @@ class RegisterBrokerBody(Body):
         if not compressed:
             return cls._decode(data)
         try:
-            plain = inflate(bytes(data or b""))
+            data = bytes(data or b"")
+            limit = max(_UNFOLDED_BYTES_FREE, _UNFOLDED_TIMES_MAX * len(data))
+            plain = inflate(data, min(limit, DECOMPRESSED_BYTES_MAX))
             version, position = _take(plain, 0)
             (count,) = _LENGTH.unpack_from(plain, position)
             position += _LENGTH.size
@@ -132,7 +137,7 @@ class RegisterBrokerBody(Body):
                 config = TopicConfig.decode_line(line.decode("utf-8", "replace"))
                 table[config.topic_name] = config
             servers, _ = _take(plain, position)
-            listed = loads(servers)
+            listed = loads(servers, SHORT_NODES_MAX)
         except (CompressionError, FastjsonError, StructError, ValueError) as error:
             remark = f"java.io.IOException: {error}"
             raise RemoteError(ResponseCode.SYSTEM_ERROR, remark) from None
@@ -234,7 +239,7 @@ class ConsumerData(Body):
 class HeartbeatData(Body):
     """What a client is: HEART_BEAT."""
 
-    dialect_bytes_max: ClassVar = DIALECT_BYTES_MAX
+    nodes_max: ClassVar = SHORT_NODES_MAX
     client_id: str = field(metadata=named("clientID"))
     producer_data_set: list[ProducerData] = field(default_factory=list)
     consumer_data_set: list[ConsumerData] = field(default_factory=list)
@@ -249,7 +254,7 @@ class HeartbeatData(Body):
 class SubscriptionGroupConfig(Body):
     """One consumer group as its broker has it: UPDATE_AND_CREATE_SUBSCRIPTIONGROUP."""
 
-    dialect_bytes_max: ClassVar = DIALECT_BYTES_MAX
+    nodes_max: ClassVar = SHORT_NODES_MAX
     group_name: str
     consume_enable: bool = True
     consume_from_min_enable: bool = True
@@ -320,7 +325,7 @@ class OffsetMovedEvent(Body):
 class LockBatchRequest(Body):
     """Queues to lock or to unlock for an orderly consumer: LOCK_BATCH_MQ, UNLOCK_BATCH_MQ."""
 
-    dialect_bytes_max: ClassVar = DIALECT_BYTES_MAX
+    nodes_max: ClassVar = SHORT_NODES_MAX
     client_id: str | None = None
     consumer_group: str | None = None
     mq_set: list[MessageQueue] = field(default_factory=list)
@@ -337,7 +342,7 @@ class LockBatchResponse(Body):
 class CheckClientRequest(Body):
     """A subscription to look at before it is used: CHECK_CLIENT_CONFIG."""
 
-    dialect_bytes_max: ClassVar = DIALECT_BYTES_MAX
+    nodes_max: ClassVar = SHORT_NODES_MAX
     client_id: str | None = None
     group: str | None = None
     subscription_data: SubscriptionData | None = None

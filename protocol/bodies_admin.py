@@ -4,8 +4,10 @@ Source: common/protocol/body/*.java, common/admin/*.java, common/protocol/topic/
 """
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from protocol.bodies import MessageQueue, SubscriptionData
+from protocol.fastjson_reader import SHORT_NODES_MAX
 from protocol.json_body import Body, named
 
 
@@ -140,6 +142,7 @@ class ResetOffsetList(Body):
 class ConsumerStatusBody(Body):
     """Where the members of a group are: 221, 223."""
 
+    nodes_max: ClassVar = SHORT_NODES_MAX
     message_queue_table: dict[MessageQueue, int] = field(default_factory=dict)
     consumer_table: dict[str, dict[MessageQueue, int]] = field(default_factory=dict)
 

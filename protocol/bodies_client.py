@@ -4,8 +4,10 @@ Source: common/protocol/body/ConsumerRunningInfo.java, ProcessQueueInfo.java, Co
 """
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from protocol.bodies import MessageQueue, SubscriptionData
+from protocol.fastjson_reader import SHORT_NODES_MAX
 from protocol.json_body import Body, named
 
 
@@ -45,6 +47,7 @@ class ConsumeStatus(Body):
 class ConsumerRunningInfo(Body):
     """The inner state of one consumer: GET_CONSUMER_RUNNING_INFO."""
 
+    nodes_max: ClassVar = SHORT_NODES_MAX
     properties: dict[str, str] = field(default_factory=dict)
     subscription_set: list[SubscriptionData] = field(default_factory=list)
     mq_table: dict[MessageQueue, ProcessQueueInfo] = field(default_factory=dict)

@@ -14,7 +14,9 @@ from typing import Any, ClassVar, NamedTuple, Self, Union, get_args, get_origin,
 
 from protocol.codes import ResponseCode
 from protocol.errors import RemoteError
-from protocol.fastjson import FastjsonError, dumps, loads, loads_object
+from protocol.fastjson import FastjsonError, dumps, loads_object
+from protocol.fastjson_reader import NODES_MAX
+from protocol.standard_json import loads as standard_loads
 
 _LONG_END = 1 << 63
 _SHOWN_CHARS_MAX = 100
@@ -38,8 +40,9 @@ class Body:
 
     __slots__ = ()
     _plans: ClassVar[dict[type, tuple[_Property, ...]]] = {}
-    dialect_bytes_max: ClassVar[int | None] = None
-    """Of a body that is no standard JSON; set for those that a server reads while others wait."""
+    nodes_max: ClassVar[int] = NODES_MAX
+    """Nodes of one body (fastjson_reader.py); SHORT_NODES_MAX of those that a server reads while
+    others wait."""
 
     @classmethod
     def decode(cls, data: bytes | memoryview | None) -> Self:
@@ -53,7 +56,7 @@ class Body:
                 ResponseCode.SYSTEM_ERROR, "java.lang.NullPointerException: the body is missing"
             )
         try:
-            return cls.from_json(loads_object(data, cls.dialect_bytes_max))
+            return cls.from_json(loads_object(data, cls.nodes_max))
         except FastjsonError as error:
             raise _refused(str(error)) from None
 
@@ -142,7 +145,23 @@ def _reader(hint: Any) -> Callable[[object], Any]:
         bool: _boolean,
         float: _double,
     }
-    return simple.get(hint, lambda value: value)
+    return simple.get(hint, _json_value)
+
+
+def _json_value(value: object) -> object:
+    """`value` if standard JSON can say it. Raises ValueError for objects as keys."""
+    level = [value]
+    while level:
+        names = [name for each in level if isinstance(each, dict) for name in each]
+        if any(isinstance(name, tuple) for name in names):
+            raise ValueError("an object as a key")
+        level = [
+            item
+            for each in level
+            if isinstance(each, dict | list)
+            for item in (each.values() if isinstance(each, dict) else each)
+        ]
+    return value
 
 
 def _list_reader(read: Callable[[object], Any]) -> Callable[[object], Any]:
@@ -175,7 +194,7 @@ def _key_reader(hint: Any) -> Callable[[object], Any]:
 
         def read_key(key: object) -> Body:
             if isinstance(key, str):  # a standard writer has put the object into a string
-                return body.from_json(loads(key))
+                return body.from_json(standard_loads(key.encode("utf-8")))
             return body.from_json(dict(key) if isinstance(key, tuple) else key)
 
         return read_key
@@ -197,7 +216,10 @@ def integer_of(value: object) -> int:
         except ValueError:
             raise ValueError(f"{value[:_SHOWN_CHARS_MAX]!r} is no number") from None
     elif isinstance(value, int | float):
-        number = int(value)
+        try:
+            number = int(value)
+        except OverflowError:
+            raise ValueError("an infinite number") from None
     else:
         raise ValueError("a number is missing")
     if not -_LONG_END <= number < _LONG_END:

@@ -1,8 +1,8 @@
 """A broker's registration read in slices: one with tens of thousands of topics takes its time.
 
 The body is what RegisterBrokerBody or, of brokers before V3_0_11, TopicConfigTable reads whole. Of
-a plain one the table of topics is cut out entry by entry; a text that cannot be cut so (object
-keys, references) is read whole after all.
+a plain one the table of topics is cut out entry by entry; a text that cannot be cut so (references,
+escapes in names) is read whole if it is short.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +21,10 @@ VERSION_FILTER_SERVERS = 37
 """V3_0_11: older brokers register with a table of topics and nothing around it."""
 
 _TABLE = compile_pattern(rb'"topicConfigTable"\s*:\s*\{')
-_ENTRY = compile_pattern(rb'\s*"(?:[^"\\]|\\.)*"\s*:\s*\{[^{}]*\}\s*(,?)')
+_ENTRY = compile_pattern(rb'\s*+"[^"\\]*+"\s*+:\s*+\{[^{}]*+\}\s*+(,?)')
+WHOLE_BYTES_MAX = 4 << 20
+"""Of JSON that is read in one piece, some 20,000 topics: no other thread runs meanwhile."""
+
 Slice: TypeAlias = Mapping[str, TopicConfig]
 
 
@@ -72,7 +75,7 @@ def _read(
     if not body:
         return BrokerRegistration(DataVersion(), [], iter(()))
     if broker_version < VERSION_FILTER_SERVERS:
-        table = TopicConfigTable.decode(body)
+        table = TopicConfigTable.decode(_short(body))
         check_topics(len(table.topic_configs))
         return BrokerRegistration(table.data_version, None, _sliced(table))
     if compressed:
@@ -81,15 +84,22 @@ def _read(
         return BrokerRegistration(table.data_version, decoded.filter_servers, _sliced(table))
     spans, count = _entry_spans(body)
     if not spans:
-        decoded = RegisterBrokerBody.decode(body)
+        decoded = RegisterBrokerBody.decode(_short(body))
         table = decoded.topic_config_table
         check_topics(len(table.topic_configs))
         return BrokerRegistration(table.data_version, decoded.filter_servers, _sliced(table))
     check_topics(count)
     first, last = spans[0][0], spans[-1][1]
-    around = RegisterBrokerBody.decode(body[:first] + body[last:])
+    around = RegisterBrokerBody.decode(_short(body[:first] + body[last:]))
     slices = (_topics(body[start:end]) for start, end in spans)
     return BrokerRegistration(around.topic_config_table.data_version, around.filter_servers, slices)
+
+
+def _short(text: bytes) -> bytes:
+    if len(text) > WHOLE_BYTES_MAX:
+        remark = f"{len(text)} bytes of a registration that cannot be read in slices"
+        raise RemoteError(ResponseCode.SYSTEM_ERROR, remark)
+    return text
 
 
 def _sliced(table: TopicConfigTable) -> Iterator[Slice]:

@@ -35,13 +35,16 @@ from actors.tables.topics import PermissionChanged
 from protocol.bodies import DataVersion
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
-from protocol.errors import RemoteError
+from protocol.errors import LimitReached, RemoteError
 from protocol.headers.admin import GetBrokerConfigResponseHeader
 from storage.config import StoreConfig, keys_of, live_keys_of
 from storage.errors import StoreError
 from storage.tables.settings_file import read_settings, save_settings
 
 log = get_logger(__name__)
+
+UPDATE_BYTES_MAX = 64 << 10
+"""Settings of one request: ten times as much as there are."""
 
 REFUSED = "Can not update config in black list."
 PERMISSION = "brokerPermission"
@@ -130,6 +133,9 @@ class Settings(Responder):
         command = request.command
         if command.body is None:
             return command.answer(), {}
+        if len(command.body) > UPDATE_BYTES_MAX:
+            remark = f"the settings have {len(command.body)} bytes: at most {UPDATE_BYTES_MAX}"
+            raise LimitReached(ResponseCode.SYSTEM_ERROR, remark, "a body is too long")
         try:
             wanted = parse_properties(bytes(command.body).decode("utf-8", "replace"))
         except ValueError:

@@ -24,7 +24,7 @@ from actors.engine.actor import Where, handles
 from actors.engine.address import Address
 from actors.engine.published import Published
 from actors.network.client_calls import CallClient, CallDone, CallEnd
-from actors.network.request import Request, Responder, serves
+from actors.network.request import Request, Responder, serves, short_body
 from actors.tables.consumer_views import ConsumerView, Member
 from protocol.bodies import MessageQueue
 from protocol.bodies_admin import ConsumerStatusBody
@@ -282,7 +282,7 @@ def _note_status(asked: _Asked, done: CallDone) -> None:
         log.warning("consumer did not say how far it is", client=asked.client_id, why=done.why)
     else:
         try:
-            body = ConsumerStatusBody.decode(answer.body)
+            body = ConsumerStatusBody.decode(short_body(answer))
         except RemoteError as error:
             log.warning("consumer status not read", client=asked.client_id, why=error.remark)
         else:

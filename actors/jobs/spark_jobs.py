@@ -8,7 +8,6 @@ As only one job runs at a time, no run overlaps another one of its entry. A sche
 when it is on the disk that it has begun: whatever dies after that, it is known at the next start.
 """
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
@@ -31,6 +30,8 @@ from protocol.bodies_own import JobLog, Jobs
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
+from protocol.fastjson import loads_standard
+from protocol.fastjson_reader import SHORT_NODES_MAX
 from protocol.headers.jobs import GetJobsHeader, JobLogHeader, JobRunHeader, RunJobHeader
 
 log = get_logger(__name__)
@@ -367,7 +368,7 @@ class SparkJobs(Responder):
 def _arguments(text: str, remote: str) -> dict[str, Any]:
     """The arguments of a run that was asked for over the network. Raises RemoteError."""
     try:
-        found = json.loads(text)
+        found = loads_standard(text.encode(), SHORT_NODES_MAX)
     except ValueError:
         found = None
     if not isinstance(found, dict):

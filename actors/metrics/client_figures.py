@@ -18,6 +18,7 @@ from actors.metrics.metrics_port import MakePage
 from actors.metrics.page import MetricsPage, labels
 from actors.metrics.selection import MetricsSelection
 from actors.network.client_calls import CallClient, CallDone
+from actors.network.request import short_body
 from actors.tables.consumer_views import ConsumerView
 from protocol.bodies_client import ConsumerRunningInfo, ConsumeStatus
 from protocol.client_versions import V3_1_8_SNAPSHOT
@@ -134,7 +135,7 @@ class ClientFigures(Actor):
         answer = message.answer
         if answer is not None and answer.code == ResponseCode.SUCCESS and answer.body:
             try:
-                table = ConsumerRunningInfo.decode(bytes(answer.body)).status_table
+                table = ConsumerRunningInfo.decode(short_body(answer)).status_table
             except RemoteError:
                 table = {}
             remote, client_id = message.peer.remote, asked.client_id

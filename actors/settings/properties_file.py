@@ -106,19 +106,18 @@ def _unicode(character: str) -> str:
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    pending: str | None = None
+    pending: list[str] = []
     for natural in text.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
         line = natural.lstrip(_BLANKS)
-        if pending is None and (not line or line[0] in "#!"):
+        if not pending and (not line or line[0] in "#!"):
             continue
-        whole = line if pending is None else pending + line
         if _ends_open(line):
-            pending = whole[:-1]
+            pending.append(line[:-1])
             continue
-        pending = None
-        yield whole
-    if pending is not None:
-        yield pending
+        yield "".join([*pending, line])
+        pending.clear()
+    if pending:
+        yield "".join(pending)
 
 
 def _ends_open(line: str) -> bool:

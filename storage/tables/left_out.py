@@ -42,7 +42,7 @@ class LeftOut:
             value = {key: value}
         try:
             return dumps({**line, "value": value}) + b"\n"
-        except FastjsonError:  # it refers to what is around it, without an end
+        except FastjsonError:  # with the keys around it there are too many levels
             return dumps({**line, "value": repr(self.value)[:_SHOWN_CHARS_MAX]}) + b"\n"
 
 

@@ -23,6 +23,8 @@ from protocol.bodies import (
     TopicRouteData,
 )
 from protocol.bodies_admin import ConsumeStatsBody, OffsetWrapper, ResetOffsetBody, TopicList
+from protocol.bodies_client import ConsumerRunningInfo
+from protocol.bodies_own import Jobs
 from protocol.codes import ResponseCode
 from protocol.errors import RemoteError
 from protocol.json_body import Body
@@ -189,3 +191,36 @@ def test_a_table_read_twice_is_not_shared() -> None:
 def test_a_data_version_moves_on() -> None:
     assert DataVersion(5, 1).next(9) == DataVersion(9, 2)
     assert DataVersion.decode(b'{"counter":2,"timestamp":9}') == DataVersion(9, 2)
+
+
+ODD_KEYS = b"{'mqTable':{{1:a,'1':{}}:1}}"
+"""Sorting such a key compared a text with an object: TypeError."""
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        ODD_KEYS,
+        b"{{{1:{},'1':2}:1}:1}",
+        b'{"mqTable":{"{\\"queueId\\":[]}":{}}}',
+        b'{"mqTable":{"[":{}}}',
+        b'{"mqTable":{"' + b"[" * 2000 + b'":{}}}',
+        b'{"statusTable":{"T":{"pullRT":1e999}}}',
+        b'{"statusTable":{"T":{"consumeFailedMsgs":1e300}}}',
+        b'{"statusTable":{"T":{"pullRT":%b}}}' % (b"9" * 399),
+        b'{"jstack":' + b"[" * 500 + b"]" * 500 + b"}",
+        b'{"a":{"$ref":"$.a[%b]"},"mqTable":1}' % (b"9" * 5000),
+        b"\xff\xfe",
+    ],
+)
+def test_a_body_that_cannot_be_read_is_refused_and_fails_nothing_else(data: bytes) -> None:
+    """Such answers of a consumer failed the actor that read them."""
+    with pytest.raises(RemoteError):
+        ConsumerRunningInfo.decode(data)
+
+
+def test_a_report_holds_what_standard_json_can_say() -> None:
+    """Pages show it as JSON, which has no objects as keys."""
+    assert Jobs.decode(b"{runs:[{report:{1:[{a:2}]}}]}").runs[0].report == {"1": [{"a": 2}]}
+    with pytest.raises(RemoteError, match="an object as a key"):
+        Jobs.decode(b"{runs:[{report:{a:[{{a:1}:1}]}}]}")

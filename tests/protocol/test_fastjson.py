@@ -3,6 +3,7 @@
 import pytest
 
 from protocol.fastjson import FastjsonError, dumps, java_double, loads, loads_object, quote
+from protocol.fastjson_reader import DEPTH_MAX, NODES_MAX, SHORT_NODES_MAX
 
 QUEUE = (("brokerName", "b"), ("queueId", 3), ("topic", "t"))
 CASES: dict[str, tuple[object, bytes]] = {
@@ -44,7 +45,6 @@ READ: dict[str, object] = {
     '{"a":01}': {"a": 1},
     "[1L,2.5F,3D,4S,5B]": [1, 2.5, 3.0, 4, 5],
     '{{"x":1}:2}': {(("x", 1),): 2},
-    "{[1]:2}": {(1,): 2},
     "{null:2,true:1}": {"null": 2, "true": 1},
     "{1.5:2}": {"1.5": 2},
     "/*c\n*/{//d\n}": {},
@@ -67,6 +67,15 @@ def test_the_reader_takes_what_fastjson_takes(text: str, value: object) -> None:
 
 REFUSED = ["{} x", '{"a":1}}', '{"a" 1}', '{"a":1 "b":2}', '{"a":}', "{", "[", "tru", "{a.b:1}"]
 REFUSED += ["{a-b:1}", r'{"a":"\q"}', '"open', "[.5]", "not json", "{,", "-", "{'a':1", r'"\u12"']
+REFUSED += [
+    "[1e999]",
+    "[-1e999]",
+    "{[1]:2}",
+    "{{a:[1]}:2}",
+    "{{a:{b:1}}:2}",
+    "{{1:2}:3}",
+    "{{a:9223372036854775808}:1}",
+]
 REFUSED += ["[" * 300, '{"a":' * 300, "9" * 5000]
 
 
@@ -97,11 +106,72 @@ def test_a_reference_becomes_what_it_refers_to(text: str, value: object) -> None
     assert loads(text.encode()) == value
 
 
-def test_references_to_the_parent_and_to_oneself() -> None:
-    child = loads_object('{"a":{"b":{"c":{"$ref":".."}}}}')["a"]
-    assert isinstance(child, dict) and child["b"]["c"] is child
-    itself = loads_object('{"a":{"b":{"$ref":"@"}}}')["a"]
-    assert isinstance(itself, dict) and itself["b"] is itself
+@pytest.mark.parametrize("path", ["..", "@", "$", "$.a", "$.a.b"])
+def test_a_reference_to_what_surrounds_it_stays_as_it_is(path: str) -> None:
+    """Its value would have no end: writers and readers ran into Python's recursion limit."""
+    value = {"a": {"b": {"c": {"$ref": path}}}}
+    assert loads(dumps(value)) == value
+    itself = {"a": {"$ref": "$.a"}}
+    assert loads(dumps(itself)) == itself
+
+
+def test_references_give_copies() -> None:
+    """A table that puts an entry back changes no other entry."""
+    found = loads_object('{"a":{"b":[1]},"c":{"$ref":"$.a"},"d":{"$ref":"$.a.b"}}')
+    assert found["a"] == found["c"] and found["a"] is not found["c"]
+    assert isinstance(found["c"], dict) and found["c"]["b"] is not found["d"]
+
+
+def doubling(levels: int, last: str) -> bytes:
+    """A text with 2^levels values behind its references."""
+    parts = [f'"r0":["x"],{last}']
+    for level in range(levels):
+        parts.append(f'"r{level + 1}":[{{"$ref":"$.r{level}"}},{{"$ref":"$.r{level}"}}]')
+    return b"{%b}" % ",".join(parts).encode()
+
+
+@pytest.mark.parametrize("nodes_max", [None, SHORT_NODES_MAX, NODES_MAX])
+def test_references_that_double_at_each_level_are_refused(nodes_max: int | None) -> None:
+    """20 levels, 1 KB, were a million values: 19 s in the writer."""
+    with pytest.raises(FastjsonError, match="too many values"):
+        loads(doubling(30, '"a":1'), nodes_max)
+    assert len(dumps(loads(doubling(5, "a:1"), nodes_max))) < 2000
+
+
+def test_references_to_a_long_text_are_refused() -> None:
+    text = b'{"a":"%b","b":[%b]}' % (b"x" * 60_000, b",".join([b'{"$ref":"$.a"}'] * 100))
+    with pytest.raises(FastjsonError, match="too much text"):
+        loads(text)
+
+
+def test_references_that_nest_deeper_than_a_text_may_are_refused() -> None:
+    deep = f'"r0":{"[" * 150}1{"]" * 150}'
+    with pytest.raises(FastjsonError, match="levels"):
+        loads(f'{{{deep},"r1":{"[" * 60}{{"$ref":"$.r0"}}{"]" * 60}}}')
+
+
+def test_standard_json_has_the_same_limits() -> None:
+    """orjson reads 1,000 levels, which no writer of ours could write."""
+    loads(b"[" * DEPTH_MAX + b"]" * DEPTH_MAX)
+    with pytest.raises(FastjsonError, match="levels"):
+        loads(b"[" * (DEPTH_MAX + 1) + b"]" * (DEPTH_MAX + 1))
+    for text in (b"[%b0]" % (b"1," * SHORT_NODES_MAX), b"[%b0]" % (b"[]," * SHORT_NODES_MAX)):
+        with pytest.raises(FastjsonError, match="too many values"):
+            loads(text, SHORT_NODES_MAX)
+
+
+def test_objects_as_keys_within_keys_are_refused() -> None:
+    """Each level doubled the quotes of the level below: 164 bytes were 7 s and 746 MB."""
+    for levels in range(3, 60):
+        with pytest.raises(FastjsonError):
+            loads("{" * levels + "a:1" + "}:1" * (levels - 1) + "}")
+
+
+def test_a_number_as_a_key_that_is_no_long_is_a_text() -> None:
+    """Python hashes whole numbers modulo 2^61 - 1: any number of long ones share one hash."""
+    hashed_alike = (1 << 61) - 1
+    assert loads(f"{{{hashed_alike}:1}}") == {hashed_alike: 1}
+    assert loads(f"{{{hashed_alike << 9}:1}}") == {str(hashed_alike << 9): 1}
 
 
 def test_an_object_leaves_nulls_out() -> None:

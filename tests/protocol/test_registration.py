@@ -1,13 +1,15 @@
 """Tests of protocol/registration.py: a registration in slices is the same as the whole one."""
 
+import tracemalloc
 from collections.abc import Sequence
+from zlib import compress
 
 import pytest
 
 from protocol.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigTable
 from protocol.errors import RemoteError
 from protocol.fastjson import dumps
-from protocol.registration import SLICE_TOPICS, read_registration
+from protocol.registration import SLICE_TOPICS, WHOLE_BYTES_MAX, read_registration
 
 COUNTS = (0, 1, SLICE_TOPICS, SLICE_TOPICS + 1, 3 * SLICE_TOPICS)
 
@@ -65,3 +67,36 @@ def test_an_old_brokers_table_has_nothing_around_it() -> None:
 def test_what_is_no_registration_is_refused(body: bytes) -> None:
     with pytest.raises(RemoteError):
         read(body)
+
+
+def test_a_long_name_is_read_in_proportion_to_its_length() -> None:
+    """One of 4 MiB took 480 MiB: a group of the regular expression was kept for each character."""
+    name = b"x" * (1 << 20)
+    body = b'{"topicConfigSerializeWrapper":{"topicConfigTable":{"%b":{}}}}' % name
+    tracemalloc.start()
+    try:
+        assert [len(each) for each in read_registration(body, 407, compressed=False).slices] == [1]
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("version", "body"),
+    [
+        (407, b'{"filterServerList":[%b""]}' % (b'"",' * (WHOLE_BYTES_MAX // 3 + 1))),
+        (407, b'{"topicConfigSerializeWrapper":{"topicConfigTable":{"\\":1}}}'.ljust(5 << 20)),
+        (1, b"{}".ljust(WHOLE_BYTES_MAX + 1)),
+    ],
+)
+def test_what_cannot_be_read_in_slices_is_short(version: int, body: bytes) -> None:
+    with pytest.raises(RemoteError, match="cannot be read in slices"):
+        read_registration(body, version, compressed=False)
+
+
+def test_a_registration_that_unfolds_to_hundreds_of_times_its_length_is_refused() -> None:
+    """A hundred KB were four million lines, and 4.4 s of the thread that reads them."""
+    line = b"\0\0\0\x09a 1 1 6 S"
+    plain = b"\0\0\0\x02{}" + (150_000).to_bytes(4) + line * 150_000 + b"\0\0\0\x02[]"
+    with pytest.raises(RemoteError, match="longer than 1048576 bytes"):
+        read_registration(compress(plain), 407, compressed=True)

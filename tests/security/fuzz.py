@@ -3,9 +3,10 @@
 CORPUS is a folder: what it holds is where the run begins, and what reaches new code is added. WIRE
 is the folder of recorded frames (golden/wire); without it, or with `-`, those made by hand begin.
 TARGET is `frames`, the readers of everything that comes from outside (fuzz_target.py), or
-`connections`, a whole broker that a stranger writes to (fuzz_connections.py). It needs atheris,
-which `make test` installs where it has a wheel. What fails is written into CORPUS as crash-…, the
-rest of the run is over then: make a test of it (test_fuzz.py) and start again.
+`connections`, a whole broker that a stranger writes to (fuzz_connections.py); each reader on its
+own is a target of `tests.security.fuzzing`. It needs atheris, which `make test` installs where it
+has a wheel. What fails is written into CORPUS as crash-…, the rest of the run is over then: make a
+test of it (test_fuzz.py) and start again.
 """
 
 import json

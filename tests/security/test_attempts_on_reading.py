@@ -75,6 +75,22 @@ def fields_of(count: int) -> bytes:
     return json.dumps({"code": 34, "extFields": {f"k{n}": "v" for n in range(count)}}).encode()
 
 
+def doubled(path: str, levels: int) -> str:
+    """Members of an object: 2^levels values behind references to `path` with a number."""
+    pairs = ['"r0":["x"]']
+    for level in range(levels):
+        each = f'{{"$ref":"{path}{level}"}}'
+        pairs.append(f'"r{level + 1}":[{each},{each}]')
+    return ",".join(pairs)
+
+
+def nested_keys(levels: int) -> str:
+    """An object whose key is an object, whose key is one, and so on."""
+    return "{" * levels + "a:1" + "}:1" * (levels - 1) + "}"
+
+
+REFERENCES = f'{{"code":34,"extFields":{{{doubled("$.extFields.r", 30)}}}}}'.encode()
+KEYS = f"{{code:34,extFields:{{a:{nested_keys(25)}}}}}".encode()
 DEEP = b"[" * 100_000
 SHORT_FIELDS = ",".join(f'"{n:x}":1' for n in range(100_000)).encode()
 CLOSED = {
@@ -90,6 +106,14 @@ CLOSED = {
     "a10 commas": frame(b"{" + b"," * 1_000_000 + b"'code':34}"),
     "a10 comments": frame(b"{" + b"/**/" * 250_000 + b"'code':34}"),
     "a10 references": frame(b"{'code':34,'extFields':{'a':[" + b"{'$ref':'$'}," * 50_000 + b"]}}"),
+    "a10 references to references": frame(REFERENCES),
+    "a10 a reference in standard JSON": frame(b'{"code":34,"extFields":{"a":[{"$ref":"$"}]}}'),
+    "a10 an ext field that is a reference": frame(b'{"code":34,"extFields":{"$ref":"$"}}'),
+    "a10 objects as keys": frame(KEYS),
+    "a10 many lists": frame(b'{"code":34,"a":[' + b"[]," * 340_000 + b"[]]}"),
+    "a10 many objects": frame(b'{"code":34,"extFields":{"a":[' + b'{"":0},' * 30_000 + b"0]}}"),
+    "a10 many numbers": frame(b'{"code":34,"extFields":{"a":[' + b"1," * 500_000 + b"0]}}"),
+    "a10 many names": frame(b'{"code":34,' + SHORT_FIELDS + b"}"),
     "a10 a long number": frame(b'{"code":' + b"9" * 1_000_000 + b"}"),
     "a10 binary, many fields": frame(binary(entry(b"k", b"v") * 100_000), kind=1),
     "a10 binary, many empty ones": frame(binary(entry(b"", b"") * 150_000), kind=1),
@@ -100,6 +124,9 @@ CLOSED = {
 }
 """What is answered with the end of its connection."""
 
+HASHES = (1 << 61) - 1
+"""Python's hash of a whole number is what is left when this divides it."""
+
 SUBSCRIBED = json.dumps({"groupName": "g", "subscriptionDataSet": []})
 REFUSED = {
     "a9 deep body": heartbeat(DEEP),
@@ -108,6 +135,18 @@ REFUSED = {
     "a9 1,000 levels": heartbeat(b'{"clientID":' + b"[" * 1000 + b"]" * 1000 + b"}"),
     "many groups": heartbeat(
         b'{"clientID":"c","consumerDataSet":[' + b",".join([SUBSCRIBED.encode()] * 5000) + b"]}"
+    ),
+    "references to references": heartbeat(f"{{{doubled('$.r', 30)}}}".encode()),
+    "objects as keys": heartbeat(f"{{clientID:{nested_keys(25)}}}".encode()),
+    "numbers as names with one hash": heartbeat(
+        b"{clientID:'c',x:{" + b",".join(b"%d:1" % (n * HASHES) for n in range(40_000)) + b"}}"
+    ),
+    "many lists": heartbeat(b'{"clientID":"c","x":[' + b"[]," * 340_000 + b"[]]}"),
+    "many empty subscriptions": heartbeat(
+        b'{"consumerDataSet":[{"subscriptionDataSet":[' + b"{}," * 340_000 + b"{}]}]}"
+    ),
+    "many numbers": heartbeat(
+        b'{"consumerDataSet":[{"subscriptionDataSet":[{"codeSet":[' + b"1," * 500_000 + b"1]}]}]}"
     ),
     "a long body in the dialect": heartbeat(b"{'clientID':'c','x':[" + b"1," * 400_000 + b"]}"),
 }

@@ -23,6 +23,7 @@ from protocol.end_wire import EndDecoder
 from protocol.errors import FrameError
 from protocol.stream import Stream
 from tests.security.fuzz import TARGETS, seeds
+from tests.security.fuzzing.mutating import damaged
 from tests.support.fuzz_connections import end as end_connections
 from tests.support.fuzz_connections import take as take_connection
 from tests.support.fuzz_target import take
@@ -95,7 +96,7 @@ def test_damaged_frames_are_refused_and_nothing_else_happens(seed: int) -> None:
     random = Random(seed)
     found = recorded()
     for data in some(seed):
-        take(damaged(data, random.choice(found), random))
+        take(damaged(data, random.choice(found), random, 1))
 
 
 @pytest.mark.trial(short=1, long=300)
@@ -106,30 +107,9 @@ def test_damaged_frames_over_connections_are_nobody_elses_trouble(seed: int) -> 
     try:
         for data in some(seed):
             how = bytes((random.randrange(256), random.randrange(256)))
-            take_connection(how + damaged(data, random.choice(found), random)[1:])
+            take_connection(how + damaged(data, random.choice(found), random, 1)[1:])
     finally:
         end_connections()
-
-
-def damaged(data: bytes, other: bytes, random: Random) -> bytes:
-    out = bytearray(data)
-    for _ in range(random.randrange(1, 5)):
-        at, end = sorted(random.randrange(1, len(out) + 1) for _ in range(2))
-        kind = random.randrange(6)
-        if kind == 0 and at < len(out):
-            out[at] ^= 1 << random.randrange(8)
-        elif kind == 1:
-            out[at:at] = random.randbytes(random.randrange(1, 9))
-        elif kind == 2:
-            del out[at:end]
-        elif kind == 3:
-            out[at:at] = out[at:end]
-        elif kind == 4:
-            begin = random.randrange(len(other))
-            out[at:end] = other[begin : begin + random.randrange(1, 200)]
-        else:
-            out[at : at + 4] = random.choice((b"\xff" * 4, b"\0" * 4, b"\x7f\xff\xff\xff", b"\x80"))
-    return bytes(out)
 
 
 PIECES = st.lists(

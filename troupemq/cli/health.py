@@ -1,7 +1,7 @@
 """`troupemq health`: whether a server lives or is ready, for machines without curl."""
 
 from http.client import HTTPConnection, HTTPException
-from json import JSONDecodeError, loads
+from json import loads
 from typing import Any
 
 import click
@@ -66,7 +66,7 @@ def _ask_over_http(host: str, port: int, what: str) -> dict[str, Any]:
             f" -a {host}:{port}, or set healthPort in its settings and name that with -p.",
             WRONG_OPTIONS,
         )
-    except (JSONDecodeError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         leave(f"{host}:{port} is no healthPort: what it answered is not known.", UNWELL)
     finally:
         connection.close()

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
-from json import JSONDecodeError, load, loads
+from json import load, loads
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from time import monotonic, perf_counter
@@ -261,7 +261,7 @@ def _checks_of(name: str, body: bytes | None) -> list[HealthCheck]:
                 HealthCheck(f"{name}: {each['check']}", bool(each["ok"]), str(each["why"]))
                 for each in loads(body)["checks"]
             ]
-        except (JSONDecodeError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             why = "what it answers is not known"
     return [HealthCheck(f"{name}: serving", False, why)]
 

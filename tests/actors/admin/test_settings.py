@@ -9,7 +9,14 @@ from typing import Any
 
 import pytest
 
-from actors.admin.settings import REFUSED, BrokerSettings, NamesrvSettings, Settings, is_refused
+from actors.admin.settings import (
+    REFUSED,
+    UPDATE_BYTES_MAX,
+    BrokerSettings,
+    NamesrvSettings,
+    Settings,
+    is_refused,
+)
 from actors.config import BrokerConfig, NamesrvConfig, parse_broker_config
 from actors.engine.supervisor import ChildSpec
 from actors.settings.properties_file import parse_properties
@@ -161,6 +168,7 @@ def test_the_operator_may_forbid_more() -> None:
         ("flushIntervalCommitLog=0", "flushIntervalCommitLog must be greater than 0"),
         ("mappedFileSizeCommitLog=2147483648", "must be at most 2147483647"),
         ("a=\\u12", "string2Properties error"),
+        ("a=" + "\\\n" * UPDATE_BYTES_MAX, "bytes: at most 65536"),
     ],
 )
 def test_a_value_that_cannot_work_changes_nothing(text: str, word: str) -> None:

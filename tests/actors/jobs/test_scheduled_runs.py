@@ -32,6 +32,7 @@ from tests.support.simulation import SimulatedClock, SimulatedSystem
 PATH = "/store/troupemq/jobs.json"
 BERLIN, NEW_YORK, UTC = ZoneInfo("Europe/Berlin"), ZoneInfo("America/New_York"), ZoneInfo("UTC")
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
+DEEP = "[" * 900 + "]" * 900
 RUN_MS = 10_000
 
 
@@ -358,7 +359,10 @@ def test_a_run_is_cancelled_over_the_network_once() -> None:
     ("host", "fields", "remark"),
     [
         ("127.0.0.1", {"name": "mow"}, "there is no job mow; there is archive"),
-        ("127.0.0.1", {"name": "archive", "arguments": "[]"}, "arguments is not a JSON object"),
+        *(
+            ("127.0.0.1", {"name": "archive", "arguments": text}, "arguments is not a JSON object")
+            for text in ("[]", "", "{", "{{a:1}:1}", '{"a":' * 5000, f'{{"a":{DEEP}}}')
+        ),
         (
             "192.0.2.7",
             {"name": "archive", "arguments": json.dumps({"output": "/etc"})},

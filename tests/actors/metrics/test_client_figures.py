@@ -15,6 +15,14 @@ from protocol.command import RemotingCommand
 from tests.support.peers import RecordingPeer, Told, simulated
 
 OLD, NEW = 1, 407
+ODD = {
+    "odd": b"{",
+    "odd keys": b"{{{1:a,'1':{}}:1}:1}",
+    "odd pairs": b"{'mqTable':{{'a':1,a:[]}:1}}",
+    "odd numbers": b'{"statusTable":{"T":{"consumeFailedMsgs":1e999,"pullRT":%b}}}' % (b"9" * 390),
+    "deep": b'{"mqTable":' + b"[" * 900 + b"]" * 900 + b"}",
+    "long": b'{"statusTable":{}}'.ljust(2 << 20),
+}
 Views = Published[Mapping[str, ConsumerView]]
 
 
@@ -33,8 +41,8 @@ class Consumers(Actor):
             return
         status = {"Topic": ConsumeStatus(consume_rt=2.0, consume_failed_msgs=3)}
         body = ConsumerRunningInfo(status_table=status).encode()
-        if call.command.fields is not None and call.command.fields["clientId"] == "odd":
-            body = b"{"
+        if call.command.fields is not None:
+            body = ODD.get(call.command.fields["clientId"], body)
         call.done(CallEnd.ANSWERED, "", RemotingCommand(0, body=body))
 
 
@@ -43,7 +51,7 @@ def member(name: str, version: int = NEW) -> Member:
 
 
 def test_who_answers_is_shown_and_who_does_not_is_left_out() -> None:
-    names = (("talks", NEW), ("silent", NEW), ("odd", NEW), ("old", OLD))
+    names = (("talks", NEW), ("silent", NEW), *((name, NEW) for name in ODD), ("old", OLD))
     members = {n: member(name, version) for n, (name, version) in enumerate(names)}
     views: Views = Published({"g": ConsumerView("CLUSTERING", {}, members)})
     with simulated() as system:

@@ -134,7 +134,7 @@ BAD: list[tuple[str, str, str, str, str]] = [
     ),
     ("consumerFilter.json", FILTERS, '"T":5', "T", "no groupFilterData"),
     ("consumerFilter.json", FILTERS, '"T":{"groupFilterData":[]}', "T", "no groupFilterData"),
-    (KV_TABLE, KV, '"N":{"$ref":"$"}', "N, configTable", "levels"),
+    (KV_TABLE, KV, '"N":{"$ref":"$"}', "N, $ref", "no entry can be called $ref"),
     (KV_TABLE, KV, '"N":{"@type":"x"}', "N, @type", "no entry can be called @type"),
     (KV_TABLE, KV, '"N":3', "N", "no table of keys"),
     (KV_TABLE, KV, '"N":{"k":null}', "N, k", "no value"),

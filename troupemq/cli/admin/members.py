@@ -15,12 +15,13 @@ from protocol.bodies_admin import (
 )
 from protocol.bodies_own import AclRefusal, AclRefusals, GroupChanges
 from protocol.codes import RequestCode
+from protocol.fastjson import Key
 from protocol.headers.admin import ConsumerGroupHeader, ProducerGroupHeader
 from protocol.headers.client import GetConsumerRunningInfoHeader
 from troupemq.cli.admin.command import BROKER, TOPIC, command, flag, option
 from troupemq.cli.admin.output import Output, Row, Time
 from troupemq.cli.admin.session import Session, json_object
-from troupemq.client.errors import ClientError, RouteNotFound
+from troupemq.client.errors import ClientError, RouteNotFound, understood
 
 SECTION, PRODUCERS = "Consumer groups", "Producers"
 MEMBERS_OF = option("g", "consumerGroup", "The consumer group.", required=True)
@@ -242,7 +243,7 @@ def running_info(
     if address is not None:
         answer = session.ask(address, code, header)
         found = json_object(answer.body)
-        return {str(key): _plain(value) for key, value in found.items()}
+        return understood(_plain_names, found)
     *others, last = session.group_brokers(group)
     for place in others:
         with suppress(ClientError):
@@ -256,6 +257,10 @@ def queues_of(info: Mapping[str, object]) -> list[MessageQueue]:
     keys = table if isinstance(table, dict) else {}
     matches = (_QUEUE.fullmatch(str(key)) for key in keys)
     return [MessageQueue(found[1], found[2], int(found[3])) for found in matches if found]
+
+
+def _plain_names(found: Mapping[Key, object]) -> dict[str, object]:
+    return {str(key): _plain(value) for key, value in found.items()}
 
 
 def _plain(value: object) -> object:

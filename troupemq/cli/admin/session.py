@@ -11,6 +11,7 @@ from protocol.bodies import BrokerData, ClusterInfo, TopicRouteData
 from protocol.bodies_admin import TopicList
 from protocol.codes import LanguageCode, RequestCode, ResponseCode
 from protocol.command import RemotingCommand
+from protocol.fastjson_reader import NODES_MAX
 from protocol.headers.fields import Header
 from protocol.headers.namesrv import (
     GetKvConfigResponseHeader,
@@ -301,7 +302,7 @@ def _own_topics_first(topic: str) -> tuple[bool, bool, str]:
 def json_object(body: bytes | memoryview | str | None) -> dict[fastjson.Key, object]:
     """The object that an answer holds. Raises BadAnswer."""
     try:
-        return fastjson.loads_object(body)
+        return fastjson.loads_object(body, NODES_MAX)
     except fastjson.FastjsonError as error:
         raise BadAnswer(f"an answer that cannot be understood: {error}") from None
 

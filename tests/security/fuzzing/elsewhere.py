@@ -1,0 +1,196 @@
+"""Readers of bytes from outside that are not in `protocol/`: tables, answers, pages, jobs.
+
+What they need is imported when they run: a process that tries one of them has no other's modules.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from importlib import import_module
+from typing import Any
+
+from actors.metrics.http_text import HttpRefused
+from protocol.errors import RemoteError
+from protocol.fastjson import FastjsonError
+from protocol.message import RecordError
+from storage.access.addresses import AddressError
+from tests.security.fuzzing.decoder import Decoder
+from troupemq.client.errors import ClientError
+
+
+def _later(module: str, name: str) -> Callable[..., Any]:
+    """A function that is imported by its first call."""
+    return lambda *given: getattr(import_module(module), name)(*given)
+
+
+def _table(name: str, module: str, text: bytes) -> Decoder:
+    """A reader of a table: files, and what a master answers its slave."""
+
+    def read(data: bytes) -> object:
+        left_out: list[Any] = []
+        found = getattr(import_module(f"storage.tables.{module}"), name)(data, left_out)
+        return found, [each.line() for each in left_out]
+
+    from protocol.errors import RemoteError
+
+    return Decoder(f"table.{module}", read, (ValueError, RemoteError), lambda: [text])
+
+
+def _filters(data: bytes) -> object:
+    from protocol.bloom import BloomFilter
+    from storage.tables.consumer_filters import parse_filters
+
+    left_out: list[Any] = []
+    return parse_filters(data.decode("utf-8", "replace"), BloomFilter.of(), left_out)
+
+
+def _views(data: bytes) -> object:
+    from protocol.compression import CompressionError
+    from protocol.message import decode_records
+    from troupemq.client.message import MessageQueue, view_of
+
+    views = [view_of(each, MessageQueue("T", "b", 0)) for each in decode_records(data)]
+    for each in views:
+        with suppress(CompressionError):
+            assert each.body is not None
+    return [(each.tags, each.keys, each.born_host) for each in views]
+
+
+def _running_info(data: bytes) -> object:
+    from protocol.fastjson import loads_object
+    from troupemq.cli.admin.members import _plain_names
+
+    return _plain_names(loads_object(data))
+
+
+def _job_arguments(data: bytes) -> object:
+    from actors.jobs.spark_jobs import _arguments
+
+    return _arguments(data.decode("utf-8", "replace"), "127.0.0.1:1")
+
+
+def _spark_body(data: bytes) -> object:
+    from protocol.sysflag import COMPRESSED, COMPRESSION_LZ4, COMPRESSION_ZLIB, COMPRESSION_ZSTD
+    from spark.decoding.bodies import plain_body
+
+    kinds = (COMPRESSION_ZLIB, COMPRESSION_LZ4, COMPRESSION_ZSTD, 0)
+    kind = kinds[data[0] & 3] if data else 0
+    return plain_body(data[1:], COMPRESSED | kind, 4 << 20)
+
+
+def _spark_bodies() -> list[bytes]:
+    from zlib import compress
+
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+    packed = [
+        compress(b"body" * 9),
+        *(pa.compress(b"body" * 9, c, asbytes=True) for c in ("lz4", "zstd")),
+    ]
+    return [bytes((kind,)) + each for kind, each in enumerate(packed)]
+
+
+def _records() -> list[bytes]:
+    from protocol.message import MessageRecord, encode_record
+
+    return [encode_record(MessageRecord("Topic", b"body", b"TAGS\x01a\x02KEYS\x01k"))] * 2
+
+
+FILTERS = (
+    b'{"filterDataByTopic":{"T":{"groupFilterData":{"G":{"bloomFilterData":{"bitNum":112,"bitPos":[1]},'
+    b'"bornTime":1,"clientVersion":1,"consumerGroup":"G","deadTime":0,"expression":"a > 1",'
+    b'"expressionType":"SQL92","topic":"T"}},"topic":"T"}}}'
+)
+
+
+VERSION = b'"dataVersion":{"counter":1,"timestamp":2}'
+TOPICS = b'{"topicConfigTable":{"T":{"topicName":"T"}},%b}' % VERSION
+GROUPS = b'{"subscriptionGroupTable":{"G":{"groupName":"G"}},%b}' % VERSION
+KEPT = b'{"cluster":"c","broker":"b","topics":[],"groups":[]}'
+ASKED = b"GET /metrics?name%5B%5D=a HTTP/1.1\r\nHost: h\r\nAccept-Encoding: gzip\r\n\r\n"
+INFO = b'{"mqTable":{{"brokerName":"b","queueId":3,"topic":"t"}:{"cachedMsgCount":1}}}'
+TRACE = b"Pub\x011\x01r\x01g\x01T\x01id\x01tag\x01key\x01h\x015\x013\x010\x01o\x01true\x02"
+
+ELSEWHERE: list[Decoder] = [
+    _table("parse_topics", "topics", TOPICS),
+    _table("parse_groups", "groups", GROUPS),
+    _table("parse_offsets", "offsets", b'{"offsetTable":{"T@G":{0:5,1:6}}}'),
+    _table("parse_delay_offsets", "delay_offsets", b'{"offsetTable":{1:5,2:6}}'),
+    _table("parse_kv", "kv_config", b'{"configTable":{"N":{"k":"v"}}}'),
+    Decoder(
+        "table.consumer_filters",
+        _filters,
+        (ValueError, RemoteError),
+        lambda: [FILTERS],
+    ),
+    Decoder(
+        "table.crc",
+        lambda data: import_module("storage.tables.crc_sidecar").Sidecar.decode(data),
+        (),
+        lambda: [b"0123abcd 17 topics.json\n"],
+    ),
+    Decoder(
+        "client.views",
+        _views,
+        (RecordError,),
+        _records,
+    ),
+    Decoder(
+        "console.running_info",
+        _running_info,
+        (FastjsonError, RemoteError),
+        lambda: [INFO],
+    ),
+    Decoder(
+        "console.trace",
+        lambda data: list(import_module("troupemq.cli.admin.trace").events_of(data)),
+        (),
+        lambda: [TRACE],
+    ),
+    Decoder(
+        "console.export",
+        _later("troupemq.cli.admin.transfer", "parse_export"),
+        (ClientError,),
+        lambda: [b'{"brokers":[%b],"orders":{}}' % KEPT],
+    ),
+    Decoder(
+        "access.addresses",
+        lambda data: import_module("storage.access.addresses").parse_addresses(
+            data.decode("utf-8", "replace")
+        ),
+        (AddressError,),
+        lambda: [b"10.0.0.{1,2}", b"10.0.0.4-9", b"1050::5:1-20:*", b"10.0.0.0/8"],
+    ),
+    Decoder(
+        "http.request",
+        _later("actors.metrics.http_text", "parse_request"),
+        (HttpRefused,),
+        lambda: [ASKED],
+    ),
+    Decoder(
+        "spans.carried",
+        _later("actors.spans.span_queue", "carried"),
+        (),
+        lambda: [b"traceparent\x0100-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"],
+    ),
+    Decoder(
+        "settings",
+        lambda data: import_module("actors.settings.properties_file").parse_properties(
+            data.decode("utf-8", "replace")
+        ),
+        (ValueError,),
+        lambda: [b"a=b\\\n c\n#d\ne\\:f : \\u0041\\ud83d\\ude80"],
+    ),
+    Decoder(
+        "console.settings",
+        lambda data: import_module("troupemq.cli.admin.properties").properties_of(data),
+        (),
+        lambda: [b"a=b\nc=\\u12\n"],
+    ),
+    Decoder(
+        "jobs.arguments",
+        _job_arguments,
+        (RemoteError,),
+        lambda: [b'{"from":"daily","more":1}'],
+    ),
+    Decoder("spark.body", _spark_body, (), _spark_bodies),
+]
