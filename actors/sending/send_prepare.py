@@ -14,6 +14,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from protocol.batch import TAIL_BYTES
+from protocol.codes import ResponseCode
+from protocol.errors import RemoteError
+from protocol.java_numbers import NumberFormatError, int_in
 from protocol.property_shapes import PropertyShapes, find_pairs, pairs_of
 from protocol.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK
 from protocol.tags import tags_code
@@ -105,7 +108,10 @@ class Preparer:
         self._suffixes: dict[bytes, BatchSuffix] = {}
 
     def prepare(self, topic: str, queue_id: int, sys_flag: int, properties: bytes) -> Prepared:
-        """One message's share of the work; 1.0 µs for a plain message with four properties."""
+        """One message's share of the work; 1.0 µs for a plain message with four properties.
+
+        Raises RemoteError for a DELAY that is no number to Java: no official broker could read it.
+        """
         cut = self._shapes.cut(properties)
         if cut is None:
             cut = self._redirected_shapes.cut(properties)
@@ -133,12 +139,14 @@ class Preparer:
     def _redirect(self, sys_flag: int, properties: bytes) -> Redirect | None:
         """Where a message with TRAN_MSG or DELAY goes; None: only its pairs tell."""
         text = b"\x02%b\x02" % properties
+        level_at = text.find(_DELAY)
+        if level_at >= 0:
+            level_at += len(_DELAY)
+            level = delay_level(text[level_at : text.find(b"\x02", level_at)])
         if _TRAN_MSG_TRUE in text:
             return _TO_HALVES
-        if b"\x02TRAN_MSG\x01" in text:
+        if level_at < 0 or b"\x02TRAN_MSG\x01" in text:
             return None
-        level_at = text.find(_DELAY) + len(_DELAY)
-        level = delay_level(text[level_at : text.find(b"\x02", level_at)])
         kind = sys_flag & TRANSACTION_MASK
         if not 0 < level <= len(self._delays_ms) or kind not in (0, TRANSACTION_COMMIT):
             return None
@@ -190,10 +198,10 @@ class Preparer:
         pairs[b"CLUSTER"] = self._cluster
         waits = pairs.get(b"WAIT", b"true").lower() == b"true"
         real = {b"REAL_TOPIC": topic.encode(), b"REAL_QID": b"%d" % queue_id}
+        level = delay_level(pairs.get(b"DELAY"))
         if _is_half(pairs):
             pairs |= real
             return _text(pairs), waits, sys_flag & ~TRANSACTION_MASK, _TO_HALVES
-        level = delay_level(pairs.get(b"DELAY"))
         kind = sys_flag & TRANSACTION_MASK
         if level > 0 and kind in (0, TRANSACTION_COMMIT):
             redirect = delayed(pairs, topic, queue_id, level, self._delays_ms)
@@ -224,7 +232,8 @@ class Preparer:
     def batch_part(self, own: bytes, suffix: BatchSuffix) -> tuple[bytes, int, tuple[bytes, ...]]:
         """What one record of a batch gets behind its own properties; tags code and index keys.
 
-        Of a name that stands in both texts the batch's value counts, for it comes last.
+        Of a name that stands in both texts the batch's value counts, for it comes last. Raises
+        RemoteError for a DELAY that is no number to Java.
         """
         before, size, key_at, key_end, behind_key, known = suffix.like
         if len(own) == size and own.startswith(before) and own.endswith(behind_key):
@@ -245,7 +254,10 @@ class Preparer:
             suffix.expect_like(own, unique, (text, code, words))
             return text, code, (unique, *words)
         pairs = dict(find_pairs(own))
-        self._batch_shapes.learn(own, pairs)
+        if b"DELAY" in pairs:
+            delay_level(pairs[b"DELAY"])
+        else:
+            self._batch_shapes.learn(own, pairs)
         pairs |= suffix.pairs
         tags = pairs.get(b"TAGS")
         code = 0 if tags is None else self._tag_codes.get(tags)
@@ -254,7 +266,7 @@ class Preparer:
         return text, code, index_keys_of(pairs)
 
     def is_delayed(self, properties: bytes) -> bool:
-        """Whether the send names a delay level."""
+        """Whether the send names a delay level. Raises RemoteError as `delay_level`."""
         return (
             b"DELAY" in properties and delay_level(dict(find_pairs(properties)).get(b"DELAY")) > 0
         )
@@ -291,8 +303,11 @@ def _is_half(pairs: dict[bytes, bytes]) -> bool:
 
 
 def delay_level(text: bytes | None) -> int:
-    """The number that a DELAY property holds; 0 without one."""
+    """Return the number that a DELAY property holds; 0 without one.
+
+    Raises RemoteError with the code and text of 4.9.7 for what is no int to Java.
+    """
     try:
-        return int(text) if text is not None else 0
-    except ValueError:
-        return 0
+        return int_in(text) if text is not None else 0
+    except NumberFormatError as error:
+        raise RemoteError(ResponseCode.SYSTEM_ERROR, str(error)) from None

@@ -14,6 +14,7 @@ from itertools import groupby
 from sys import maxsize
 from typing import Protocol
 
+from protocol.java_numbers import NumberFormatError, int_in
 from protocol.message import RecordHead
 from protocol.properties import DELAY, KEYS, TAGS, UNIQ_KEY
 from protocol.sink import may_be_of_sink
@@ -284,7 +285,7 @@ def tags_code_of(tail: bytes, text_at: int, at: int) -> int:
 
 def _due_time(delay: bytes, store_timestamp: int, delay_levels: Sequence[int]) -> int | None:
     try:
-        level = min(int(delay), len(delay_levels))
-    except ValueError:
+        level = min(int_in(delay), len(delay_levels))
+    except NumberFormatError:
         return None
     return store_timestamp + delay_levels[level - 1] if level > 0 else None

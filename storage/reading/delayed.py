@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from protocol.java_numbers import NumberFormatError, int_in
 from protocol.message import MessageRecord, RecordError
 from protocol.property_shapes import pairs_of
 from protocol.topic_names import HALF_TOPIC, SCHEDULE_TOPIC
@@ -30,8 +31,6 @@ BATCH_COUNT: Final = 128
 """Read at a time; with their delivery 2 to 4 ms of the loop."""
 BATCH_BYTES: Final = 1 << 20
 """Of records read at a time, the first aside."""
-
-_INT_MAX: Final = (1 << 31) - 1
 
 
 class DueMessage(NamedTuple):
@@ -161,12 +160,15 @@ class DueReader:
             return "another record lies there"
         pairs = pairs_of(record.properties)
         topic = pairs.get(b"REAL_TOPIC", b"").decode("utf-8", "replace")
-        queue_id = pairs.get(b"REAL_QID", b"")
-        if not topic or not queue_id.isdigit() or int(queue_id) > _INT_MAX:
+        try:
+            queue_id = int_in(pairs.get(b"REAL_QID", b""))
+        except NumberFormatError:
+            queue_id = -1
+        if not topic or queue_id < 0:
             due.skipped.append((number, "it does not say where it belongs"))
         elif topic == HALF_TOPIC:
             due.skipped.append((number, "it belongs to a transaction"))
         else:
             code, keys = tags_code(pairs.get(b"TAGS", b"")), index_keys_of(pairs)
-            due.messages.append(DueMessage(number, record, topic, int(queue_id), code, keys))
+            due.messages.append(DueMessage(number, record, topic, queue_id, code, keys))
         return None

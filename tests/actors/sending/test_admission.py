@@ -9,7 +9,7 @@ import pytest
 from actors.network.sends import Sends
 from actors.sending import admission
 from protocol.batch import BatchMessage, encode_batch
-from protocol.codes import ResponseCode
+from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.send_wire import send_of
 from protocol.sysflag import (
@@ -293,4 +293,33 @@ def test_it_counts_for_a_producer_whose_sends_look_as_before_too() -> None:
         made.system.address("put_message").tell(Sends(peer, [send, send], 100))
         made.system.advance(10)
     assert [answer.code for answer in peer.received] == [0, 0, 1, 1, 0, 0]
+    made.stop()
+
+
+# --- numbers that are none to Java
+
+
+@pytest.mark.parametrize("level", [" 2", "1_0", "x", "2147483648", "9" * 5000])
+def test_no_send_brings_a_delay_level_into_the_log_that_an_official_broker_cannot_read(
+    level: str,
+) -> None:
+    made = broker()
+    bad = f"a\x01b\x02DELAY\x01{level}"
+    parts = encode_batch([BatchMessage(b"1", b"a\x01b"), BatchMessage(b"2", bad.encode())])
+    plain = encode_batch([BatchMessage(b"1"), BatchMessage(b"2")])
+    commands = [
+        send_command(properties=bad),
+        send_command(properties=f"{bad}\x02TRAN_MSG\x01true\x02PGROUP\x01p", sys_flag=4),
+        send_command(plain, properties=bad, batch=True),
+        send_command(parts, batch=True),
+    ]
+    for code in (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE):
+        commands.append(replace(send_command(plain, properties=bad, batch=True), code=code))
+        commands.append(replace(send_command(parts, batch=True), code=code))
+    remark = f'java.lang.NumberFormatException: For input string: "{level[:255]}"'
+    for command in commands:
+        answer = made.ask(command)
+        assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, remark)
+    assert made.records() == []
+    assert made.send(properties="DELAY\x01+2").code == ResponseCode.SUCCESS
     made.stop()
