@@ -18,6 +18,7 @@ from protocol.codes import ResponseCode
 from protocol.compression import CompressionError, inflate
 from protocol.errors import RemoteError
 from protocol.fastjson import FastjsonError, dumps, loads
+from protocol.java_numbers import parse_int
 from protocol.json_body import Body, named
 
 DIALECT_BYTES_MAX = 64 << 10
@@ -55,7 +56,8 @@ class TopicConfig(Body):
     def decode_line(cls, line: str) -> Self:
         """Raises ValueError for a line that is none."""
         name, read_queue_nums, write_queue_nums, perm, filter_type = line.split(" ")
-        return cls(name, int(read_queue_nums), int(write_queue_nums), int(perm), filter_type)
+        read, write = parse_int(read_queue_nums), parse_int(write_queue_nums)
+        return cls(name, read, write, parse_int(perm), filter_type)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, NamedTuple, Self, Union, get_args, get_origin,
 from protocol.codes import ResponseCode
 from protocol.errors import RemoteError
 from protocol.fastjson import FastjsonError, dumps, loads, loads_object
+from protocol.java_numbers import parse_double, parse_long
 
 _LONG_END = 1 << 63
 _SHOWN_CHARS_MAX = 100
@@ -193,7 +194,7 @@ def integer_of(value: object) -> int:
     """
     if isinstance(value, str):
         try:
-            number = int(value) if value else 0
+            number = parse_long(value) if value else 0
         except ValueError:
             raise ValueError(f"{value[:_SHOWN_CHARS_MAX]!r} is no number") from None
     elif isinstance(value, int | float):
@@ -207,7 +208,7 @@ def integer_of(value: object) -> int:
 
 def _double(value: object) -> float:
     if isinstance(value, str):
-        return float(value) if value else 0.0
+        return parse_double(value) if value else 0.0
     if isinstance(value, int | float):
         return float(value)
     raise ValueError("a number is missing")

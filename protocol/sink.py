@@ -53,6 +53,8 @@ _PROPERTIES_LENGTH = Struct(">h")
 _FIELD = Struct(">iI")
 assert _HEAD.size == 28
 
+_MARK_BYTES_MAX: Final = 128 + 3 * 20 + 2 * CHAIN_BYTES + 4
+"""Query, three longs, the chain in hexadecimal digits, and what separates them."""
 KEY_TIME: Final = slice(20, 28)
 """Where a UNIQ_KEY has the time of its making."""
 NO_TIME: Final = b"00000000"
@@ -95,6 +97,8 @@ class SinkMark(NamedTuple):
 
 def parse_mark(text: bytes) -> SinkMark | None:
     """The mark that `SinkMark.text` wrote; None if it is none."""
+    if len(text) > _MARK_BYTES_MAX:
+        return None
     try:
         query, partition, batch, sequence, chain = text.decode("ascii").split(":")
         mark = SinkMark(query, int(partition), int(batch), int(sequence), bytes.fromhex(chain))

@@ -7,7 +7,7 @@ from re import ASCII
 from re import compile as compile_pattern
 
 _UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_LEVEL = compile_pattern(r"(\d+)([smhd])", ASCII)
+_LEVEL = compile_pattern(r"(\d{1,9})([smhd])", ASCII)
 
 
 def delay_levels_ms(text: str) -> tuple[int, ...]:

@@ -44,6 +44,7 @@ from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
 from protocol.headers.admin import ViewBrokerStatsHeader
+from protocol.java_numbers import plain_number
 from protocol.topic_names import SCHEDULE_TOPIC
 from storage.queues.consume_queues import ConsumeQueues
 
@@ -295,4 +296,5 @@ class Statistics(Responder):
 
 def _numbered(text: str, count: Callable[[int], Counts | None]) -> _Source | None:
     """The counter of the queue with this number, if it is one."""
-    return partial(count, int(text)) if text.isdecimal() and len(text) <= _DIGITS_MAX else None
+    number = plain_number(text)
+    return None if number is None else partial(count, number)

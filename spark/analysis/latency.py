@@ -13,6 +13,7 @@ from zlib import crc32
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
+from protocol.java_numbers import plain_number
 from spark.analysis.scan import ScanPart
 from spark.decoding.store_files import NumpyArray
 
@@ -186,8 +187,9 @@ def traces_in(parts: Iterable[Sequence[str]], keys_max: int) -> Traces:
                 fields = record.split(_FIELD)
                 if fields[0] == _BEFORE and len(fields) > _ID_AT:
                     begun, group, key = (fields[at] for at in (_TIME_AT, _GROUP_AT, _ID_AT))
-                    if begun.isdecimal():
-                        traces.add(key, group, int(begun))
+                    begun_ms = plain_number(begun)
+                    if begun_ms is not None:
+                        traces.add(key, group, begun_ms)
     return traces
 
 
