@@ -21,7 +21,7 @@ from protocol.property_shapes import PropertyShapes, find_pairs, pairs_of
 from protocol.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK
 from protocol.tags import tags_code
 from protocol.topic_names import HALF_TOPIC, SCHEDULE_TOPIC
-from storage.dispatching.dispatch import index_keys_of
+from storage.dispatching.dispatch import INDEXED_WORDS_MAX, words_of
 
 _WAIT_TRUE = b"WAIT\x01true"
 _TRAN_MSG_TRUE = b"\x02TRAN_MSG\x01true\x02"
@@ -106,6 +106,10 @@ class Preparer:
         self._shapes, self._batch_shapes = PropertyShapes(), PropertyShapes()
         self._redirected_shapes = PropertyShapes()
         self._suffixes: dict[bytes, BatchSuffix] = {}
+        self.topics_with_cut_keys: set[str] = set()
+        """Topics of messages with more words in KEYS than are indexed; its reader empties it."""
+        self.batch_topic = ""
+        """The topic of the batches whose parts come next."""
 
     def prepare(self, topic: str, queue_id: int, sys_flag: int, properties: bytes) -> Prepared:
         """One message's share of the work; 1.0 µs for a plain message with four properties.
@@ -131,7 +135,7 @@ class Preparer:
         if not keys:
             words: tuple[bytes, ...] = (unique,) if unique else ()
         elif b" " in keys:
-            words = (*((unique,) if unique else ()), *filter(None, keys.split(b" ")))
+            words = (*((unique,) if unique else ()), *self._words_of(topic, keys))
         else:
             words = (unique, keys) if unique else (keys,)
         return stored, code, words, True, sys_flag, redirect
@@ -182,7 +186,17 @@ class Preparer:
         code = 0 if tags is None else self._tag_codes.get(tags)
         if code is None:
             code = self._learn_tag(tags or b"")
-        return stored, code, index_keys_of(pairs), waits, sys_flag, redirect
+        return stored, code, self._keys_of(topic, pairs), waits, sys_flag, redirect
+
+    def _keys_of(self, topic: str, pairs: dict[bytes, bytes]) -> tuple[bytes, ...]:
+        unique = pairs.get(b"UNIQ_KEY")
+        words = self._words_of(topic, pairs.get(b"KEYS", b""))
+        return tuple(words) if unique is None else (unique, *words)
+
+    def _words_of(self, topic: str, keys: bytes) -> list[bytes]:
+        if keys.count(b" ") >= INDEXED_WORDS_MAX:
+            self.topics_with_cut_keys.add(topic)
+        return words_of(keys)
 
     def _learn_tag(self, tags: bytes) -> int:
         if len(self._tag_codes) >= _TAG_CODES_MAX:
@@ -245,7 +259,7 @@ class Preparer:
         cut = None if suffix.has_shown else self._batch_shapes.cut(own)
         if cut is not None:
             _, _, unique, keys, tag = cut
-            words = tuple(filter(None, keys.split(b" ")))
+            words = tuple(self._words_of(self.batch_topic, keys))
             code = 0 if not tag else self._tag_codes.get(tag)
             if code is None:
                 code = self._learn_tag(tag)
@@ -263,7 +277,7 @@ class Preparer:
         code = 0 if tags is None else self._tag_codes.get(tags)
         if code is None:
             code = self._learn_tag(tags or b"")
-        return text, code, index_keys_of(pairs)
+        return text, code, self._keys_of(self.batch_topic, pairs)
 
     def is_delayed(self, properties: bytes) -> bool:
         """Whether the send names a delay level. Raises RemoteError as `delay_level`."""

@@ -5,6 +5,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from actors.network.sends import Sends
 from actors.sending import admission
@@ -21,7 +22,7 @@ from protocol.sysflag import (
     TRANSACTION_ROLLBACK,
 )
 from tests.support.actors import addresses
-from tests.support.brokers import BROKER, FramesPeer, SimulatedBroker, send_command
+from tests.support.brokers import BROKER, STORE, FramesPeer, SimulatedBroker, send_command
 from tests.support.fake_disk import FakeDisk
 
 FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
@@ -322,4 +323,25 @@ def test_no_send_brings_a_delay_level_into_the_log_that_an_official_broker_canno
         assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, remark)
     assert made.records() == []
     assert made.send(properties="DELAY\x01+2").code == ResponseCode.SUCCESS
+    made.stop()
+
+
+def test_of_thousands_of_words_in_keys_all_are_stored_and_the_first_ones_are_indexed() -> None:
+    made = SimulatedBroker(11, store_config=replace(STORE, max_index_entries=2000))
+    made.make_topic()
+    words = " ".join(f"{number:x}" for number in range(3000))
+    text = f"UNIQ_KEY\x01u\x02KEYS\x01{words}"
+    with capture_logs() as lines:
+        for batch in (False, True):
+            body = encode_batch([BatchMessage(b"b", text.encode())]) if batch else b"b"
+            properties = "" if batch else text
+            assert made.ask(send_command(body, properties=properties, batch=batch)).code == 0
+    (line,) = [each for each in lines if each["event"] == "message keys left out of the index"]
+    assert line["names"] == ["Topic"]
+    made.system.advance(1000)
+    index = made.broker.store.index
+    assert index is not None
+    for key, count in (("u", 2), ("0", 2), ("7f", 2), ("80", 0), ("bb7", 0)):
+        assert len(index.query("Topic", key, 64, 0, 1 << 62).physical_offsets) == count, key
+    assert [b" bb7" in record.properties for record in made.records()] == [True, True]
     made.stop()

@@ -10,6 +10,7 @@ from storage.checking.store_check import CheckReport, StoreCheck
 from storage.checking.store_layout import log_extent, queue_extents, with_sizes_of_files
 from storage.clock import SystemClock
 from storage.config import StoreConfig
+from storage.dispatching.dispatch import entry_of
 from storage.files.disk import RealDisk
 from storage.message_store import MessageStore
 from storage.queues.consume_queue import UNIT
@@ -307,3 +308,23 @@ def flip_to(disk: FakeDisk, path: str, position: int, data: bytes) -> None:
     file = disk.open(path)
     file.pwrite(data, position)
     file.close()
+
+
+def test_an_index_that_knows_all_words_of_a_message_is_not_wrong() -> None:
+    """4.9.7 and earlier versions index each word of KEYS."""
+    config = replace(CONFIG, max_index_entries=300)  # a record lies in two files at most
+    small = SmallStore(config=config)
+    words = [b"%d" % number for number in range(200)]
+    record = put(properties=b"UNIQ_KEY\x01u\x02KEYS\x01" + b" ".join(words))
+    for _ in range(2):
+        small.log.append([record], small.clock.now_ms())
+    index = small.store.index
+    assert index is not None
+    heads = list(small.log.walk(0))
+    entries = [entry_of(head, ()) for head in heads]
+    small.store.consume_queues.append(entries)
+    index.dispatch([(*each[:8], (b"u", *words)) for each in entries])
+    index.write_out()
+    small.store.flush()
+    small.store.close()
+    assert [each for each in checked(small.disk, config).findings if each.part == "index"] == []
