@@ -67,7 +67,9 @@ def test_a_list_is_cut_behind_about_so_many_records_and_never_in_a_run() -> None
 
 def test_a_list_is_cut_behind_about_so_many_keys_whatever_its_records_have() -> None:
     keys = tuple(b"%d" % number for number in range(129))
-    plain: list[Dispatched] = [(b"Topic", 0, number, number * 100, 100, 0, 1, 0, keys) for number in range(64)]
+    plain: list[Dispatched] = [
+        (b"Topic", 0, number, number * 100, 100, 0, 1, 0, keys) for number in range(64)
+    ]
     first, rest = cut_behind(plain, 2000, 6000)
     assert len(first) == 47 and first + rest == plain
     assert cut_behind(first, 2000, 6100) == (first, [])
