@@ -77,7 +77,6 @@ _NAMES = {
 }
 _WATCHES = {_QUEUE_PUT: 2, _QUEUE_GET: 3, _LATENCY: 3}
 """Counters of single queues, and how many parts their keys have."""
-_DIGITS_MAX = 10
 _Sample = tuple[int, int, int, int]
 _Key = tuple[int, str]
 _Source = Callable[[], Counts | None]
