@@ -18,7 +18,7 @@ from protocol.codes import ResponseCode
 from protocol.compression import CompressionError, inflate
 from protocol.errors import RemoteError
 from protocol.fastjson import FastjsonError, dumps, loads
-from protocol.java_numbers import parse_int
+from protocol.java_numbers import parse_long
 from protocol.json_body import Body, named
 
 DIALECT_BYTES_MAX = 64 << 10
@@ -56,8 +56,8 @@ class TopicConfig(Body):
     def decode_line(cls, line: str) -> Self:
         """Raises ValueError for a line that is none."""
         name, read_queue_nums, write_queue_nums, perm, filter_type = line.split(" ")
-        read, write = parse_int(read_queue_nums), parse_int(write_queue_nums)
-        return cls(name, read, write, parse_int(perm), filter_type)
+        read, write = parse_long(read_queue_nums), parse_long(write_queue_nums)
+        return cls(name, read, write, parse_long(perm), filter_type)
 
 
 @dataclass(frozen=True, slots=True)

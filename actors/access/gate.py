@@ -323,7 +323,3 @@ class Gate:
 def _stored_bytes(send: Send) -> int:
     """What it takes of the log, roughly."""
     return len(send.body) + len(send.properties) + RECORD_BYTES_MIN
-
-
-def _is_time(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) < 19
