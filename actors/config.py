@@ -26,6 +26,7 @@ from actors.settings.span_settings import SpanSettings, without_user
 from actors.settings.tls_settings import ENFORCING, BrokerTlsSettings, TlsSettings, with_tls_file
 from protocol.bloom import BloomFilter
 from protocol.ha import TRANSFER_BYTES_MAX, TRANSFER_HEAD_BYTES
+from protocol.java_numbers import parse_double, parse_long, plain_number
 from storage.config import StoreConfig, key, keys_of, secret_keys_of
 from storage.errors import NotPermitted, WrongSetting, kind_of, reason_of
 from storage.spelling import closest
@@ -449,12 +450,12 @@ def _converted(external: str, text: str, kind: object) -> int | float | bool | s
         return text.lower() == "true"
     if kind is int:
         try:
-            return int(text)
+            return parse_long(text.strip())
         except ValueError:
             raise ConfigError(f"{external} is {text}: it must be a whole number.") from None
     if kind is float:
         try:
-            return float(text)
+            return parse_double(text)
         except ValueError:
             raise ConfigError(f"{external} is {text}: it must be a number.") from None
     return text
@@ -493,5 +494,5 @@ def _check_host(setting: str, host: str) -> None:
 
 def _check_address(setting: str, address: str, advice: str) -> None:
     host, _, port = address.rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) <= _PORT_MAX:
+    if not host or not plain_number(port, _PORT_MAX):
         raise ConfigError(f"{setting} holds {address}: {advice}.")

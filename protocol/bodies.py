@@ -19,6 +19,7 @@ from protocol.compression import DECOMPRESSED_BYTES_MAX, CompressionError, infla
 from protocol.errors import RemoteError
 from protocol.fastjson import FastjsonError, dumps, loads
 from protocol.fastjson_reader import SHORT_NODES_MAX
+from protocol.java_numbers import parse_long
 from protocol.json_body import Body, named
 
 PERM_READ = 4
@@ -57,7 +58,8 @@ class TopicConfig(Body):
     def decode_line(cls, line: str) -> Self:
         """Raises ValueError for a line that is none."""
         name, read_queue_nums, write_queue_nums, perm, filter_type = line.split(" ")
-        return cls(name, int(read_queue_nums), int(write_queue_nums), int(perm), filter_type)
+        read, write = parse_long(read_queue_nums), parse_long(write_queue_nums)
+        return cls(name, read, write, parse_long(perm), filter_type)
 
 
 @dataclass(frozen=True, slots=True)

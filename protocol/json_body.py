@@ -16,6 +16,7 @@ from protocol.codes import ResponseCode
 from protocol.errors import RemoteError
 from protocol.fastjson import FastjsonError, dumps, loads_object
 from protocol.fastjson_reader import NODES_MAX
+from protocol.java_numbers import parse_double, parse_long
 from protocol.standard_json import loads as standard_loads
 
 _LONG_END = 1 << 63
@@ -212,7 +213,7 @@ def integer_of(value: object) -> int:
     """
     if isinstance(value, str):
         try:
-            number = int(value) if value else 0
+            number = parse_long(value) if value else 0
         except ValueError:
             raise ValueError(f"{value[:_SHOWN_CHARS_MAX]!r} is no number") from None
     elif isinstance(value, int | float):
@@ -229,7 +230,7 @@ def integer_of(value: object) -> int:
 
 def _double(value: object) -> float:
     if isinstance(value, str):
-        return float(value) if value else 0.0
+        return parse_double(value) if value else 0.0
     if isinstance(value, int | float):
         return float(value)
     raise ValueError("a number is missing")

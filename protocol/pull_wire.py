@@ -225,6 +225,7 @@ class PullDecoder:
             if (
                 not digits.isdecimal()
                 or len(digits) > _NUMBERS_CHARS_MAX
+                or max(map(len, texts)) > LONG_DIGITS + 1
                 or not type(code) is type(opaque) is type(flag) is type(version) is int
                 or not _KEYS.issuperset(found)
                 or _DOLLAR in header_bytes

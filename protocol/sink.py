@@ -31,6 +31,7 @@ from typing import Final, NamedTuple
 
 from protocol.codes import ResponseCode
 from protocol.errors import RemoteError
+from protocol.java_numbers import parse_long
 
 TROUPE_SINK: Final = "TROUPE_SINK"
 SINK_MARK: Final = 0x54524F55_5045534B
@@ -96,8 +97,9 @@ class SinkMark(NamedTuple):
 def parse_mark(text: bytes) -> SinkMark | None:
     """The mark that `SinkMark.text` wrote; None if it is none."""
     try:
-        query, partition, batch, sequence, chain = text.decode("ascii").split(":")
-        mark = SinkMark(query, int(partition), int(batch), int(sequence), bytes.fromhex(chain))
+        query, *numbers, chain = text.decode("ascii").split(":")
+        partition, batch, sequence = map(parse_long, numbers)
+        mark = SinkMark(query, partition, batch, sequence, bytes.fromhex(chain))
     except ValueError:
         return None
     return mark if mark.text() == text and len(mark.chain) == CHAIN_BYTES else None

@@ -16,6 +16,8 @@ from re import compile as compile_pattern
 
 _SURROGATE = compile_pattern("[\\ud800-\\udfff]")
 _LONG_MIN, _UNSIGNED_END = -(1 << 63), 1 << 64
+_INTEGER_CHARS_MAX = 20
+"""Of an unsigned long, or a long with its sign; JSON has no leading zeros."""
 
 
 def library_loads(data: bytes) -> object:
@@ -57,6 +59,8 @@ def _float(text: str) -> float:
 
 
 def _integer(text: str) -> int | float:
+    if len(text) > _INTEGER_CHARS_MAX:
+        return _float(text)
     value = int(text)
     return value if _LONG_MIN <= value < _UNSIGNED_END else _float(text)
 

@@ -1,14 +1,17 @@
 """Addresses of servers as people write them: `host:port`, `[v6]:port`, several with `;` between."""
 
+from protocol.java_numbers import plain_number
+
 PORT_MAX = 65_535
 
 
 def split_address(address: str) -> tuple[str, int]:
     """Host and port of `host:port` or `[v6]:port`. Raises ValueError for other texts."""
     host, _, port = address.rpartition(":")
-    if not host or not (port.isascii() and port.isdecimal()) or int(port) > PORT_MAX:
+    number = plain_number(port, PORT_MAX)
+    if not host or number is None:
         raise ValueError(f"{address!r} is not an address of the form host:port")
-    return host.removeprefix("[").removesuffix("]"), int(port)
+    return host.removeprefix("[").removesuffix("]"), number
 
 
 def split_addresses(text: str) -> tuple[str, ...]:

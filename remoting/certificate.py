@@ -19,7 +19,7 @@ from calendar import timegm
 from ssl import PEM_cert_to_DER_cert
 from time import strptime
 
-_PEM = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
+_PEM = re.compile(r"-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----")
 _VERSION, _UTC_TIME = 0xA0, 0x17
 _LONG = 0x80
 _BEFORE_VALIDITY = 3

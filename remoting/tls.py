@@ -44,7 +44,7 @@ _OLD_CIPHERS = re.compile(
 """The ciphers of encrypted keys that OpenSSL 3 reads only by its legacy provider, as PKCS #8 has
 them; openssl 1 made such keys unless it was told otherwise, and so does RocketMQ's guide."""
 _OLD_HEADER = re.compile(r"^DEK-Info: (?:DES-CBC|RC2|RC4|BF|IDEA)", re.MULTILINE)
-_PEM_BODY = re.compile(r"-----BEGIN ENCRYPTED PRIVATE KEY-----(.*?)-----END", re.DOTALL)
+_PEM_BODY = re.compile(r"-----BEGIN ENCRYPTED PRIVATE KEY-----([^-]*)-----END")
 
 
 class TlsUnusable(Exception):

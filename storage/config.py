@@ -4,6 +4,7 @@ import os
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from protocol.java_numbers import parse_int
 from storage.delay_levels import delay_levels_ms
 from storage.errors import WrongSetting
 
@@ -207,7 +208,9 @@ class StoreConfig:
     def delete_hours(self) -> frozenset[int]:
         """The hours of the day in which files that are old enough go. Raises WrongSetting."""
         try:
-            return frozenset(int(hour) for hour in self.delete_when.split(";") if hour.strip())
+            return frozenset(
+                parse_int(hour.strip()) for hour in self.delete_when.split(";") if hour.strip()
+            )
         except ValueError:
             raise WrongSetting(_WRONG_HOURS % self.delete_when) from None
 

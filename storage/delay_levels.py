@@ -10,7 +10,7 @@ _UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _SECOND_MS = 1000
 DELAY_MS_MAX = 366 * 86_400 * _SECOND_MS
 """The longest delay that a due time may have by settings of before."""
-_LEVEL = compile_pattern(r"(\d+)([smhd])", ASCII)
+_LEVEL = compile_pattern(r"(\d{1,9})([smhd])", ASCII)
 
 
 def delay_levels_ms(text: str) -> tuple[int, ...]:

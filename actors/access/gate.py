@@ -15,6 +15,7 @@ from actors.access.rights import Fields, Level
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.send import SendMessageHeader
+from protocol.java_numbers import plain_number
 from protocol.message import RECORD_BYTES_MIN
 from protocol.send_tail import sealed_fields
 from protocol.send_values import LearntShape, Send, SendShape, SignedSend
@@ -298,7 +299,7 @@ class Gate:
         """Empty if it is. A signature says nothing of the code, nor of where one value ends; the
         seal does."""
         name = account.access_key
-        age_ms = self._guard.now_ms() - (int(timestamp) if _is_time(timestamp) else 0)
+        age_ms = self._guard.now_ms() - (plain_number(timestamp) or 0)
         if abs(age_ms) > account.max_age_s * 1000:
             return f"The request of accessKey={name} is too old or has no time"
         fields = sealed_fields(sealed) if isinstance(sealed, SignedSend) else sealed
@@ -322,7 +323,3 @@ class Gate:
 def _stored_bytes(send: Send) -> int:
     """What it takes of the log, roughly."""
     return len(send.body) + len(send.properties) + RECORD_BYTES_MIN
-
-
-def _is_time(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) < 19

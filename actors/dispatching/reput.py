@@ -56,6 +56,8 @@ WRITTEN_AT_ONCE = 64
 """Queues, some 0.5 ms; those of ten thousand held everybody up for 60 to 90."""
 DISPATCHED_MAX = 2_000
 """Records at a time, about 10 ms; then whoever else has mail has his turn."""
+DISPATCHED_KEYS_MAX = 6_000
+"""Index keys of these records, 10 ms too: a record may have 129 of them."""
 
 
 @dataclass(slots=True)
@@ -177,7 +179,7 @@ class Reput(Actor):
         gathered = self._gathered
         if not gathered:
             return
-        entries, rest = cut_behind(gathered, DISPATCHED_MAX)
+        entries, rest = cut_behind(gathered, DISPATCHED_MAX, DISPATCHED_KEYS_MAX)
         end_offset = entries[-1][3] + entries[-1][4]
         dispatcher = self._store.dispatcher
         try:

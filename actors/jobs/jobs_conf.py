@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from actors.jobs.messages import DEADLINE_MS, NICE, NICE_MAX
 from actors.jobs.timetable import BadExpression, Occasions
+from protocol.java_numbers import plain_number
 from storage.errors import StoreError
 from storage.spelling import did_you_mean
 
@@ -152,9 +153,10 @@ class _Entry:
         return float(int(found[1]) * _UNIT_MS[found[2]])
 
     def _count(self, key: str, most: int, text: str) -> int:
-        if not text.isdecimal() or int(text) > most:
+        number = plain_number(text, most)
+        if number is None:
             raise self._wrong(f"{key} = {text} is not a number from 0 to {most}")
-        return int(text)
+        return number
 
     def _optional(self, key: str, default: Any, read: Callable[[str], Any]) -> Any:
         return read(self._section[key]) if key in self._section else default

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from random import choice
-from re import Pattern
 from typing import TypeVar
 
 from actors.metrics.page import Remembered, escaped, let_go
+from actors.settings.linear_pattern import LinearPattern
 from actors.settings.metrics_settings import MetricsSettings, compiled_pattern
 from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, is_system_topic
 
@@ -96,8 +96,8 @@ def items_of(table: Mapping[Key, Value]) -> Iterator[tuple[Key, Value]]:
             yield key, value
 
 
-def _matches(pattern: Pattern[str] | None, name: str) -> bool:
-    return pattern is None or pattern.fullmatch(name) is not None
+def _matches(pattern: LinearPattern | None, name: str) -> bool:
+    return pattern is None or pattern.fullmatch(name)
 
 
 def _divided(rows: Sequence[Row], count: int) -> tuple[list[Row], list[Row]]:

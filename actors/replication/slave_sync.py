@@ -45,6 +45,7 @@ from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
 from protocol.headers.admin import TopicHeader
+from protocol.java_numbers import parse_long
 from protocol.signature import Credentials
 from storage.log.commit_log import CommitLog
 from storage.tables.delay_offsets import format_delay_offsets, parse_delay_offsets
@@ -207,11 +208,11 @@ class SlaveSync(Actor):
         self._to["groups"].tell(TakeGroups(groups, self._continues))
         self._continues = True
         info = KVTable.decode(self._ask(client, RequestCode.GET_BROKER_RUNTIME_INFO))
-        self._master_end = int(info.table["commitLogMaxOffset"])
+        self._master_end = parse_long(info.table["commitLogMaxOffset"])
         if self._early is None:  # else those before, for which the log is not long enough yet
             self._early = _Early(self._master_end, TakeOffsets(offsets), delays)
             self._take_offsets()
-        dispatched = self._master_end - int(info.table["dispatchBehindBytes"])
+        dispatched = self._master_end - parse_long(info.table["dispatchBehindBytes"])
         for topic, place in self._begun.copy().items():
             if place < dispatched:  # else the master's queues do not tell yet
                 del self._begun[topic]

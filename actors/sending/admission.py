@@ -90,6 +90,7 @@ class Admission:
         """`owner` is told of the topics that it has made."""
         self._topics, self._groups = topics, groups
         self._preparer = preparer
+        self.topics_with_cut_keys = preparer.topics_with_cut_keys
         self._appender = appender
         self._answers = answers
         self._rules = SendRules(config, random)
@@ -278,6 +279,7 @@ class Admission:
             raise illegal_message(self._max_body_bytes)
         sys_flag = (send.sys_flag | state.sys_flag) & NO_HOST_FLAGS | host_flag
         suffix = self._preparer.batch_suffix(send.properties)
+        self._preparer.batch_topic = state.config.topic_name
         found = batch_parts(send.body, suffix, self._preparer)
         if found is None:
             raise illegal_message(self._max_body_bytes)

@@ -57,6 +57,7 @@ from actors.statistics.put_stats import PutStats
 from actors.tables.topics import TopicReady
 from protocol.bodies import TopicConfig
 from protocol.codes import ResponseCode
+from storage.dispatching.dispatch import INDEXED_WORDS_MAX
 from storage.errors import StoreError
 from storage.message_store import MessageStore
 from storage.queues.dispatch_entry import Dispatched
@@ -155,10 +156,22 @@ class PutMessage(Actor):
     @handles(BatchEnd)
     def on_batch_end(self, _: BatchEnd) -> None:
         """Writes what has gathered."""
+        if self._admission.topics_with_cut_keys:
+            self._warn_of_cut_keys()
         if self._pending and not self._end.waits_for_file:
             self._commit()
         if self._own.pending and not self._end.waits_for_file:
             self._commit_own()
+
+    def _warn_of_cut_keys(self) -> None:
+        topics = self._admission.topics_with_cut_keys
+        self.system.rarely.warn(
+            "message keys left out of the index",
+            names=sorted(topics),
+            indexed_words_max=INDEXED_WORDS_MAX,
+            hint="send fewer words in KEYS",
+        )
+        topics.clear()
 
     def _commit(self) -> None:
         """One write for all pending sends, then their answers; what finds no room waits."""

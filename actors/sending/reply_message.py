@@ -33,10 +33,11 @@ from actors.tables.topics import CreateTopicOnSend, TopicReady
 from protocol.bodies import TopicConfig
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
+from protocol.errors import RemoteError
 from protocol.headers.send import ReplyMessageHeader, SendMessageHeader
 from protocol.host import unpack_host
 from protocol.message_id import offset_message_id
-from protocol.properties import PUSH_REPLY_TIME, REPLY_TO_CLIENT, TAGS, WAIT, parse
+from protocol.properties import DELAY, PUSH_REPLY_TIME, REPLY_TO_CLIENT, TAGS, WAIT, parse
 from protocol.properties import format as properties_text
 from protocol.sysflag import COMPRESSED, COMPRESSION_TYPE_MASK
 from storage.dispatching.dispatch import index_keys, tags_code
@@ -56,6 +57,7 @@ class _Reply:
     context: SendContext | None
     properties: dict[str, str] = field(default_factory=dict)
     queue_id: int = 0
+    delay_level: int = 0
     client_id: str = ""
     is_pushed: bool = False
     """The producer has answered, or will not any more."""
@@ -167,6 +169,11 @@ class ReplyMessage(Responder):
             raise self._rules.bad_queue(state, queue_id, reply.request.peer.remote)
         reply.queue_id = queue_id if queue_id >= 0 else self._rules.random_queue(state)
         reply.properties = parse((reply.header.properties or "").encode())
+        if self._config.store_reply_message_enable and DELAY in reply.properties:
+            try:
+                reply.delay_level = delay_level(reply.properties[DELAY].encode())
+            except RemoteError as error:
+                raise RefusedError(error.code, error.remark) from None
         reply.client_id = reply.properties.get(REPLY_TO_CLIENT, "")
         if not reply.client_id:
             self._pushed(reply, f"reply message properties[{REPLY_TO_CLIENT}] is null")
@@ -256,8 +263,8 @@ class ReplyMessage(Responder):
         text = (header.properties or "").encode()
         target = Redirect(header.topic, reply.queue_id, 0)
         pairs = {name.encode(): value.encode() for name, value in reply.properties.items()}
-        level = delay_level(pairs.get(b"DELAY"))
-        if level > 0:
+        if reply.delay_level > 0:
+            level = reply.delay_level
             target = delayed(pairs, header.topic, reply.queue_id, level, self._delays_ms)
             text = b"\x02".join(name + b"\x01" + value for name, value in pairs.items())
         return InternalRecord(

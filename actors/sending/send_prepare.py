@@ -14,11 +14,14 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from protocol.batch import TAIL_BYTES
+from protocol.codes import ResponseCode
+from protocol.errors import RemoteError
+from protocol.java_numbers import NumberFormatError, int_in
 from protocol.property_shapes import PropertyShapes, find_pairs, pairs_of
 from protocol.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK
 from protocol.tags import tags_code
 from protocol.topic_names import HALF_TOPIC, SCHEDULE_TOPIC
-from storage.dispatching.dispatch import index_keys_of
+from storage.dispatching.dispatch import INDEXED_WORDS_MAX, words_of
 
 _WAIT_TRUE = b"WAIT\x01true"
 _TRAN_MSG_TRUE = b"\x02TRAN_MSG\x01true\x02"
@@ -103,9 +106,16 @@ class Preparer:
         self._shapes, self._batch_shapes = PropertyShapes(), PropertyShapes()
         self._redirected_shapes = PropertyShapes()
         self._suffixes: dict[bytes, BatchSuffix] = {}
+        self.topics_with_cut_keys: set[str] = set()
+        """Topics of messages with more words in KEYS than are indexed; its reader empties it."""
+        self.batch_topic = ""
+        """The topic of the batches whose parts come next."""
 
     def prepare(self, topic: str, queue_id: int, sys_flag: int, properties: bytes) -> Prepared:
-        """One message's share of the work; 1.0 µs for a plain message with four properties."""
+        """One message's share of the work; 1.0 µs for a plain message with four properties.
+
+        Raises RemoteError for a DELAY that is no number to Java: no official broker could read it.
+        """
         cut = self._shapes.cut(properties)
         if cut is None:
             cut = self._redirected_shapes.cut(properties)
@@ -125,7 +135,7 @@ class Preparer:
         if not keys:
             words: tuple[bytes, ...] = (unique,) if unique else ()
         elif b" " in keys:
-            words = (*((unique,) if unique else ()), *filter(None, keys.split(b" ")))
+            words = (*((unique,) if unique else ()), *self._words_of(topic, keys))
         else:
             words = (unique, keys) if unique else (keys,)
         return stored, code, words, True, sys_flag, redirect
@@ -133,12 +143,14 @@ class Preparer:
     def _redirect(self, sys_flag: int, properties: bytes) -> Redirect | None:
         """Where a message with TRAN_MSG or DELAY goes; None: only its pairs tell."""
         text = b"\x02%b\x02" % properties
+        level_at = text.find(_DELAY)
+        if level_at >= 0:
+            level_at += len(_DELAY)
+            level = delay_level(text[level_at : text.find(b"\x02", level_at)])
         if _TRAN_MSG_TRUE in text:
             return _TO_HALVES
-        if b"\x02TRAN_MSG\x01" in text:
+        if level_at < 0 or b"\x02TRAN_MSG\x01" in text:
             return None
-        level_at = text.find(_DELAY) + len(_DELAY)
-        level = delay_level(text[level_at : text.find(b"\x02", level_at)])
         kind = sys_flag & TRANSACTION_MASK
         if not 0 < level <= len(self._delays_ms) or kind not in (0, TRANSACTION_COMMIT):
             return None
@@ -174,7 +186,17 @@ class Preparer:
         code = 0 if tags is None else self._tag_codes.get(tags)
         if code is None:
             code = self._learn_tag(tags or b"")
-        return stored, code, index_keys_of(pairs), waits, sys_flag, redirect
+        return stored, code, self._keys_of(topic, pairs), waits, sys_flag, redirect
+
+    def _keys_of(self, topic: str, pairs: dict[bytes, bytes]) -> tuple[bytes, ...]:
+        unique = pairs.get(b"UNIQ_KEY")
+        words = self._words_of(topic, pairs.get(b"KEYS", b""))
+        return tuple(words) if unique is None else (unique, *words)
+
+    def _words_of(self, topic: str, keys: bytes) -> list[bytes]:
+        if keys.count(b" ") >= INDEXED_WORDS_MAX:
+            self.topics_with_cut_keys.add(topic)
+        return words_of(keys)
 
     def _learn_tag(self, tags: bytes) -> int:
         if len(self._tag_codes) >= _TAG_CODES_MAX:
@@ -190,10 +212,10 @@ class Preparer:
         pairs[b"CLUSTER"] = self._cluster
         waits = pairs.get(b"WAIT", b"true").lower() == b"true"
         real = {b"REAL_TOPIC": topic.encode(), b"REAL_QID": b"%d" % queue_id}
+        level = delay_level(pairs.get(b"DELAY"))
         if _is_half(pairs):
             pairs |= real
             return _text(pairs), waits, sys_flag & ~TRANSACTION_MASK, _TO_HALVES
-        level = delay_level(pairs.get(b"DELAY"))
         kind = sys_flag & TRANSACTION_MASK
         if level > 0 and kind in (0, TRANSACTION_COMMIT):
             redirect = delayed(pairs, topic, queue_id, level, self._delays_ms)
@@ -224,7 +246,8 @@ class Preparer:
     def batch_part(self, own: bytes, suffix: BatchSuffix) -> tuple[bytes, int, tuple[bytes, ...]]:
         """What one record of a batch gets behind its own properties; tags code and index keys.
 
-        Of a name that stands in both texts the batch's value counts, for it comes last.
+        Of a name that stands in both texts the batch's value counts, for it comes last. Raises
+        RemoteError for a DELAY that is no number to Java.
         """
         before, size, key_at, key_end, behind_key, known = suffix.like
         if len(own) == size and own.startswith(before) and own.endswith(behind_key):
@@ -236,7 +259,7 @@ class Preparer:
         cut = None if suffix.has_shown else self._batch_shapes.cut(own)
         if cut is not None:
             _, _, unique, keys, tag = cut
-            words = tuple(filter(None, keys.split(b" ")))
+            words = tuple(self._words_of(self.batch_topic, keys))
             code = 0 if not tag else self._tag_codes.get(tag)
             if code is None:
                 code = self._learn_tag(tag)
@@ -245,16 +268,19 @@ class Preparer:
             suffix.expect_like(own, unique, (text, code, words))
             return text, code, (unique, *words)
         pairs = dict(find_pairs(own))
-        self._batch_shapes.learn(own, pairs)
+        if b"DELAY" in pairs:
+            delay_level(pairs[b"DELAY"])
+        else:
+            self._batch_shapes.learn(own, pairs)
         pairs |= suffix.pairs
         tags = pairs.get(b"TAGS")
         code = 0 if tags is None else self._tag_codes.get(tags)
         if code is None:
             code = self._learn_tag(tags or b"")
-        return text, code, index_keys_of(pairs)
+        return text, code, self._keys_of(self.batch_topic, pairs)
 
     def is_delayed(self, properties: bytes) -> bool:
-        """Whether the send names a delay level."""
+        """Whether the send names a delay level. Raises RemoteError as `delay_level`."""
         return (
             b"DELAY" in properties and delay_level(dict(find_pairs(properties)).get(b"DELAY")) > 0
         )
@@ -291,8 +317,11 @@ def _is_half(pairs: dict[bytes, bytes]) -> bool:
 
 
 def delay_level(text: bytes | None) -> int:
-    """The number that a DELAY property holds; 0 without one."""
+    """Return the number that a DELAY property holds; 0 without one.
+
+    Raises RemoteError with the code and text of 4.9.7 for what is no int to Java.
+    """
     try:
-        return int(text) if text is not None else 0
-    except ValueError:
-        return 0
+        return int_in(text) if text is not None else 0
+    except NumberFormatError as error:
+        raise RemoteError(ResponseCode.SYSTEM_ERROR, str(error)) from None

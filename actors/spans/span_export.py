@@ -24,6 +24,7 @@ from actors.engine.actor import Actor, Where, handles
 from actors.settings.span_settings import SpanSettings, without_user
 from actors.spans.span_queue import MARK, DeliveredNote, SpanQueue, StoredNote, carried
 from protocol import span_names as names
+from protocol.java_numbers import plain_number
 from protocol.message import RecordError, decode_records
 from protocol.message_id import parse_message_id
 from protocol.properties import UNIQ_KEY, parse
@@ -172,7 +173,7 @@ def _common(operation: str, topic: str, queue_id: int, client: str) -> dict[str,
         names.DESTINATION: topic,
         names.PARTITION: str(queue_id),
         names.CLIENT_ADDRESS: host,
-        names.CLIENT_PORT: int(port) if port.isdecimal() else 0,
+        names.CLIENT_PORT: plain_number(port) or 0,
     }
 
 

@@ -44,6 +44,7 @@ from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
 from protocol.headers.admin import ViewBrokerStatsHeader
+from protocol.java_numbers import plain_number
 from protocol.topic_names import SCHEDULE_TOPIC
 from storage.queues.consume_queues import ConsumeQueues
 
@@ -76,7 +77,6 @@ _NAMES = {
 }
 _WATCHES = {_QUEUE_PUT: 2, _QUEUE_GET: 3, _LATENCY: 3}
 """Counters of single queues, and how many parts their keys have."""
-_DIGITS_MAX = 10
 _Sample = tuple[int, int, int, int]
 _Key = tuple[int, str]
 _Source = Callable[[], Counts | None]
@@ -295,4 +295,5 @@ class Statistics(Responder):
 
 def _numbered(text: str, count: Callable[[int], Counts | None]) -> _Source | None:
     """The counter of the queue with this number, if it is one."""
-    return partial(count, int(text)) if text.isdecimal() and len(text) <= _DIGITS_MAX else None
+    number = plain_number(text)
+    return None if number is None else partial(count, number)

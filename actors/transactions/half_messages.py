@@ -13,18 +13,19 @@ Source: EndTransactionProcessor.endMessageTransaction, TransactionalMessageBridg
 DefaultTransactionalMessageCheckListener, AbstractTransactionalMessageCheckListener.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import count
 from zlib import crc32
 
 from actors.sending.internal_append import InternalRecord
 from actors.sending.recent_halves import HalfRecord
-from actors.sending.send_prepare import Redirect, delay_level, delayed
+from actors.sending.send_prepare import Redirect, delayed
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import ONEWAY_FLAG, RemotingCommand
 from protocol.headers.transaction import CheckTransactionStateHeader
 from protocol.host import HOST_V4_BYTES
+from protocol.java_numbers import NumberFormatError, int_in, long_in
 from protocol.message import MessageRecord, encode_record
 from protocol.message_id import offset_message_id
 from protocol.property_shapes import find_pairs, pairs_of
@@ -37,8 +38,6 @@ _OPERATION = b"WAIT\x01true\x02TAGS\x01d"
 _OPERATION_CODE = tags_code_of("d")
 _OP_TOPIC = OP_HALF_TOPIC.encode()
 _SUCCESS = int(ResponseCode.SUCCESS)
-_DIGITS_MAX = 18
-_INT_MAX = (1 << 31) - 1
 
 _opaques = count(1)
 
@@ -76,13 +75,13 @@ class HalfMessage:
         text = self.pairs.get(b"CHECK_IMMUNITY_TIME_IN_SECONDS")
         if text is None:
             return usual_ms, False
-        seconds = _number(text)
+        seconds = _number(text, long_in)
         return (usual_ms if seconds == -1 else seconds * 1000), True
 
     def target(self) -> tuple[str, int] | None:
         """Its real topic and queue; None if it does not say."""
         topic, queue_id = self.text(b"REAL_TOPIC"), _number(self.pairs.get(b"REAL_QID", b""))
-        return (topic, queue_id) if topic and 0 <= queue_id <= _INT_MAX else None
+        return (topic, queue_id) if topic and queue_id >= 0 else None
 
     # --- what is stored of it
 
@@ -92,7 +91,8 @@ class HalfMessage:
         if target is None:
             return None
         redirect, text = Redirect(*target, 0), self.record.properties
-        level = delay_level(self.pairs.get(b"DELAY"))
+        # A level that no Java reads was stored by an earlier version: the message is due at once.
+        level = _number(self.pairs.get(b"DELAY", b"0"))
         if level > 0:
             pairs = dict(self.pairs)
             redirect = delayed(pairs, *target, level, delays_ms)
@@ -210,9 +210,9 @@ def _text(pairs: dict[bytes, bytes]) -> bytes:
     return b"\x02".join(name + b"\x01" + value for name, value in pairs.items())
 
 
-def _number(text: bytes) -> int:
-    """As 4.9.7 reads a number: -1 where there is none."""
-    digits = text[1:] if text[:1] in (b"-", b"+") else text
-    if not digits.isdigit() or len(digits) > _DIGITS_MAX:
+def _number(text: bytes, read: Callable[[bytes], int] = int_in) -> int:
+    """Return the number as 4.9.7 reads it: -1 where there is none."""
+    try:
+        return read(text)
+    except NumberFormatError:
         return -1
-    return int(text)

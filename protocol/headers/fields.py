@@ -15,11 +15,9 @@ from typing import Any, ClassVar, NamedTuple, Self, Union, get_args, get_origin,
 
 from protocol.codes import ResponseCode
 from protocol.errors import RemoteError
+from protocol.java_numbers import NumberFormatError, parse_int, parse_long
 
 _INT_BITS, _LONG_BITS = 32, 64
-_INT_DIGITS, _LONG_DIGITS = 10, 19
-_DIGITS_MAX = 64
-"""With leading zeros; more digits are no number but an attack."""
 
 
 def wire(name: str, *, default: Any = MISSING, short: str | None = None) -> Any:
@@ -73,10 +71,9 @@ class Header:
                 continue
             try:
                 values[attribute] = convert(text)
-            except ValueError:
+            except NumberFormatError as error:
                 if strict:
-                    remark = f'java.lang.NumberFormatException: For input string: "{text}"'
-                    raise RemoteError(ResponseCode.SYSTEM_ERROR, remark) from None
+                    raise RemoteError(ResponseCode.SYSTEM_ERROR, str(error)) from None
                 if mandatory:
                     raise _missing(name, strict) from None
         header = cls(**values)
@@ -131,33 +128,9 @@ def _converter(hint: Any, bits: int) -> Callable[[str], Any]:
     if get_origin(hint) in (Union, UnionType):
         (hint,) = (each for each in get_args(hint) if each is not NoneType)
     if hint is int:
-        return _parse_int if bits == _INT_BITS else _parse_long
+        return parse_int if bits == _INT_BITS else parse_long
     return _parse_bool if hint is bool else str
 
 
 def _parse_bool(text: str) -> bool:
     return text.lower() == "true"
-
-
-def _parse_int(text: str) -> int:
-    # Most numbers are short and plain: 0.6 → 0.2 µs.
-    if text.isdecimal() and len(text) < _INT_DIGITS:
-        return int(text)
-    return _parse_number(text, 1 << 31)
-
-
-def _parse_long(text: str) -> int:
-    if text.isdecimal() and len(text) < _LONG_DIGITS:
-        return int(text)
-    return _parse_number(text, 1 << 63)
-
-
-def _parse_number(text: str, limit: int) -> int:
-    """Java's parseInt and parseLong: no blanks, no underscores, in range."""
-    digits = text[1:] if text[:1] in ("-", "+") else text
-    if not digits.isdecimal() or len(digits) > _DIGITS_MAX:
-        raise ValueError(text)
-    number = int(text)
-    if not -limit <= number < limit:
-        raise ValueError(text)
-    return number

@@ -6,43 +6,26 @@ number of that size.
 Source: filter/expression/ComparisonExpression.java (__compare).
 """
 
-from re import ASCII, compile
 from struct import Struct
 from typing import Final, TypeAlias
 
+from protocol.java_numbers import NumberFormatError, parse_double, parse_int, parse_long
 from protocol.sql92.errors import CAST, EvaluationError, no_number
 
 Value: TypeAlias = str | int | float | bool | None
 
 LONG_MAX: Final = (1 << 63) - 1
 _INT_MAX = (1 << 31) - 1
-_SHORT_DIGITS = 10
-"""Any number of fewer digits is an Integer."""
 _DOUBLE_BITS = Struct(">d")
 _SIGNED_LONG = Struct(">q")
-_DECIMAL = compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?(?=[fFdD]?$)", ASCII)
-_HEXADECIMAL = compile(
-    r"[+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+(?=[fFdD]?$)", ASCII
-)
-_SPECIAL = {"NaN": float("nan"), "Infinity": float("inf")}
-_TRIMMED = "".join(map(chr, range(33)))
-"""What Java's `trim` takes away."""
 
 
 def to_double(text: str) -> float:
     """Double.valueOf. Raises EvaluationError."""
-    trimmed = text.strip(_TRIMMED)
-    if match := _DECIMAL.match(trimmed):
-        return float(match[0])
-    unsigned = trimmed[1:] if trimmed[:1] in ("+", "-") else trimmed
-    if unsigned in _SPECIAL:
-        return -_SPECIAL[unsigned] if trimmed.startswith("-") else _SPECIAL[unsigned]
-    if match := _HEXADECIMAL.match(trimmed):
-        try:
-            return float.fromhex(match[0])
-        except OverflowError:
-            return float("-inf") if trimmed.startswith("-") else float("inf")
-    raise no_number(trimmed)
+    try:
+        return parse_double(text)
+    except NumberFormatError as error:
+        raise no_number(error.text) from None
 
 
 def to_integer(text: str, beside: int) -> int:
@@ -50,16 +33,10 @@ def to_integer(text: str, beside: int) -> int:
 
     Raises EvaluationError.
     """
-    if len(text) < _SHORT_DIGITS and text.isdecimal():
-        return int(text)
-    digits = text[1:] if text[:1] in ("+", "-") else text
-    if not digits.isdecimal() or len(digits) > 4000:  # what `int` takes, and no blanks
-        raise no_number(text)
-    value = int(text)
-    limit = _INT_MAX if -_INT_MAX <= beside <= _INT_MAX else LONG_MAX
-    if not -limit - 1 <= value <= limit:
-        raise no_number(text)
-    return value
+    try:
+        return (parse_int if -_INT_MAX <= beside <= _INT_MAX else parse_long)(text)
+    except NumberFormatError as error:
+        raise no_number(error.text) from None
 
 
 def compare(left: str | int | float | bool, right: str | int | float | bool) -> int:

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyarrow import compute
 
+from protocol.java_numbers import plain_number
 from protocol.properties import DELAY, REAL_TOPIC
 from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, SCHEDULE_TOPIC
 from spark.analysis.scan import ScanPart
@@ -218,8 +219,9 @@ def traces_in(parts: Iterable[Sequence[str]], keys_max: int) -> Traces:
                 fields = record.split(_FIELD)
                 if fields[0] == _BEFORE and len(fields) > _ID_AT:
                     begun, group, key = (fields[at] for at in (_TIME_AT, _GROUP_AT, _ID_AT))
-                    if begun.isdecimal():
-                        traces.add(key, group, int(begun))
+                    begun_ms = plain_number(begun)
+                    if begun_ms is not None:
+                        traces.add(key, group, begun_ms)
     return traces
 
 

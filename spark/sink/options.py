@@ -6,6 +6,7 @@ docs/pipeline.md has the table for people.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from protocol.java_numbers import plain_number
 from protocol.signature import Credentials
 from protocol.sink import SINK_MESSAGES_MAX, is_query_name
 from protocol.topic_names import topic_name_fault
@@ -119,8 +120,8 @@ def _number(given: Mapping[str, str], name: str, default: int, least: int, most:
     text = given.get(name)
     if text is None:
         return default
-    number = int(text) if text.isascii() and text.strip().isdecimal() else -1
-    if not least <= number <= most:
+    number = plain_number(text.strip(), most)
+    if number is None or number < least:
         raise StoreError(f"{name} is {text}: it must be a number from {least} to {most}")
     return number
 

@@ -11,6 +11,7 @@ from re import Pattern, compile
 from re import error as PatternError
 from typing import Any, TypeAlias
 
+from protocol.java_numbers import plain_number
 from protocol.signature import Credentials
 from remoting.address import split_addresses
 from spark.accounts import ACCOUNT_NAMES, account_in
@@ -229,8 +230,8 @@ def _number(given: Mapping[str, str], name: str, least: int = 1) -> int | None:
     text = given.get(name)
     if text is None:
         return None
-    number = int(text) if text.isascii() and text.strip().isdecimal() else -1
-    if number < least:
+    number = plain_number(text.strip())
+    if number is None or number < least:
         raise StoreError(f"{name} is {text}: it must be a number from {least} on")
     return number
 
@@ -342,9 +343,10 @@ def _part(value: object, right: str) -> dict[str, Any]:
 
 
 def _queue_id(text: str, right: str) -> int:
-    if not (text.isascii() and text.isdecimal()):
+    number = plain_number(text)
+    if number is None:
         raise StoreError(right)
-    return int(text)
+    return number
 
 
 def _at_least(value: object, least: int, name: str, right: str) -> int:

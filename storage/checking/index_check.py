@@ -10,9 +10,10 @@ newest at a restart, a second time; and entries of records that are deleted or d
 """
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 from storage.config import StoreConfig
+from storage.dispatching.dispatch import INDEXED_WORDS_MAX
 from storage.dispatching.followers import SLICE_RECORDS, DispatchReader
 from storage.files.disk import Disk
 from storage.index.index_file import IndexFile
@@ -35,6 +36,14 @@ _ENTRIES_READ = 2048
 _SLOTS_COMPARED = 1 << 16
 _ROLLED_BACK = 0xC
 Entry = tuple[int, int, int, int]
+
+
+class _AnyHash:
+    def __contains__(self, key_hash: object) -> bool:
+        return True
+
+
+_ANY = _AnyHash()
 
 
 class IndexCheck:
@@ -70,7 +79,7 @@ class IndexCheck:
         self._number = 1
         self._chunk: list[Entry] = []
         self._chunk_start = 1
-        self._last_hashes: tuple[int, frozenset[int]] = (-1, frozenset())
+        self._last_hashes: tuple[int, Container[int]] = (-1, frozenset())
         self._heads = array("I", bytes(self._slot_count * SLOT_BYTES))
         self._slots_seen = 0
 
@@ -115,7 +124,8 @@ class IndexCheck:
         if sys_flag & _ROLLED_BACK == _ROLLED_BACK:
             keys = ()
         hashes = [self._hashes.index_hash(topic, key) for key in keys]
-        known = frozenset(hashes)
+        # Earlier versions and 4.9.7 index all words of KEYS, here the first ones are known.
+        known = frozenset(hashes) if len(keys) < INDEXED_WORDS_MAX else _ANY
         first = self._begun if offset == self._before_end else 0
         for key_hash in hashes[first:]:
             while self._number < self._end:
@@ -138,7 +148,7 @@ class IndexCheck:
         self._last_hashes = offset, known
         return ""
 
-    def _is_repeated(self, entry: Entry, offset: int, known: frozenset[int]) -> bool:
+    def _is_repeated(self, entry: Entry, offset: int, known: Container[int]) -> bool:
         """Whether it is once more a key of this record, or of the one with keys before it."""
         if entry[1] == offset:
             return entry[0] in known

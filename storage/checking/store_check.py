@@ -205,6 +205,7 @@ class StoreCheck:
             (f"damaged from {start} to {end}: {why}" for start, end, why in found.damaged),
         )
         self.report.wrong("consume queues", found.reasons)
+        self.report.add(Finding("commit log", *each) for each in found.unreadable)
 
     def _sum_up(self, counts: ScrubCounts) -> None:
         report = self.report

@@ -16,6 +16,8 @@ from storage.log.reader import View, head_of, walk
 
 SLICE_RECORDS = 256
 """Read and fed at a time, which takes about 2 ms."""
+SLICE_KEYS = 1024
+"""Index keys at a time: a record may have 129 of them."""
 _WINDOW_BYTES = 128 << 10
 """Read from the file at a time."""
 
@@ -53,14 +55,16 @@ class DispatchReader:
 
     def _read(self, offset: int, count_max: int) -> Slice:
         reader = self._log.reader(self.window_bytes)
-        part = Slice(next_offset=max(offset, self._log.min_offset()))
+        part, keys = Slice(next_offset=max(offset, self._log.min_offset())), 0
         for item in walk(reader, part.next_offset, reader.end_offset, check_crc=False):
             if isinstance(item, RecordHead):
-                part.entries.append(entry_of(item, self._delay_levels))
+                entry = entry_of(item, self._delay_levels)
+                part.entries.append(entry)
+                keys += len(entry[8])
                 part.next_offset = item.physical_offset + item.record_bytes
             elif item is not None:
                 part.next_offset = item.end
-            if len(part.entries) == count_max:
+            if len(part.entries) == count_max or keys >= SLICE_KEYS:
                 return part
         first_offset = self._log.min_offset()
         is_gone = part.next_offset < first_offset  # deleted meanwhile

@@ -1,6 +1,7 @@
 """The entry of a record for the files that are derived of the log; a run of them for a batch."""
 
 from collections.abc import Sequence
+from sys import maxsize
 from typing import NamedTuple, Protocol, TypeAlias
 
 DispatchEntry: TypeAlias = tuple[
@@ -74,15 +75,28 @@ def single_entries(entries: Sequence[Dispatched]) -> Sequence[DispatchEntry]:
     return singles
 
 
-def cut_behind(entries: list[Dispatched], count: int) -> tuple[list[Dispatched], list[Dispatched]]:
-    """The first of them, of about `count` records, and the rest: a run is not cut."""
-    if not isinstance(entries, MixedEntries):
-        return (entries, []) if len(entries) <= count else (entries[:count], entries[count:])
-    records = 0
+def cut_behind(
+    entries: list[Dispatched], count: int, keys_max: int = maxsize
+) -> tuple[list[Dispatched], list[Dispatched]]:
+    """The first of them, of about `count` records and `keys_max` keys, and the rest.
+
+    A run is not cut.
+    """
+    is_mixed = isinstance(entries, MixedEntries)
+    is_short = not is_mixed and len(entries) <= count
+    if is_short and (len(entries) == 1 or sum(len(each[8]) for each in entries) <= keys_max):
+        return entries, []
+    records = keys = 0
     for number, entry in enumerate(entries, 1):
-        records += len(entry.tails) if isinstance(entry, EntryRun) else 1
-        if records >= count and number < len(entries):
-            return MixedEntries(entries[:number]), MixedEntries(entries[number:])
+        if isinstance(entry, EntryRun):
+            records += len(entry.tails)
+            keys += len(entry.tails)
+        else:
+            records += 1
+            keys += len(entry[8])
+        if (records >= count or keys >= keys_max) and number < len(entries):
+            kind = MixedEntries if is_mixed else list
+            return kind(entries[:number]), kind(entries[number:])
     return entries, []
 
 

@@ -23,11 +23,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, TypeAlias
 
+from protocol.java_numbers import NumberFormatError, int_in
 from protocol.message import MessageRecord, RecordError
-from protocol.property_shapes import pairs_of
+from protocol.properties import REAL_QID, REAL_TOPIC, TAGS
 from protocol.topic_names import HALF_TOPIC, SCHEDULE_TOPIC
 from storage.delay_levels import is_due_time
-from storage.dispatching.dispatch import index_keys_of, tags_code
+from storage.dispatching.dispatch import index_keys, property_of, tags_code
 from storage.errors import OffsetError
 from storage.log.commit_log import CommitLog
 from storage.log.damage import Damage
@@ -36,6 +37,9 @@ from storage.queues.consume_queue import UNIT, ConsumeQueue
 from storage.queues.consume_queue_ext import is_address
 from storage.reading.page_probe import ColdPart, PageProbe
 
+_REAL_TOPIC, _REAL_QID, _TAGS = (
+    f"\x02{name}\x01".encode() for name in (REAL_TOPIC, REAL_QID, TAGS)
+)
 BATCH_COUNT: Final = 128
 """Read at a time; with their delivery 2 to 4 ms of the loop."""
 BATCH_BYTES: Final = 1 << 20
@@ -248,14 +252,17 @@ class DueReader:
         place = record.topic, record.queue_id, record.queue_offset
         if place != (SCHEDULE_TOPIC, self._queue_id, number):
             return "another record lies there"
-        pairs = pairs_of(record.properties)
-        topic = pairs.get(b"REAL_TOPIC", b"").decode("utf-8", "replace")
-        queue_id = pairs.get(b"REAL_QID", b"")
-        if not topic or not queue_id.isdigit() or int(queue_id) > _INT_MAX:
+        raw = b"\x02" + record.properties  # pairs of 32 KiB would take 2 ms to be taken apart
+        topic = property_of(raw, _REAL_TOPIC).decode("utf-8", "replace")
+        try:
+            queue_id = int_in(property_of(raw, _REAL_QID))
+        except NumberFormatError:
+            queue_id = -1
+        if not topic or queue_id < 0:
             due.skipped.append((number, "it does not say where it belongs"))
         elif topic == HALF_TOPIC:
             due.skipped.append((number, "it belongs to a transaction"))
         else:
-            code, keys = tags_code(pairs.get(b"TAGS", b"")), index_keys_of(pairs)
-            due.messages.append(DueMessage(number, record, topic, int(queue_id), code, keys))
+            code, keys = tags_code(property_of(raw, _TAGS)), index_keys(record.properties)
+            due.messages.append(DueMessage(number, record, topic, queue_id, code, keys))
         return None

@@ -27,6 +27,7 @@ from storage.dispatching.dispatch import (
     tags_code,
     tags_code_of,
 )
+from storage.dispatching.unreadable_numbers import has_unreadable_delay
 from storage.queues.message_filter import EXT_ADDRESS_MAX
 from storage.queues.queue_units import UNIT
 
@@ -81,7 +82,12 @@ class UnitCheck:
         text = b"\x02" + tail[len(self._tail_start) + 2 :]
         if code == tags_code(property_of(text, _TAGS)):
             return True
-        return self._is_schedule and code == entry_of(scan_head(record, 0), self._delay_levels)[5]
+        if not self._is_schedule:
+            return False
+        head = scan_head(record, 0)
+        # Earlier versions counted due times from levels that no Java reads: their units stay.
+        due = entry_of(head, self._delay_levels)[5]
+        return code == due or has_unreadable_delay(head.properties)
 
     def all_agree(
         self,

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from protocol.message import RecordHead
 from protocol.sysflag import has_queue_unit
 from storage.config import StoreConfig
+from storage.dispatching.unreadable_numbers import unreadable_number
 from storage.files.disk import Disk
 from storage.log.damage import Damage
 from storage.log.reader import Gap, walk
@@ -122,6 +123,9 @@ class Scrub:
         """Compares a record with its unit."""
         counts = self._check.counts
         counts.record_count += 1
+        found = unreadable_number(head)
+        if found is not None:
+            self._check.findings.unreadable.append(found)
         if not has_queue_unit(head.sys_flag):
             return
         key = head.topic, head.queue_id

@@ -85,6 +85,8 @@ class Findings:
     repairs: list[UnitRepair] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
     """One sentence for each repair."""
+    unreadable: list[tuple[str, bool]] = field(default_factory=list)
+    """Records with numbers that are none to Java, and whether 4.9.7 fails at them."""
     verified: dict[QueueKey, int] = field(default_factory=dict)
     """Units from here on, up to where the round began, are confirmed or verified one by one."""
 

@@ -20,6 +20,7 @@ from struct import Struct
 from typing import Any, Final, TypeAlias
 
 from protocol.checksum import body_crc
+from protocol.java_numbers import NumberFormatError, long_in
 from protocol.message import (
     MessageRecord,
     RecordError,
@@ -66,7 +67,6 @@ _REAL_QID: Final = f"\x02{REAL_QID}\x01".encode()
 _REMOVE_TAG: Final = tags_code(b"d")
 _NO_KEY = Struct(">qi")
 _UNSIGNED_MASK = 0xFFFFFFFF
-_DIGITS_MAX = 19
 """Of a queue offset."""
 
 
@@ -367,4 +367,7 @@ def _identity(raw: bytes, born_ms: int, crc: int, born_host: bytes) -> bytes:
 
 def _queue_offset(text: bytes) -> int:
     """The number in a text; -1 if it is none."""
-    return int(text) if text.isdigit() and len(text) <= _DIGITS_MAX else -1
+    try:
+        return long_in(text)
+    except NumberFormatError:
+        return -1

@@ -8,6 +8,7 @@ from typing import TypeVar
 from zoneinfo import ZoneInfo
 
 from actors.settings.tls_settings import TlsSettings
+from protocol.java_numbers import plain_number
 from troupemq.console.accounts import Accounts, Viewer
 from troupemq.console.alerts import Alerts, AlertSettings
 from troupemq.console.audit import AuditLog
@@ -105,16 +106,15 @@ class PageRequest:
 
     def number(self, name: str, default: int, least: int, most: int) -> int:
         """A whole number, within limits whatever was given."""
-        text = self.text(name)
-        if not text.isdecimal() or len(text) > 18:
-            return default
-        return min(max(int(text), least), most)
+        number = plain_number(self.text(name))
+        return default if number is None else min(max(number, least), most)
 
     def time_ms(self, name: str) -> int | None:
         """A time of the viewer's own clock, or ms since 1970; None for none, or no time."""
         text = self.text(name)
-        if text.isdecimal() and 11 <= len(text) <= 14:
-            return int(text)
+        number = plain_number(text)
+        if number is not None and 11 <= len(text) <= 14:
+            return number
         try:
             moment = datetime.fromisoformat(text)
             moment = moment.replace(tzinfo=self.zone) if moment.tzinfo is None else moment

@@ -13,6 +13,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from protocol.java_numbers import plain_number
+
 BODY_BYTES_MAX = 256 << 10
 OWN_NAMES = ("localhost",)
 
@@ -72,10 +74,10 @@ class RequestGate:
             return PlainTextResponse(sentence, 421)
         if scope["method"] not in ("GET", "HEAD", "POST"):
             return PlainTextResponse("Only GET, HEAD and POST.\n", 405)
-        length = headers.get("content-length", "0")
-        if "transfer-encoding" in headers or not length.isdecimal():
+        length = plain_number(headers.get("content-length", "0"))
+        if "transfer-encoding" in headers or length is None:
             return PlainTextResponse("A body has its length.\n", 411)
-        if int(length) > BODY_BYTES_MAX:
+        if length > BODY_BYTES_MAX:
             return PlainTextResponse(f"At most {BODY_BYTES_MAX} bytes.\n", 413)
         return None
 

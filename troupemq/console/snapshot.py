@@ -7,6 +7,7 @@ what lies among the dead letters. Who does not answer is missing, and said to be
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 from time import monotonic, time_ns
 from typing import TypeVar
 
@@ -88,9 +89,10 @@ class BrokerSummary:
     def number(self, name: str) -> float | None:
         """The first number of one of its figures."""
         try:
-            return float(self.says[name].split()[0])
+            found = float(self.says[name].split()[0])
         except (KeyError, ValueError, IndexError):
             return None
+        return found if isfinite(found) else None
 
 
 @dataclass

@@ -5,11 +5,12 @@ from random import Random
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from actors.network.sends import Sends
 from actors.sending import admission
 from protocol.batch import BatchMessage, encode_batch
-from protocol.codes import ResponseCode
+from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.send_wire import send_of
 from protocol.sysflag import (
@@ -21,7 +22,7 @@ from protocol.sysflag import (
     TRANSACTION_ROLLBACK,
 )
 from tests.support.actors import addresses
-from tests.support.brokers import BROKER, FramesPeer, SimulatedBroker, send_command
+from tests.support.brokers import BROKER, STORE, FramesPeer, SimulatedBroker, send_command
 from tests.support.fake_disk import FakeDisk
 
 FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
@@ -293,4 +294,54 @@ def test_it_counts_for_a_producer_whose_sends_look_as_before_too() -> None:
         made.system.address("put_message").tell(Sends(peer, [send, send], 100))
         made.system.advance(10)
     assert [answer.code for answer in peer.received] == [0, 0, 1, 1, 0, 0]
+    made.stop()
+
+
+# --- numbers that are none to Java
+
+
+@pytest.mark.parametrize("level", [" 2", "1_0", "x", "2147483648", "9" * 5000])
+def test_no_send_brings_a_delay_level_into_the_log_that_an_official_broker_cannot_read(
+    level: str,
+) -> None:
+    made = broker()
+    bad = f"a\x01b\x02DELAY\x01{level}"
+    parts = encode_batch([BatchMessage(b"1", b"a\x01b"), BatchMessage(b"2", bad.encode())])
+    plain = encode_batch([BatchMessage(b"1"), BatchMessage(b"2")])
+    commands = [
+        send_command(properties=bad),
+        send_command(properties=f"{bad}\x02TRAN_MSG\x01true\x02PGROUP\x01p", sys_flag=4),
+        send_command(plain, properties=bad, batch=True),
+        send_command(parts, batch=True),
+    ]
+    for code in (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE):
+        commands.append(replace(send_command(plain, properties=bad, batch=True), code=code))
+        commands.append(replace(send_command(parts, batch=True), code=code))
+    remark = f'java.lang.NumberFormatException: For input string: "{level[:255]}"'
+    for command in commands:
+        answer = made.ask(command)
+        assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, remark)
+    assert made.records() == []
+    assert made.send(properties="DELAY\x01+2").code == ResponseCode.SUCCESS
+    made.stop()
+
+
+def test_of_thousands_of_words_in_keys_all_are_stored_and_the_first_ones_are_indexed() -> None:
+    made = SimulatedBroker(11, store_config=replace(STORE, max_index_entries=2000))
+    made.make_topic()
+    words = " ".join(f"{number:x}" for number in range(3000))
+    text = f"UNIQ_KEY\x01u\x02KEYS\x01{words}"
+    with capture_logs() as lines:
+        for batch in (False, True):
+            body = encode_batch([BatchMessage(b"b", text.encode())]) if batch else b"b"
+            properties = "" if batch else text
+            assert made.ask(send_command(body, properties=properties, batch=batch)).code == 0
+    (line,) = [each for each in lines if each["event"] == "message keys left out of the index"]
+    assert line["names"] == ["Topic"]
+    made.system.advance(1000)
+    index = made.broker.store.index
+    assert index is not None
+    for key, count in (("u", 2), ("0", 2), ("7f", 2), ("80", 0), ("bb7", 0)):
+        assert len(index.query("Topic", key, 64, 0, 1 << 62).physical_offsets) == count, key
+    assert [b" bb7" in record.properties for record in made.records()] == [True, True]
     made.stop()

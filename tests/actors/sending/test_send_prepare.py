@@ -5,6 +5,8 @@ from random import Random
 import pytest
 
 from actors.sending.send_prepare import Preparer, Redirect
+from protocol.codes import ResponseCode
+from protocol.errors import RemoteError
 from protocol.properties import parse
 from protocol.property_shapes import find_pairs
 from protocol.sysflag import (
@@ -133,7 +135,7 @@ def test_a_level_above_the_highest_is_lowered_and_written_so() -> None:
     assert parse(text)["DELAY"] == "3"
 
 
-@pytest.mark.parametrize("level", [b"0", b"-1", b"soon"])
+@pytest.mark.parametrize("level", [b"0", b"-1", b"+0"])
 def test_a_level_that_is_none_delays_nothing(level: bytes) -> None:
     text, *_, redirect = preparer().prepare("Topic", 0, 0, b"WAIT\x01true\x02DELAY\x01" + level)
     assert redirect is None
@@ -159,9 +161,16 @@ def test_half_and_delayed_messages_are_prepared_as_when_each_was_the_first() -> 
         text = "\x02".join(f"{name}\x01{random.choice(values)}" for name in shown).encode()
         text += random.choice((b"", b"", b"\x02"))
         kind = random.choice(kinds)
-        found = preparer().prepare("Topic", 2, kind, text)
-        assert warm.prepare("Topic", 2, kind, text) == found, text
-        assert warm.prepare("Topic", 2, kind, text) == found, text
+        found = outcome(preparer(), kind, text)
+        assert outcome(warm, kind, text) == found, text
+        assert outcome(warm, kind, text) == found, text
+
+
+def outcome(made: Preparer, kind: int, text: bytes) -> object:
+    try:
+        return made.prepare("Topic", 2, kind, text)
+    except RemoteError as error:
+        return error.remark
 
 
 # --- half messages
@@ -255,5 +264,45 @@ def test_of_the_records_of_a_batch_the_same_is_known_whatever_was_before(seed: i
 def test_only_a_real_level_makes_a_batch_delayed() -> None:
     made = preparer()
     assert made.is_delayed(b"DELAY\x011")
-    for properties in (b"DELAY\x010", b"a\x01DELAY", b"DELAY\x01x", b""):
+    for properties in (b"DELAY\x010", b"a\x01DELAY", b"DELAY\x01", b""):
         assert not made.is_delayed(properties)
+
+
+# --- numbers that are none to Java
+
+NOT_JAVA = [b" 2", b"2 ", b"1_0", b"x", b"\xc2\xb2", b"2147483648", b"1" * 5000, b"\xff"]
+
+
+@pytest.mark.parametrize("level", NOT_JAVA)
+@pytest.mark.parametrize("kind", ["plain", "half", "known form", "odd text"])
+def test_a_delay_level_that_no_java_reads_is_refused(kind: str, level: bytes) -> None:
+    made = preparer()
+    rest = {"half": b"\x02TRAN_MSG\x01true", "odd text": b"\x02\x02a\x01b"}.get(kind, b"\x02a\x01b")
+    if kind != "odd text":  # the form of its text is learnt
+        for _ in range(2):
+            made.prepare("Topic", 0, 0, b"DELAY\x011" + rest)
+    with pytest.raises(RemoteError, match=r"^java\.lang\.NumberFormatException") as refused:
+        made.prepare("Topic", 0, 0, b"DELAY\x01" + level + rest)
+    assert refused.value.code == ResponseCode.SYSTEM_ERROR
+    assert made.prepare("Topic", 0, 0, b"DELAY\x012" + rest)[5] is not None
+
+
+@pytest.mark.parametrize("level", NOT_JAVA)
+def test_a_batch_is_refused_for_a_delay_level_of_the_whole_or_of_a_message(level: bytes) -> None:
+    made = preparer()
+    with pytest.raises(RemoteError, match=r"^java\.lang\.NumberFormatException"):
+        made.is_delayed(b"WAIT\x01true\x02DELAY\x01" + level)
+    suffix = made.batch_suffix(b"WAIT\x01true")
+    for own in (b"DELAY\x011\x02UNIQ_KEY\x01u1", b"UNIQ_KEY\x01u1\x02DELAY\x010"):
+        for _ in range(2):
+            made.batch_part(own, suffix)
+        before, _, behind = own.partition(b"DELAY\x01")
+        with pytest.raises(RemoteError, match=r"^java\.lang\.NumberFormatException"):
+            made.batch_part(before + b"DELAY\x01" + level + behind[1:], suffix)
+
+
+@pytest.mark.parametrize(("level", "number"), [("+2", 2), ("\u0662", 2), ("002", 2)])
+def test_a_delay_level_that_java_reads_counts(level: str, number: int) -> None:
+    text, *_, redirect = preparer().prepare("Topic", 0, 0, f"DELAY\x01{level}".encode())
+    assert redirect == Redirect("SCHEDULE_TOPIC_XXXX", number - 1, DELAYS_MS[number - 1])
+    assert parse(text)["DELAY"] == level

@@ -10,6 +10,7 @@ from storage.checking.store_check import CheckReport, StoreCheck
 from storage.checking.store_layout import log_extent, queue_extents, with_sizes_of_files
 from storage.clock import SystemClock
 from storage.config import StoreConfig
+from storage.dispatching.dispatch import entry_of
 from storage.files.disk import RealDisk
 from storage.message_store import MessageStore
 from storage.queues.consume_queue import UNIT
@@ -18,6 +19,7 @@ from tests.storage.derived import config as golden_config
 from tests.support.by_hand import BY_HAND
 from tests.support.fake_disk import FakeDisk
 from tests.support.golden import manifest, store
+from tests.support.puts import put
 from tests.support.store import CONFIG, SmallStore
 
 SENT = 250
@@ -261,3 +263,68 @@ def test_a_flipped_unit_of_the_transaction_table_is_found(tmp_path: Path) -> Non
         file.seek(24 + 23)
         file.write(bytes((state ^ 12,)))
     assert parts(StoreCheck(RealDisk(), config).run()) == {"transaction table"}
+
+
+@pytest.mark.parametrize(
+    ("topic", "properties", "effect"),
+    [
+        ("SCHEDULE_TOPIC_XXXX", b"DELAY\x01 2\x02REAL_QID\x010", "DELAY is ' 2'"),
+        ("SCHEDULE_TOPIC_XXXX", b"DELAY\x012\x02REAL_QID\x01x", "REAL_QID is 'x'"),
+        ("RMQ_SYS_TRANS_HALF_TOPIC", b"a\x01b\x02DELAY\x011_0", "DELAY is '1_0'"),
+        ("Topic", b"DELAY\x01 2", "does not read it there"),
+    ],
+)
+def test_a_stored_number_that_no_java_reads_is_found_and_named(
+    topic: str, properties: bytes, effect: str
+) -> None:
+    small = SmallStore()
+    small.send(4)
+    offset = small.log.end_offset
+    small.log.append([put(topic=topic, properties=properties)], small.clock.now_ms())
+    small.store.catch_up()
+    small.store.flush()
+    small.store.close()
+    report = checked(small.disk)
+    (found,) = [each for each in report.findings if "no number to Java" in each.text]
+    assert found.text.startswith(f"record at {offset} of {topic}: ") and effect in found.text
+    assert found.is_wrong == (topic != "Topic") and found.part == "commit log"
+
+
+def test_a_unit_made_by_a_level_that_no_java_reads_is_no_damage() -> None:
+    """Earlier versions took ` 2` for level 2: the unit has that due time."""
+    small = SmallStore()
+    record = put(topic="SCHEDULE_TOPIC_XXXX", properties=b"DELAY\x01 2\x02REAL_QID\x010")
+    small.log.append([record], small.clock.now_ms())
+    small.store.catch_up()
+    due = (small.log.last_store_timestamp + 5000).to_bytes(8)
+    small.store.flush()
+    small.store.close()
+    flip_to(small.disk, f"/store/consumequeue/SCHEDULE_TOPIC_XXXX/0/{0:020d}", 12, due)
+    report = checked(small.disk)
+    assert [each.text for each in report.findings if "no number to Java" not in each.text] == []
+
+
+def flip_to(disk: FakeDisk, path: str, position: int, data: bytes) -> None:
+    file = disk.open(path)
+    file.pwrite(data, position)
+    file.close()
+
+
+def test_an_index_that_knows_all_words_of_a_message_is_not_wrong() -> None:
+    """4.9.7 and earlier versions index each word of KEYS."""
+    config = replace(CONFIG, max_index_entries=300)  # a record lies in two files at most
+    small = SmallStore(config=config)
+    words = [b"%d" % number for number in range(200)]
+    record = put(properties=b"UNIQ_KEY\x01u\x02KEYS\x01" + b" ".join(words))
+    for _ in range(2):
+        small.log.append([record], small.clock.now_ms())
+    index = small.store.index
+    assert index is not None
+    heads = list(small.log.walk(0))
+    entries = [entry_of(head, ()) for head in heads]
+    small.store.consume_queues.append(entries)
+    index.dispatch([(*each[:8], (b"u", *words)) for each in entries])
+    index.write_out()
+    small.store.flush()
+    small.store.close()
+    assert [each for each in checked(small.disk, config).findings if each.part == "index"] == []

@@ -63,3 +63,16 @@ def test_a_list_is_cut_behind_about_so_many_records_and_never_in_a_run() -> None
     assert cut_behind(singles, 8) == (singles[:8], singles[8:])
     assert not may_hold_runs(cut_behind(singles, 8)[1])
     assert [len(cut_behind(singles, count)[0]) for count in (1, 8, 9, 10)] == [1, 8, 9, 9]
+
+
+def test_a_list_is_cut_behind_about_so_many_keys_whatever_its_records_have() -> None:
+    keys = tuple(b"%d" % number for number in range(129))
+    plain: list[Dispatched] = [
+        (b"Topic", 0, number, number * 100, 100, 0, 1, 0, keys) for number in range(64)
+    ]
+    first, rest = cut_behind(plain, 2000, 6000)
+    assert len(first) == 47 and first + rest == plain
+    assert cut_behind(first, 2000, 6100) == (first, [])
+    assert cut_behind(plain[:1], 2000, 10) == (plain[:1], []), "a record is not cut"
+    mixed = MixedEntries(plain)
+    assert [len(part) for part in cut_behind(mixed, 2000, 6000)] == [47, 17]

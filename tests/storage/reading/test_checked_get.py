@@ -236,6 +236,18 @@ def test_a_filter_that_reads_records_reads_a_mebibyte_at_a_time(
     assert outcome(old.get(0, wanted=wanted)) == (GetStatus.NO_MATCHED_MESSAGE, 0, 1)
 
 
+def test_a_filter_reads_fewer_records_where_their_properties_are_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = {}
+    for names in (0, 40):
+        old = OldStore(12, properties="".join(f"\x02{n}\x01v" for n in range(names)))
+        old.queue.verified_from = 0
+        monkeypatch.setattr(checked_get, "READ_BYTES_MAX", 8 * old.placed[0][1])
+        seen[names] = old.get(0, wanted=MessageFilter(matches=lambda _: False)).next_offset
+    assert seen[40] < seen[0] <= 8
+
+
 def test_the_record_itself_is_asked_whether_it_is_wanted() -> None:
     for verified_from in (0, 12):
         old = OldStore(12)

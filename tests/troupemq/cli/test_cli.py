@@ -84,6 +84,7 @@ def test_a_job_without_a_java_says_so_with_its_own_exit_code(
     monkeypatch.setattr(java, "packaged_java", lambda: None)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
+    (tmp_path / "store" / "commitlog").mkdir(parents=True)
     words = ["job", "run", "traffic", "--store", str(tmp_path / "store")]
     result = CliRunner().invoke(cli, words)
     assert result.exit_code == 16

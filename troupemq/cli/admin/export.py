@@ -233,8 +233,9 @@ def _rates(
     delayed = _stats(session, address, SCHEDULE_TOPIC)
 
     def yesterday(kind: str) -> int:
-        today = int(table.get(f"msg{kind}TotalTodayMorning", "0"))
-        return today - int(table.get(f"msg{kind}TotalYesterdayMorning", "0"))
+        days = (table.get(f"msg{kind}Total{day}Morning") for day in ("Today", "Yesterday"))
+        today, before = (int(first_number(text)) for text in days)
+        return today - before
 
     rates = {
         "normalInTps": first_number(table.get("putTps")),

@@ -1,7 +1,5 @@
 """Commands about consumer groups and producers: settings, members, progress."""
 
-import click
-
 from protocol.bodies import SubscriptionGroupConfig, SubscriptionGroupTable
 from protocol.codes import RequestCode
 from protocol.headers.admin import (
@@ -22,12 +20,12 @@ from troupemq.cli.admin.command import (
 )
 from troupemq.cli.admin.output import Output, snake_case
 from troupemq.cli.admin.session import Session
-from troupemq.cli.admin.times import INT_MAX, NUMBER, OFFSET
+from troupemq.cli.admin.times import INT_MAX, NUMBER, OFFSET, WholeNumber
 from troupemq.cli.admin.topics import forget_topic
 from troupemq.client.errors import ArgumentIllegal
 
 SECTION, PRODUCERS = "Consumer groups", "Producers"
-RETRIES = click.IntRange(-1, INT_MAX)
+RETRIES = WholeNumber(-1, INT_MAX)
 
 
 @command(

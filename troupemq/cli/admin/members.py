@@ -1,6 +1,5 @@
 """Commands about who is there: members of consumer groups, producers, what they say."""
 
-import re
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
@@ -18,14 +17,15 @@ from protocol.codes import RequestCode
 from protocol.fastjson import Key
 from protocol.headers.admin import ConsumerGroupHeader, ProducerGroupHeader
 from protocol.headers.client import GetConsumerRunningInfoHeader
+from protocol.java_numbers import plain_number
 from troupemq.cli.admin.command import BROKER, TOPIC, command, flag, option
 from troupemq.cli.admin.output import Output, Row, Time
 from troupemq.cli.admin.session import Session, json_object
+from troupemq.cli.admin.times import INT_MAX
 from troupemq.client.errors import ClientError, RouteNotFound, understood
 
 SECTION, PRODUCERS = "Consumer groups", "Producers"
 MEMBERS_OF = option("g", "consumerGroup", "The consumer group.", required=True)
-_QUEUE = re.compile(r"(.*)@(.*):(\d+)")
 
 
 @command(
@@ -229,7 +229,7 @@ def _said_by(info: Mapping[str, object]) -> dict[str, object]:
         "model": settings.get("messageModel") if isinstance(settings, dict) else None,
         "subscriptions": sorted(map(_subscription, _items(info.get("subscriptionSet")))),
         "queues": len(table),
-        "cached": sum(int(str(each.get("cachedMsgCount") or 0)) for each in held),
+        "cached": sum(plain_number(str(each.get("cachedMsgCount"))) or 0 for each in held),
         "queue_names": sorted(table),
     }
 
@@ -255,8 +255,18 @@ def queues_of(info: Mapping[str, object]) -> list[MessageQueue]:
     """The queues that a member has, of what it says of itself."""
     table = info.get("mqTable")
     keys = table if isinstance(table, dict) else {}
-    matches = (_QUEUE.fullmatch(str(key)) for key in keys)
-    return [MessageQueue(found[1], found[2], int(found[3])) for found in matches if found]
+    queues = map(_queue_named, map(str, keys))
+    return [queue for queue in queues if queue is not None]
+
+
+def _queue_named(text: str) -> MessageQueue | None:
+    """The queue of a text `topic@broker:number`; None for other texts."""
+    names, colon, number = text.rpartition(":")
+    topic, at, broker = names.rpartition("@")
+    queue_id = plain_number(number, INT_MAX)
+    if not colon or not at or queue_id is None:
+        return None
+    return MessageQueue(topic, broker, queue_id)
 
 
 def _plain_names(found: Mapping[Key, object]) -> dict[str, object]:

@@ -8,15 +8,30 @@ from typing import Any
 
 import click
 
+from protocol.java_numbers import NumberFormatError, parse_long
+
 INT_MAX = (1 << 31) - 1
 LONG_MAX = (1 << 63) - 1
 NEWEST = -1
 TIME_FORMAT = "%Y-%m-%d#%H:%M:%S:%f"
 YEAR_S = 31_536_000
 
-COUNT = click.IntRange(1, INT_MAX)
-NUMBER = click.IntRange(0, INT_MAX)
-OFFSET = click.IntRange(0, LONG_MAX)
+
+class WholeNumber(click.IntRange):
+    """A range of whole numbers; a text counts if a server reads the same number in it."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, str):
+            try:
+                value = parse_long(value)
+            except NumberFormatError as error:
+                self.fail(f"{error.text!r} is not a valid integer.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+COUNT = WholeNumber(1, INT_MAX)
+NUMBER = WholeNumber(0, INT_MAX)
+OFFSET = WholeNumber(0, LONG_MAX)
 
 
 def parse_time(text: str) -> int:
@@ -29,7 +44,7 @@ def parse_time(text: str) -> int:
         return NEWEST
     try:
         if text.lstrip("-").isdecimal():
-            time_ms = int(text)
+            time_ms = parse_long(text)
         else:
             time_ms = int(_moment(text).timestamp() * 1000)
     except (ValueError, OverflowError, OSError):

@@ -17,6 +17,7 @@ Source: client/trace/TraceDataEncoder.java.
 
 from collections.abc import Iterator
 
+from protocol.java_numbers import plain_number
 from troupemq.cli.admin.output import Row, Time
 
 FIELD, RECORD = "\x01", "\x02"
@@ -87,10 +88,10 @@ def events_of(body: bytes) -> Iterator[Row]:
         found = dict(zip(names, values, strict=False))
         if "message_id" not in found:
             continue
-        time = found.get("time_ms", "")
+        time_ms = plain_number(found.get("time_ms", ""))
         yield {
             "kind": kind,
             "message_id": found["message_id"],
-            "time_ms": Time(time) if time.isdecimal() else None,
+            "time_ms": None if time_ms is None else Time(time_ms),
             **{name: found.get(name) for name in _SHOWN},
         }

@@ -16,6 +16,7 @@ import click
 
 from protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from protocol.errors import ProtocolError
+from protocol.java_numbers import plain_number
 from protocol.table_rules import asked_group_fault, asked_topic_fault
 from storage.errors import reason_of
 from troupemq.cli.admin.brokers import broker_settings
@@ -24,6 +25,7 @@ from troupemq.cli.admin.export import Groups, Topics, user_groups, user_topics, 
 from troupemq.cli.admin.groups import update_group
 from troupemq.cli.admin.output import Output, as_json
 from troupemq.cli.admin.session import ORDER_CONFIGURATION, BrokerPlace, Session
+from troupemq.cli.admin.times import INT_MAX
 from troupemq.cli.admin.topics import create_topic, order_entries, put_order
 from troupemq.client.errors import ArgumentIllegal, ClientError
 
@@ -177,7 +179,8 @@ def _import_orders(
     for place, kept in wanted:
         for topic in (each for each in kept.topics.values() if each.order):
             count = order_entries(orders.get(topic.topic_name)).get(place.name)
-            number = int(count) if count is not None else topic.write_queue_nums
+            given = plain_number(count or "", INT_MAX)
+            number = topic.write_queue_nums if given is None else given
             ordered.setdefault(topic.topic_name, {})[place.name] = number
     for name, counts in sorted(ordered.items()):
         have = order_entries(session.kv(ORDER_CONFIGURATION, name))
@@ -231,7 +234,7 @@ def parse_export(data: bytes) -> Contents:
         }
         orders = {str(name): str(value) for name, value in found["orders"].items()}
         for value in orders.values():
-            if not all(count.isdecimal() for count in order_entries(value).values()):
+            if not all(_is_count(count) for count in order_entries(value).values()):
                 raise ValueError(f"no order: {value!r}")
     except (
         ValueError,
@@ -263,3 +266,7 @@ def _groups(found: list[object]) -> Iterator[SubscriptionGroupConfig]:
         if fault := asked_group_fault(group):
             raise ArgumentIllegal(f"{group.group_name}: {fault}")
         yield group
+
+
+def _is_count(text: str) -> bool:
+    return plain_number(text, INT_MAX) is not None

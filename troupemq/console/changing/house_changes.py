@@ -4,12 +4,15 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from time import time_ns
 
+from protocol.java_numbers import plain_number
 from storage.errors import StoreError
 from troupemq.console.accounts import PASSWORD_CHARS_MIN, ROLES, name_fault, role_fault
 from troupemq.console.asking import PageRequest
 from troupemq.console.changes import ConsoleChange, Given, register
 from troupemq.console.cluster import Gathered
 from troupemq.console.parts import Input
+
+_THRESHOLD_MAX = 10**9 - 1
 
 
 def _user(asked: PageRequest, given: Given) -> Gathered:
@@ -90,14 +93,13 @@ def _remove_token(asked: PageRequest, given: Given) -> Gathered:
 
 def _thresholds(asked: PageRequest, given: Given) -> Gathered:
     out = Gathered()
-    wrong = [
-        name for name, value in given.items() if not 0 < len(value) < 10 or not value.isdecimal()
-    ]
+    numbers = {name: plain_number(value, _THRESHOLD_MAX) for name, value in given.items()}
+    wrong = [name for name, number in numbers.items() if number is None]
     if wrong:
         out.fail(f"{', '.join(wrong)}: a whole number above 0")
         return out
     try:
-        asked.console.alerts.set_thresholds({name: int(value) for name, value in given.items()})
+        asked.console.alerts.set_thresholds({name: number or 0 for name, number in numbers.items()})
     except StoreError as error:
         out.fail(str(error))
         return out

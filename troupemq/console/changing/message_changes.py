@@ -8,6 +8,7 @@ from actors.jobs.jobs_conf import argument_value
 from protocol.bodies_own import JobRun
 from protocol.codes import RequestCode
 from protocol.headers.jobs import JobRunHeader, RunJobHeader
+from protocol.java_numbers import plain_number
 from troupemq.cli.redrive import sentence_of
 from troupemq.client.errors import ClientError, understood
 from troupemq.console.asking import PageRequest
@@ -42,7 +43,7 @@ def _letters(asked: PageRequest, given: Given) -> Preview:
 
 def _redrive(asked: PageRequest, given: Given) -> Gathered:
     out = Gathered()
-    count = int(given["count"]) if given["count"].isdecimal() else 0
+    count = plain_number(given["count"]) or 0
     if not 0 < count <= REDRIVEN_MAX:
         out.fail(f"At most is 1 to {REDRIVEN_MAX}: the command line sends more")
         return out

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
+from protocol.java_numbers import plain_number
 from troupemq.cli.admin.output import Row, Time
-from troupemq.client.errors import ClientError
+from troupemq.client.errors import ArgumentIllegal, ClientError
 from troupemq.client.message import MessageQueue
 from troupemq.console.asking import PageRequest
 from troupemq.console.changes import ConsoleChange, Given, Preview, register
@@ -60,13 +61,13 @@ def _to_time(asked: PageRequest, given: Given) -> Preview:
     failures: list[str] = []
     rows: list[Cells] = []
     session = asked.cluster.session
+    is_end, time_ms = given["time"] == NEWEST, plain_number(given["time"])
     try:
         with session.within():
+            if not is_end and time_ms is None:
+                raise ArgumentIllegal(f"{given['time']!r} is not a time")
             for each in queues_of(session, topic, failures):
-                is_end = given["time"] == NEWEST
-                after = (
-                    each.ends.max_offset if is_end else each.reader.offset_at(int(given["time"]))
-                )
+                after = each.ends.max_offset if is_end else each.reader.offset_at(time_ms or 0)
                 now = before.get(each.queue, each.ends.min_offset)
                 if after > now and not is_forward:
                     after = now

@@ -7,6 +7,7 @@ from time import time_ns
 from protocol.bodies_admin import ConsumeQueueView
 from protocol.codes import RequestCode
 from protocol.headers.admin import QueryConsumeQueueHeader
+from protocol.java_numbers import plain_number
 from protocol.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC
 from protocol.topic_names import DLQ_TOPIC_PREFIX, SCHEDULE_TOPIC
 from troupemq.cli.admin.output import Time
@@ -206,8 +207,9 @@ def _levels(each: BrokerSummary) -> list[tuple[int, int, int]]:
     found = []
     for name, value in each.says.items():
         level, (offset, _, most) = name.removeprefix(_OFFSET), value.partition(",")
-        if name.startswith(_OFFSET) and level.isdecimal() and offset.isdecimal():
-            found.append((int(level), int(offset), int(most) if most.isdecimal() else 0))
+        number, next_offset = plain_number(level), plain_number(offset)
+        if name.startswith(_OFFSET) and number is not None and next_offset is not None:
+            found.append((number, next_offset, plain_number(most) or 0))
     return sorted(found)
 
 
