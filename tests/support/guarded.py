@@ -50,7 +50,11 @@ def write_accounts(disk: Disk, text: str, path: str = ACL_PATH) -> None:
 
 
 def signed(
-    command: RemotingCommand, account: str, secret: str | None = None, *, now_ms: int = 1
+    command: RemotingCommand,
+    account: str,
+    secret: str | None = None,
+    *,
+    now_ms: int = 1_700_000_000_000,
 ) -> RemotingCommand:
     """The same, signed by this account; with another secret than its own, wrongly."""
     found = SECRETS.get(account, "nobody-knows") if secret is None else secret
