@@ -12,6 +12,7 @@ from troupemq.console.accounts import Accounts, Viewer
 from troupemq.console.alerts import Alerts, AlertSettings
 from troupemq.console.audit import AuditLog
 from troupemq.console.cluster import Gathered, WatchedCluster
+from troupemq.console.given import Rule, fault_of
 from troupemq.console.parts import Link, Note, Notes, Page, Pager, Part, RowTable
 from troupemq.console.sessions import Sessions, Throttle
 from troupemq.console.snapshot import Snapshot, SnapshotTaker
@@ -75,6 +76,10 @@ class NotThere(Exception):
     """There is no such thing: one sentence for a 404."""
 
 
+class NotUsable(Exception):
+    """A parameter that cannot be what it is named after: one sentence for a 400."""
+
+
 @dataclass(frozen=True)
 class PageRequest:
     """One request for a page."""
@@ -92,13 +97,28 @@ class PageRequest:
         """The newest state of the cluster."""
         return self.console.watch.newest()
 
-    def text(self, name: str, default: str = "") -> str:
-        """A field of the query, cut and without blanks around."""
-        return self.query.get(name, default)[:TEXT_CHARS_MAX].strip()
+    def text(self, name: str, rule: Rule | None = None) -> str:
+        """A field of the query, cut and without blanks around; empty where it is missing.
 
-    def needed(self, name: str) -> str:
-        """Raises NotThere without it."""
-        found = self.text(name)
+        Without a `rule` that of its name holds. Raises NotUsable.
+        """
+        found = self.query.get(name, "")[:TEXT_CHARS_MAX].strip()
+        if fault := self.fault(name, found, rule):
+            raise NotUsable(f"{fault}.")
+        return found
+
+    def fault(self, name: str, text: str, rule: Rule | None = None) -> str:
+        """Why a text cannot be what it is given as. What brokers list themselves is never refused:
+        an old store may have topics and groups with other names."""
+        fault = fault_of(name, text, rule)
+        if fault and text.isprintable():
+            now = self.snapshot()
+            return "" if text in now.topics or text in now.groups else fault
+        return fault
+
+    def needed(self, name: str, rule: Rule | None = None) -> str:
+        """Raises NotThere without it, and NotUsable."""
+        found = self.text(name, rule)
         if not found:
             raise NotThere(f"The address of this page lacks {name}.")
         return found

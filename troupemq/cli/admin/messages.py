@@ -86,7 +86,7 @@ def _consume_directly(
     header = ConsumeMessageDirectlyHeader(group, client_id, view.offset_message_id)
     found = session.read(
         ConsumeMessageDirectlyResult,
-        view.store_host,
+        session.listed(view.store_host)[1],
         RequestCode.CONSUME_MESSAGE_DIRECTLY,
         header,
         timeout_ms=30_000,

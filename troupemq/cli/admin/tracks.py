@@ -56,7 +56,7 @@ def _wants(subscription: SubscriptionData, tags: str | None) -> bool:
 def _has_passed(session: Session, view: MessageView, group: str) -> bool:
     stats = session.read(
         ConsumeStatsBody,
-        view.store_host,
+        session.listed(view.store_host)[1],
         RequestCode.GET_CONSUME_STATS,
         GetConsumeStatsHeader(group, view.queue.topic),
     )

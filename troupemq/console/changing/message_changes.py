@@ -12,7 +12,9 @@ from troupemq.cli.redrive import sentence_of
 from troupemq.client.errors import ClientError, understood
 from troupemq.console.asking import PageRequest
 from troupemq.console.changes import CHANGE_S, ConsoleChange, Given, Preview, register
+from troupemq.console.changing.cluster_changes import broker_input
 from troupemq.console.cluster import Gathered
+from troupemq.console.given import number
 from troupemq.console.parts import Input, Note, Notes
 from troupemq.redrive import Redrive, redrive_one
 
@@ -111,6 +113,11 @@ def _job_words(given: Given) -> list[str]:
 def _cancel_job(asked: PageRequest, given: Given) -> Gathered:
     out = Gathered()
     session = asked.cluster.session
+    if not _is_run(asked, given):
+        asked.console.watch.forget()  # it may be newer than what was asked last
+        if not _is_run(asked, given):
+            out.fail(f"{given['broker']} knows no run {given['run']}")
+            return out
     try:
         with session.within(CHANGE_S):
             session.ask(given["broker"], RequestCode.CANCEL_JOB, JobRunHeader(given["run"]))
@@ -118,6 +125,11 @@ def _cancel_job(asked: PageRequest, given: Given) -> Gathered:
     except ClientError as error:
         out.fail(str(error))
     return out
+
+
+def _is_run(asked: PageRequest, given: Given) -> bool:
+    found = asked.snapshot().jobs.get(given["broker"])
+    return found is not None and any(each.run == given["run"] for each in found.runs)
 
 
 def _job_inputs(asked: PageRequest) -> Sequence[Input]:
@@ -181,7 +193,7 @@ register(
         "operator",
         lambda asked: (
             Input("group", "Group", needed=True),
-            Input("count", "At most", "number", "100", needed=True),
+            Input("count", "At most", "number", "100", needed=True, rule=number),
         ),
         lambda given: ["job", "redrive", given["group"], "--count", given["count"]],
         _letters,
@@ -204,7 +216,7 @@ register(
         "Ask again about a transaction that was given up",
         "admin",
         lambda asked: (
-            Input("address", "Broker", hint="host:port", needed=True),
+            broker_input(asked),
             Input("id", "The broker's id of the message", needed=True),
         ),
         lambda given: [
@@ -224,7 +236,7 @@ register(
         "End a run of a Spark job",
         "operator",
         lambda asked: (
-            Input("broker", "Broker", needed=True),
+            Input("broker", "Broker", "choice", "", list(asked.snapshot().jobs), needed=True),
             Input("run", "Run", needed=True),
         ),
         lambda given: ["job", "cancel", given["run"], "-b", given["broker"]],

@@ -9,6 +9,7 @@ from troupemq.cli.admin.output import Time
 from troupemq.client.errors import ClientError
 from troupemq.console.asking import NotThere, PageRequest, failures_of, page
 from troupemq.console.changes import change_link, change_links
+from troupemq.console.given import address as address_rule
 from troupemq.console.parts import (
     Cells,
     ChartLine,
@@ -151,7 +152,7 @@ def _row(asked: PageRequest, address: str, run: JobRun) -> Cells:
 @page("/job")
 def job(asked: PageRequest) -> Page:
     """One run: how far it is, its report, the end of its log."""
-    address, name = asked.needed("broker"), asked.needed("run")
+    address, name = asked.needed("broker", address_rule), asked.needed("run")
     if address not in asked.snapshot().jobs:
         raise NotThere(f"No broker that runs jobs has the address {address}.")
     session = asked.cluster.session
