@@ -16,6 +16,7 @@ from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.send import SendMessageHeader
 from protocol.message import RECORD_BYTES_MIN
+from protocol.properties import RETRY_TOPIC
 from protocol.send_tail import sealed_fields
 from protocol.send_values import LearntShape, Send, SendShape, SignedSend
 from protocol.signature import (
@@ -29,6 +30,7 @@ from protocol.signature import (
     signed_values,
     was_sealed,
 )
+from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 from storage.access.acl_file import Account
 from storage.access.acl_files import AclSnapshot
 
@@ -40,6 +42,8 @@ _QUICK_MAX = 1000
 SEAL_AGE_S_MAX = 900
 """Age of a sealed request of an administrator whose account has no aclMaxAgeSeconds."""
 
+_OF_GROUPS = (RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)
+_ORIGIN = f"{RETRY_TOPIC}\x01".encode()
 NO_KEY = "No accessKey is configured"
 _GROUP_FIELDS = ("consumerGroup", "group", "producerGroup")
 """Where a request names its group, if it does: that of a heartbeat stands in the body."""
@@ -90,6 +94,9 @@ class Gate:
             for topic in (self._guard.reply_topic, header.topic):  # it is stored in the latter
                 if not grant.may_reply(topic):
                     grant.refuse_topic(code, topic, header.producer_group)
+            properties = (header.properties or "").encode("utf-8", "replace")
+            if origin := grant.origin_denied(header.topic, properties):
+                grant.refuse_topic(code, origin, header.producer_group)
         if grant.account.broker:
             self._guard.note_broker(self._host, grant.account.access_key)
         return grant
@@ -167,7 +174,10 @@ class Gate:
         topic = shape.topic
         if grant.may_send(topic):
             account = grant.account
-            if isinstance(shape, LearntShape) and not account.max_age_s:
+            is_copy = topic.startswith(_OF_GROUPS)
+            if is_copy and (origin := _origin_denied(grant, send)):
+                grant.refuse_topic(shape.code, origin, shape.producer_group)
+            if isinstance(shape, LearntShape) and not (account.max_age_s or is_copy):
                 if len(self._quick) >= _QUICK_MAX:
                     self._quick.clear()
                 self._quick[shape] = account.access_key, account.secrets[0], account.admin
@@ -335,6 +345,14 @@ class Gate:
 
     def _is_in(self, account: Account) -> bool:
         return self._address is not None and self._address in account.white
+
+
+def _origin_denied(grant: Grant, send: Send) -> str | None:
+    topic = send.shape.topic
+    is_batch = send.tail.batch or send.shape.code == RequestCode.SEND_BATCH_MESSAGE
+    if is_batch and not grant.passes_all and _ORIGIN in send.body:
+        return topic  # no client puts batches back
+    return grant.origin_denied(topic, send.properties)
 
 
 def _may_be_sealed(send: SignedSend) -> bool:

@@ -193,10 +193,9 @@ class SendBack(Responder):
             wanted.append(CreateSystemTopic(topic, DLQ_QUEUES))
         elif level == 0:
             level = _FIRST_LEVEL + record.reconsume_times
-        own = self._copy(record, topic, queue_id, level)
+        own = self._copy(record, header.group, topic, queue_id, level)
         self._under_way += 1
-        pairs = dict(find_pairs(record.properties))
-        origin = pairs.get(RETRY_TOPIC.encode(), record.topic.encode()).decode("utf-8", "replace")
+        origin = dict(find_pairs(own.properties))[RETRY_TOPIC.encode()].decode("utf-8", "replace")
         token = _Return(request, origin, header.group, is_dead)
         self._put_message.tell(InternalAppend([own], self.address, token, topics=wanted))
 
@@ -215,9 +214,18 @@ class SendBack(Responder):
             )
         return group
 
-    def _copy(self, record: MessageRecord, topic: str, queue_id: int, level: int) -> InternalRecord:
-        """The message as it lies in its next topic, by way of a delay level if it has one."""
+    def _copy(
+        self, record: MessageRecord, group: str, topic: str, queue_id: int, level: int
+    ) -> InternalRecord:
+        """The message as it lies in its next topic, by way of a delay level if it has one.
+
+        It comes from the topic where it lies. Only a message in the group's own retry topic says
+        itself where it came from: the broker has written that, or looked at it.
+        """
         pairs: dict[bytes, bytes] = dict(find_pairs(record.properties))
+        if record.topic != RETRY_TOPIC_PREFIX + group:  # its sender has written what it likes
+            pairs.pop(RETRY_TOPIC.encode(), None)
+            pairs.pop(ORIGIN_MESSAGE_ID.encode(), None)
         pairs.setdefault(RETRY_TOPIC.encode(), record.topic.encode())
         pairs[WAIT.encode()] = b"false"
         pairs[DELAY.encode()] = b"%d" % level

@@ -33,6 +33,8 @@ SECRETS = {
     "nothing-account": "secret-nothing",
     "broker-account": "secret-broker",
     "monitor-account": "secret-monitor",
+    "sender-account": "secret-sender",
+    "second-monitor": "secret-second",
 }
 GUARDED = replace(BROKER, acl_enable=True, acl_file=ACL_PATH)
 

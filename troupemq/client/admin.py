@@ -1,6 +1,6 @@
 """Admin: what an application may ask of a cluster beyond sending and consuming."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from ipaddress import ip_address
 from socket import SOCK_STREAM, getaddrinfo
 from typing import Self
@@ -170,6 +170,19 @@ class Admin:
     def _ask(self, address: str, command: RemotingCommand, timeout_ms: float) -> RemotingCommand:
         """The success that `address` answers."""
         return self._client.remoting.ask(address, command, timeout_ms)
+
+    def settings_of_brokers(self, topic: str) -> Iterator[dict[str, str] | None]:
+        """The settings of each master that has the topic; None where it does not show them."""
+        for address in self._masters(topic).values():
+            command = RemotingCommand(RequestCode.GET_BROKER_CONFIG)
+            try:
+                answer = self._ask(address, command, ADMIN_TIMEOUT_MS)
+            except BrokerError:
+                yield None
+                continue
+            lines = bytes(answer.body or b"").decode("utf-8", "replace").splitlines()
+            pairs = (line.partition("=") for line in lines)
+            yield {name.strip(): value.strip() for name, _, value in pairs}
 
     def _masters(self, topic: str) -> dict[str, str]:
         """Broker name → address of every master that has the topic."""
