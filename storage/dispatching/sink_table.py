@@ -7,9 +7,11 @@ is on disk up to there.  What the log has beyond is dispatched again at a start.
 missing, damaged or not of this log is not believed: then all of the log is.
 
     {"covered": [offset, offset of the last record, its store timestamp (ms)],
-     "lanes": [[query, partition, topic, batch, sequence, chain, store timestamp (ms)], ...]}
+     "lanes": [[query, partition, topic, batch, sequence, chain, store timestamp (ms)
+                (, owner)], ...]}
 
-`sequence` is that of the next message; lanes stand in the order of their last messages.
+`owner` is there for the lanes of accounts. `sequence` is that of the next message; lanes stand in
+the order of their last messages.
 
 A lane is forgotten when the log is sinkProgressDays beyond its last message, and the one that was
 quiet for the longest when there are more than sinkProgressMax.
@@ -58,6 +60,8 @@ class Lane(NamedTuple):
     query: str
     partition: int
     topic: str
+    owner: str = ""
+    """Of whose query (protocol/sink.py): another account's messages do not move it."""
 
 
 class Progress(NamedTuple):
@@ -95,7 +99,7 @@ def marked_by(head: RecordHead) -> tuple[Lane, Progress] | None:
     if mark is None:
         return None
     topic = property_of(raw, _REAL_TOPIC) if head.topic == _SCHEDULE_TOPIC else head.topic
-    lane = Lane(mark.query, mark.partition, topic.decode("utf-8", "replace"))
+    lane = Lane(mark.query, mark.partition, topic.decode("utf-8", "replace"), mark.owner)
     return lane, Progress(mark.batch, mark.sequence + 1, mark.chain, head.store_timestamp)
 
 
@@ -232,7 +236,10 @@ class SinkTable:
 
     def save(self, copy: SinkCopy) -> None:
         """Puts it on disk. Blocks; any one thread. Raises StoreError."""
-        lanes = [[*lane, *each[:2], each.chain.hex(), each[3]] for lane, each in copy.lanes.items()]
+        lanes = [
+            [*lane[:3], *each[:2], each.chain.hex(), each[3], *([lane.owner] if lane.owner else ())]
+            for lane, each in copy.lanes.items()
+        ]
         write_checked(self._disk, self._path, {"covered": copy.covered, "lanes": lanes})
 
     def mark_synced(self, copy: SinkCopy) -> None:
@@ -267,9 +274,9 @@ class SinkTable:
 
 def _lane_of(found: Sequence[Any]) -> tuple[Lane, Progress]:
     """An entry of the file. Raises ValueError or TypeError."""
-    query, partition, topic, batch, sequence, chain, timestamp = found
+    query, partition, topic, batch, sequence, chain, timestamp, *owner = found
     digest = bytes.fromhex(chain)
     if len(digest) != CHAIN_BYTES:
         raise ValueError(chain)
     progress = Progress(int(batch), int(sequence), digest, int(timestamp))
-    return Lane(str(query), int(partition), str(topic)), progress
+    return Lane(str(query), int(partition), str(topic), *map(str, owner)), progress

@@ -8,14 +8,18 @@ from dataclasses import replace
 
 import pytest
 
+from actors.sending.sink import BATCHES_LEFT_OUT_MAX
 from protocol.batch import BatchMessage, encode_batch
 from protocol.codes import RequestCode as Code
+from protocol.codes import ResponseCode
 from protocol.command import RemotingCommand
 from protocol.headers.client import ConsumerSendMsgBackHeader
 from protocol.message_id import offset_message_id
 from protocol.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC, parse
-from tests.support.brokers import send_command
-from tests.support.guarded import ACCOUNTS, GuardedBroker, with_accounts
+from protocol.property_shapes import find_pairs
+from tests.support.brokers import SimulatedBroker, send_command
+from tests.support.guarded import ACCOUNTS, GuardedBroker, with_accounts, write_accounts
+from tests.support.sinking import batch_command, chained, progress_command, progress_in
 
 PREFIX = "org.apache.rocketmq.acl.common.AclException: "
 DENIED = f"{PREFIX}No default permission for topic:"
@@ -103,3 +107,78 @@ def test_a53_who_puts_a_message_back_names_only_topics_of_his_own(
         whole = send_command(batch, topic=topic, batch=True)
         for code in (Code.SEND_BATCH_MESSAGE, Code.SEND_MESSAGE_V2):
             assert refused(made, account, replace(whole, code=code)), code
+
+
+# --- A54: a sink's lane
+
+
+MESSAGES = chained([b"body %d" % number for number in range(4)])
+
+
+def sink(batch: int, first: int = 0, end: int | None = None) -> RemotingCommand:
+    return batch_command(MESSAGES, first, end, batch=batch, topic="Topic")
+
+
+def test_a54_a_query_of_the_same_name_moves_no_lane_of_another_account() -> None:
+    """A batch far ahead made a query's own ones old: they were answered as stored, and lost."""
+    broker = with_accounts(1, ACCOUNTS + MORE)
+    broker.make_topic()
+    broker.system.drain()
+
+    def ask(account: str, command: RemotingCommand) -> tuple[int, int]:
+        return progress_in(broker.ask_as(account, command))
+
+    assert ask("shop-account", sink(7, 0, 2)) == (7, 2)
+    assert ask("sender-account", progress_command(topic="Topic")) == (-1, 0)
+    assert ask("sender-account", sink(9)) == (9, 4)
+    assert ask("shop-account", progress_command(topic="Topic")) == (7, 2)
+    assert ask("shop-account", sink(7)) == (7, 4)
+    assert ask("shop-account", sink(8)) == (8, 4)
+    own = [dict(find_pairs(each.properties)) for each in broker.messages("Topic", queue_id=0)]
+    assert len({each[b"UNIQ_KEY"] for each in own}) == len(own) == 3
+    shown = b"".join(each[b"TROUPE_SINK"] for each in own)
+    assert b"sender" not in shown and b"shop" not in shown
+    broker.stop()
+
+
+@pytest.mark.parametrize("is_read_again", [False, True], ids=["by the file", "by the log"])
+def test_a54_a_lane_is_its_accounts_after_a_start(is_read_again: bool) -> None:
+    broker = with_accounts(1, ACCOUNTS + MORE)
+    broker.make_topic()
+    broker.system.drain()
+    for account, batch in (("shop-account", 7), ("sender-account", 9)):
+        assert broker.ask_as(account, sink(batch)).code == 0
+    broker.stop()
+    if is_read_again:
+        broker.disk.unlink("/store/troupemq/sinks.json")
+    again = GuardedBroker(2, disk=broker.disk)
+    again.system.advance(2000)
+    for account, batch in (("shop-account", 7), ("sender-account", 9)):
+        found = again.ask_as(account, progress_command(topic="Topic"))
+        assert progress_in(found) == (batch, 4)
+    again.stop()
+
+
+def test_a54_a_query_goes_on_whose_lanes_are_from_before_there_were_accounts() -> None:
+    before = SimulatedBroker(1)
+    before.make_topic()
+    before.system.drain()
+    assert progress_in(before.ask(sink(7, 0, 2))) == (7, 2)
+    before.stop()
+    write_accounts(before.disk, ACCOUNTS)
+    made = GuardedBroker(2, disk=before.disk)
+    made.system.advance(2000)
+    assert progress_in(made.ask_as("shop-account", sink(7))) == (7, 4)
+    assert len([each for queue in range(4) for each in made.messages("Topic", queue)]) == 4
+    made.stop()
+
+
+def test_a54_no_lane_leaps(made: GuardedBroker) -> None:
+    made.make_topic()
+    made.system.drain()
+    assert progress_in(made.ask_as("shop-account", sink(7))) == (7, 4)
+    for batch in (7 + BATCHES_LEFT_OUT_MAX + 1, (1 << 63) - 1):
+        answer = made.ask_as("shop-account", sink(batch))
+        assert answer.code == ResponseCode.SINK_BATCH_DIFFERS
+        assert "no query counts so fast" in (answer.remark or "")
+    assert progress_in(made.ask_as("shop-account", sink(7 + BATCHES_LEFT_OUT_MAX)))[1] == 4
