@@ -66,6 +66,11 @@ class Grant:
         return now
 
     @property
+    def owner(self) -> str:
+        """Whom handles belong to that it takes, such as leases: its account, or its address."""
+        return self.account.access_key or f"address {self.address}"
+
+    @property
     def passes_all(self) -> bool:
         """Whether no list is looked at."""
         return self.is_white or (self.is_admin and not self.account.has_lists)

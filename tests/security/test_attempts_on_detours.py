@@ -8,17 +8,25 @@ from dataclasses import replace
 
 import pytest
 
+from actors.retention.lease_table import LEASES_OF_OWNER_MAX
 from actors.sending.sink import BATCHES_LEFT_OUT_MAX
 from protocol.batch import BatchMessage, encode_batch
 from protocol.codes import RequestCode as Code
 from protocol.codes import ResponseCode
 from protocol.command import RemotingCommand
 from protocol.headers.client import ConsumerSendMsgBackHeader
+from protocol.headers.lease import RELEASE, RENEW, TAKE, LeaseHeader
 from protocol.message_id import offset_message_id
 from protocol.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC, parse
 from protocol.property_shapes import find_pairs
 from tests.support.brokers import SimulatedBroker, send_command
-from tests.support.guarded import ACCOUNTS, GuardedBroker, with_accounts, write_accounts
+from tests.support.guarded import (
+    ACCOUNTS,
+    WHITE_HOST,
+    GuardedBroker,
+    with_accounts,
+    write_accounts,
+)
 from tests.support.sinking import batch_command, chained, progress_command, progress_in
 
 PREFIX = "org.apache.rocketmq.acl.common.AclException: "
@@ -26,6 +34,7 @@ DENIED = f"{PREFIX}No default permission for topic:"
 MORE = """
 - {accessKey: sender-account, secretKey: secret-sender, defaultTopicPerm: PUB,
    topicPerms: [Secret=DENY]}
+- {accessKey: second-monitor, secretKey: secret-second, monitor: true}
 """
 
 
@@ -182,3 +191,41 @@ def test_a54_no_lane_leaps(made: GuardedBroker) -> None:
         assert answer.code == ResponseCode.SINK_BATCH_DIFFERS
         assert "no query counts so fast" in (answer.remark or "")
     assert progress_in(made.ask_as("shop-account", sink(7 + BATCHES_LEFT_OUT_MAX)))[1] == 4
+
+
+# --- A55: handles of another account
+
+
+def lease(action: str, name: str = "job-1", offset: int = 0) -> RemotingCommand:
+    header = LeaseHeader(action, name, "job", offset=offset)
+    return RemotingCommand(Code.LEASE_LOG, header.encode())
+
+
+def test_a55_no_monitor_ends_or_moves_the_lease_of_another(made: GuardedBroker) -> None:
+    """The log would be deleted under its reader."""
+
+    def leases() -> list[int]:
+        return [each.offset for each in made.broker.kept.value.leases]
+
+    assert made.ask_as("monitor-account", lease(TAKE, offset=5)).code == 0
+    assert made.ask_as("second-monitor", lease(RENEW)).code == ResponseCode.QUERY_NOT_FOUND
+    assert made.ask_as("second-monitor", lease(RELEASE)).code == 0
+    assert leases() == [5]
+    assert made.ask_as("second-monitor", lease(TAKE, offset=9)).code == 0
+    assert leases() == [5, 9], "one of its own"
+    assert made.ask_as("monitor-account", lease(RENEW)).code == 0
+    assert made.ask_as("second-monitor", lease(RELEASE)).code == 0
+    assert leases() == [5]
+
+
+def test_a55_no_monitor_uses_up_the_leases_of_all(made: GuardedBroker) -> None:
+    for number in range(LEASES_OF_OWNER_MAX):
+        assert made.ask_as("monitor-account", lease(TAKE, f"{number}")).code == 0
+    answer = made.ask_as("monitor-account", lease(TAKE, "one more"))
+    assert answer.code == ResponseCode.SYSTEM_BUSY
+    assert "monitor-account has 200 leases already" in (answer.remark or "")
+    assert made.ask_as("monitor-account", lease(TAKE, "7", 3)).code == 0, "one of its own moves"
+    assert made.ask_as("second-monitor", lease(TAKE)).code == 0
+    for number in range(LEASES_OF_OWNER_MAX):
+        assert made.ask_as(None, lease(TAKE, f"{number}"), host=WHITE_HOST).code == 0
+    assert made.ask_as(None, lease(TAKE, "more"), host=WHITE_HOST).code == ResponseCode.SYSTEM_BUSY
