@@ -4,18 +4,23 @@ Each request here is one that its sender may make; what it names besides is some
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 
+from actors.access.rights import BROKER_RIGHTS, Level
 from actors.retention.lease_table import LEASES_OF_OWNER_MAX
 from actors.sending.sink import BATCHES_LEFT_OUT_MAX
 from protocol.batch import BatchMessage, encode_batch
+from protocol.bodies import LockBatchRequest, LockBatchResponse, MessageQueue
+from protocol.bodies_admin import ConsumeStatsBody
 from protocol.codes import RequestCode as Code
 from protocol.codes import ResponseCode
 from protocol.command import RemotingCommand
+from protocol.headers.admin import GetConsumeStatsHeader
 from protocol.headers.client import ConsumerSendMsgBackHeader
 from protocol.headers.lease import RELEASE, RENEW, TAKE, LeaseHeader
+from protocol.headers.offset import UpdateConsumerOffsetHeader
 from protocol.message_id import offset_message_id
 from protocol.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC, parse
 from protocol.property_shapes import find_pairs
@@ -27,6 +32,7 @@ from tests.support.guarded import (
     with_accounts,
     write_accounts,
 )
+from tests.support.headers_by_code import REQUEST_HEADERS
 from tests.support.sinking import batch_command, chained, progress_command, progress_in
 
 PREFIX = "org.apache.rocketmq.acl.common.AclException: "
@@ -35,7 +41,9 @@ MORE = """
 - {accessKey: sender-account, secretKey: secret-sender, defaultTopicPerm: PUB,
    topicPerms: [Secret=DENY]}
 - {accessKey: second-monitor, secretKey: secret-second, monitor: true}
+- {accessKey: partner-account, secretKey: secret-partner, groupPerms: [shop=SUB]}
 """
+SEND_CODES = (10, 310, 320, 324, 325)
 
 
 @pytest.fixture
@@ -229,3 +237,87 @@ def test_a55_no_monitor_uses_up_the_leases_of_all(made: GuardedBroker) -> None:
     for number in range(LEASES_OF_OWNER_MAX):
         assert made.ask_as(None, lease(TAKE, f"{number}"), host=WHITE_HOST).code == 0
     assert made.ask_as(None, lease(TAKE, "more"), host=WHITE_HOST).code == ResponseCode.SYSTEM_BUSY
+
+
+def locks(code: Code, client_id: str = "10.0.0.1@1") -> RemotingCommand:
+    body = LockBatchRequest(client_id, "shop", [MessageQueue("Orders", "broker-a", 0)]).encode()
+    return RemotingCommand(code, body=body)
+
+
+def test_a55_no_account_unlocks_what_a_client_of_another_has_locked(made: GuardedBroker) -> None:
+    """An id is no secret: 38 tells those of all members."""
+
+    def locked(account: str) -> bool:
+        answer = made.ask_as(account, locks(Code.LOCK_BATCH_MQ))
+        return bool(LockBatchResponse.decode(answer.body).lock_ok_mq_set)
+
+    assert locked("shop-account")
+    assert not locked("partner-account"), "the same id"
+    assert made.ask_as("partner-account", locks(Code.UNLOCK_BATCH_MQ)).code == 0
+    assert not locked("partner-account")
+    assert made.ask_as("shop-account", locks(Code.UNLOCK_BATCH_MQ)).code == 0
+    assert locked("partner-account")
+
+
+# --- A56: a request that names two things
+
+
+TWO = {
+    Code.GET_CONSUME_STATS: ("consumerGroup", {}),
+    Code.QUERY_CONSUME_TIME_SPAN: ("group", {}),
+    Code.QUERY_CORRECTION_OFFSET: ("compareGroup", {}),
+    Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: ("group", {}),
+}
+
+
+@pytest.mark.parametrize("code", TWO, ids=lambda code: code.name)
+def test_a56_who_may_use_a_group_is_told_nothing_of_a_topic(
+    made: GuardedBroker, code: Code
+) -> None:
+    field, more = TWO[code]
+    command = RemotingCommand(code, {"topic": "Secret", field: "shop", **more})
+    why = refused(made, "shop-account", command)
+    assert why == "Secret" or "Need admin permission" in why
+    own = RemotingCommand(code, {"topic": "Orders", field: "shop", **more})
+    remark = made.ask_as("shop-account", own).remark or ""
+    assert not remark.startswith(PREFIX)
+    assert not (made.ask(command).remark or "").startswith(PREFIX), "an administrator may"
+
+
+def test_a56_of_all_topics_of_a_group_only_ones_own_are_told(made: GuardedBroker) -> None:
+    for topic in ("Orders", "Secret"):
+        header = UpdateConsumerOffsetHeader("shop", topic, 0, 0)
+        made.ask(RemotingCommand(Code.UPDATE_CONSUMER_OFFSET, header.encode()))
+
+    def told(account: str, topic: str | None) -> set[str]:
+        header = GetConsumeStatsHeader("shop", topic)
+        answer = made.ask_as(account, RemotingCommand(Code.GET_CONSUME_STATS, header.encode()))
+        assert answer.code == 0
+        return {queue.topic for queue in ConsumeStatsBody.decode(answer.body).offset_table}
+
+    for topic in (None, "", " "):
+        assert told("shop-account", topic) == {"Orders"}
+        assert told("administrator", topic) == {"Orders", "Secret"}
+
+
+NAMES = ("topic", "consumerGroup", "group", "producerGroup", "srcGroup", "destGroup")
+NAMES += ("groupName", "compareGroup", "originTopic")
+JUDGED_ELSEWHERE = {
+    Code.CONSUMER_SEND_MSG_BACK: "the topic is that of the message; originTopic is for hooks",
+    Code.UNREGISTER_CLIENT: "only what its own connection has registered goes",
+    Code.QUERY_CONSUME_QUEUE: "the handler shows nothing of a group that is not one's own",
+    Code.GET_CONSUME_STATS: "the handler looks at the topics, for it may tell of several",
+    Code.END_TRANSACTION: "the topic is that of the half message, the group its own",
+}
+
+
+@pytest.mark.parametrize("code", sorted(BROKER_RIGHTS), ids=lambda code: Code(code).name)
+def test_a56_each_name_in_a_header_is_judged(code: Code) -> None:
+    """Or it is said where; administrators' codes and sends are judged as a whole."""
+    header, right = REQUEST_HEADERS.get(code), BROKER_RIGHTS[code]
+    is_send = code in SEND_CODES or right.is_administration
+    if header is None or is_send or code in JUDGED_ELSEWHERE or right.level is Level.MONITOR:
+        return
+    named = {each.metadata["name"] for each in fields(header)} & set(NAMES)
+    judged = {name for name, _ in (*right.topics, *right.groups)}
+    assert named <= judged

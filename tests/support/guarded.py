@@ -35,6 +35,7 @@ SECRETS = {
     "monitor-account": "secret-monitor",
     "sender-account": "secret-sender",
     "second-monitor": "secret-second",
+    "partner-account": "secret-partner",
 }
 GUARDED = replace(BROKER, acl_enable=True, acl_file=ACL_PATH)
 
