@@ -91,6 +91,15 @@ class Grant:
         """Whether others' messages lie there, also of topics that it is denied."""
         return topic in REFUSED_TOPICS or (topic == self.reply_topic and perm != PUB)
 
+    @property
+    def may_read_all(self) -> bool:
+        """Whether it may read the messages of every topic, in whatever they are shown."""
+        if self.passes_all or self.is_admin:
+            return True
+        account = self.account
+        perms = (account.default_topic_perm, *account.topic_perms.values())
+        return all(perm & SUB for perm in perms)
+
     def may_reply(self, topic: str) -> bool:
         """Whether it may answer requests there; everybody may where the broker keeps replies."""
         is_open = topic == self.reply_topic and self.account.topic_perms.get(topic) != DENY

@@ -187,7 +187,7 @@ BROKER_RIGHTS: Mapping[int, Right] = {
     Code.GET_ACTORS: _MONITOR,
     Code.GET_STORE_STATE: _MONITOR,
     Code.LEASE_LOG: _MONITOR,
-    Code.GET_JOBS: _MONITOR,
+    Code.GET_JOBS: _MONITOR,  # reports and logs only with every topic: they may show messages
     Code.GET_JOB_LOG: _MONITOR,
     # administrators
     Code.UPDATE_AND_CREATE_TOPIC: _ADMIN,

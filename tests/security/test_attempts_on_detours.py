@@ -1,39 +1,40 @@
-"""Attempts by a detour: what a message, a name or a handle of another account leads to, A53 to A57.
+"""Attempts by a detour: what a message, a name or a handle of another account leads to, A52 to A54.
 
 Each request here is one that its sender may make; what it names besides is somebody else's.
 """
 
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import pytest
 
-from actors.access.rights import BROKER_RIGHTS, Level
-from actors.retention.lease_table import LEASES_OF_OWNER_MAX
 from actors.sending.sink import BATCHES_LEFT_OUT_MAX
 from protocol.batch import BatchMessage, encode_batch
-from protocol.bodies import LockBatchRequest, LockBatchResponse, MessageQueue
-from protocol.bodies_admin import ConsumeStatsBody
+from protocol.bodies import (
+    BrokerData,
+    ClusterInfo,
+)
 from protocol.codes import RequestCode as Code
 from protocol.codes import ResponseCode
 from protocol.command import RemotingCommand
-from protocol.headers.admin import GetConsumeStatsHeader
 from protocol.headers.client import ConsumerSendMsgBackHeader
-from protocol.headers.lease import RELEASE, RENEW, TAKE, LeaseHeader
-from protocol.headers.offset import UpdateConsumerOffsetHeader
+from protocol.headers.jobs import JobRunHeader
+from protocol.host import pack_host
 from protocol.message_id import offset_message_id
 from protocol.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC, parse
 from protocol.property_shapes import find_pairs
 from tests.support.brokers import SimulatedBroker, send_command
 from tests.support.guarded import (
     ACCOUNTS,
-    WHITE_HOST,
     GuardedBroker,
+    signed,
     with_accounts,
     write_accounts,
 )
-from tests.support.headers_by_code import REQUEST_HEADERS
 from tests.support.sinking import batch_command, chained, progress_command, progress_in
+from tests.troupemq.fake_server import FakeServer
+from troupemq.client.errors import RouteNotFound
+from troupemq.console.cluster import WatchedCluster
 
 PREFIX = "org.apache.rocketmq.acl.common.AclException: "
 DENIED = f"{PREFIX}No default permission for topic:"
@@ -43,7 +44,6 @@ MORE = """
 - {accessKey: second-monitor, secretKey: secret-second, monitor: true}
 - {accessKey: partner-account, secretKey: secret-partner, groupPerms: [shop=SUB]}
 """
-SEND_CODES = (10, 310, 320, 324, 325)
 
 
 @pytest.fixture
@@ -68,6 +68,54 @@ def refused(made: GuardedBroker, account: str, command: RemotingCommand) -> str:
 def back(offset: int, group: str = "shop", level: int = 0) -> RemotingCommand:
     header = ConsumerSendMsgBackHeader(offset, group, level)
     return RemotingCommand(Code.CONSUMER_SEND_MSG_BACK, header.encode())
+
+
+# --- A52: a request that an administrator's console has signed
+
+
+def test_a52_the_console_signs_for_no_server_that_is_not_listed() -> None:
+    """A viewer named its address, or an operator a message id in which it stands."""
+    credentials = {"TROUPEMQ_ACCESS_KEY": "administrator", "TROUPEMQ_SECRET_KEY": "secret-admin"}
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        FakeServer() as namesrv,
+        FakeServer() as listed,
+        FakeServer() as stranger,
+    ):
+        for name, value in credentials.items():
+            patch.setenv(name, value)
+        brokers = {"a": BrokerData("C", "a", {0: listed.address})}
+        body = ClusterInfo(brokers, {"C": ["a"]}).encode()
+        namesrv.on(Code.GET_BROKER_CLUSTER_INFO, lambda asked: asked.answer(body=body))
+        listed.succeed(Code.CANCEL_JOB)
+        cluster = WatchedCluster(namesrv.address)
+        header = JobRunHeader("evil-accounttrueevil-secret")
+        with pytest.raises(RouteNotFound, match="no name server lists it"):
+            cluster.session.ask(stranger.address, Code.CANCEL_JOB, header)
+        host, _, port = stranger.address.partition(":")
+        found = cluster.run("queryMsgById", "-i", offset_message_id(pack_host(host, int(port)), 0))
+        assert found.failures and stranger.received.empty() and stranger.connected.empty()
+        cluster.session.ask(listed.address, Code.CANCEL_JOB, header)
+        assert "Signature" in (listed.next(Code.CANCEL_JOB).fields or {})
+        cluster.close()
+
+
+def test_a52_what_the_console_signed_makes_no_administrator(made: GuardedBroker) -> None:
+    """Not even where somebody hears it on the way to a listed broker."""
+    run = "evil-account" + "true" + "evil-secret"
+    heard = RemotingCommand(Code.CANCEL_JOB, {"run": run})
+    signed(heard, "administrator", now_ms=made.clock.now_ms())
+    own = heard.fields or {}
+    values = {"accessKey": "evil-account", "admin": "true", "secretKey": "evil-secret"}
+    for rest in (
+        {"B": own["Seal"] + own["Timestamp"]},
+        {"Seal": own["Seal"], "T": own["Timestamp"]},
+    ):
+        shown = {name: own[name] for name in ("AccessKey", "Signature")}
+        stolen = RemotingCommand(Code.UPDATE_AND_CREATE_ACL_CONFIG, {**shown, **rest, **values})
+        answer = made.client.request(stolen)
+        assert answer.code == 1 and "Check signature failed" in (answer.remark or "")
+    assert made.ask_as("evil-account", RemotingCommand(Code.GET_BROKER_CONFIG)).code == 1
 
 
 # --- A53: a message that says where it came from
@@ -199,125 +247,3 @@ def test_a54_no_lane_leaps(made: GuardedBroker) -> None:
         assert answer.code == ResponseCode.SINK_BATCH_DIFFERS
         assert "no query counts so fast" in (answer.remark or "")
     assert progress_in(made.ask_as("shop-account", sink(7 + BATCHES_LEFT_OUT_MAX)))[1] == 4
-
-
-# --- A55: handles of another account
-
-
-def lease(action: str, name: str = "job-1", offset: int = 0) -> RemotingCommand:
-    header = LeaseHeader(action, name, "job", offset=offset)
-    return RemotingCommand(Code.LEASE_LOG, header.encode())
-
-
-def test_a55_no_monitor_ends_or_moves_the_lease_of_another(made: GuardedBroker) -> None:
-    """The log would be deleted under its reader."""
-
-    def leases() -> list[int]:
-        return [each.offset for each in made.broker.kept.value.leases]
-
-    assert made.ask_as("monitor-account", lease(TAKE, offset=5)).code == 0
-    assert made.ask_as("second-monitor", lease(RENEW)).code == ResponseCode.QUERY_NOT_FOUND
-    assert made.ask_as("second-monitor", lease(RELEASE)).code == 0
-    assert leases() == [5]
-    assert made.ask_as("second-monitor", lease(TAKE, offset=9)).code == 0
-    assert leases() == [5, 9], "one of its own"
-    assert made.ask_as("monitor-account", lease(RENEW)).code == 0
-    assert made.ask_as("second-monitor", lease(RELEASE)).code == 0
-    assert leases() == [5]
-
-
-def test_a55_no_monitor_uses_up_the_leases_of_all(made: GuardedBroker) -> None:
-    for number in range(LEASES_OF_OWNER_MAX):
-        assert made.ask_as("monitor-account", lease(TAKE, f"{number}")).code == 0
-    answer = made.ask_as("monitor-account", lease(TAKE, "one more"))
-    assert answer.code == ResponseCode.SYSTEM_BUSY
-    assert "monitor-account has 200 leases already" in (answer.remark or "")
-    assert made.ask_as("monitor-account", lease(TAKE, "7", 3)).code == 0, "one of its own moves"
-    assert made.ask_as("second-monitor", lease(TAKE)).code == 0
-    for number in range(LEASES_OF_OWNER_MAX):
-        assert made.ask_as(None, lease(TAKE, f"{number}"), host=WHITE_HOST).code == 0
-    assert made.ask_as(None, lease(TAKE, "more"), host=WHITE_HOST).code == ResponseCode.SYSTEM_BUSY
-
-
-def locks(code: Code, client_id: str = "10.0.0.1@1") -> RemotingCommand:
-    body = LockBatchRequest(client_id, "shop", [MessageQueue("Orders", "broker-a", 0)]).encode()
-    return RemotingCommand(code, body=body)
-
-
-def test_a55_no_account_unlocks_what_a_client_of_another_has_locked(made: GuardedBroker) -> None:
-    """An id is no secret: 38 tells those of all members."""
-
-    def locked(account: str) -> bool:
-        answer = made.ask_as(account, locks(Code.LOCK_BATCH_MQ))
-        return bool(LockBatchResponse.decode(answer.body).lock_ok_mq_set)
-
-    assert locked("shop-account")
-    assert not locked("partner-account"), "the same id"
-    assert made.ask_as("partner-account", locks(Code.UNLOCK_BATCH_MQ)).code == 0
-    assert not locked("partner-account")
-    assert made.ask_as("shop-account", locks(Code.UNLOCK_BATCH_MQ)).code == 0
-    assert locked("partner-account")
-
-
-# --- A56: a request that names two things
-
-
-TWO = {
-    Code.GET_CONSUME_STATS: ("consumerGroup", {}),
-    Code.QUERY_CONSUME_TIME_SPAN: ("group", {}),
-    Code.QUERY_CORRECTION_OFFSET: ("compareGroup", {}),
-    Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: ("group", {}),
-}
-
-
-@pytest.mark.parametrize("code", TWO, ids=lambda code: code.name)
-def test_a56_who_may_use_a_group_is_told_nothing_of_a_topic(
-    made: GuardedBroker, code: Code
-) -> None:
-    field, more = TWO[code]
-    command = RemotingCommand(code, {"topic": "Secret", field: "shop", **more})
-    why = refused(made, "shop-account", command)
-    assert why == "Secret" or "Need admin permission" in why
-    own = RemotingCommand(code, {"topic": "Orders", field: "shop", **more})
-    remark = made.ask_as("shop-account", own).remark or ""
-    assert not remark.startswith(PREFIX)
-    assert not (made.ask(command).remark or "").startswith(PREFIX), "an administrator may"
-
-
-def test_a56_of_all_topics_of_a_group_only_ones_own_are_told(made: GuardedBroker) -> None:
-    for topic in ("Orders", "Secret"):
-        header = UpdateConsumerOffsetHeader("shop", topic, 0, 0)
-        made.ask(RemotingCommand(Code.UPDATE_CONSUMER_OFFSET, header.encode()))
-
-    def told(account: str, topic: str | None) -> set[str]:
-        header = GetConsumeStatsHeader("shop", topic)
-        answer = made.ask_as(account, RemotingCommand(Code.GET_CONSUME_STATS, header.encode()))
-        assert answer.code == 0
-        return {queue.topic for queue in ConsumeStatsBody.decode(answer.body).offset_table}
-
-    for topic in (None, "", " "):
-        assert told("shop-account", topic) == {"Orders"}
-        assert told("administrator", topic) == {"Orders", "Secret"}
-
-
-NAMES = ("topic", "consumerGroup", "group", "producerGroup", "srcGroup", "destGroup")
-NAMES += ("groupName", "compareGroup", "originTopic")
-JUDGED_ELSEWHERE = {
-    Code.CONSUMER_SEND_MSG_BACK: "the topic is that of the message; originTopic is for hooks",
-    Code.UNREGISTER_CLIENT: "only what its own connection has registered goes",
-    Code.QUERY_CONSUME_QUEUE: "the handler shows nothing of a group that is not one's own",
-    Code.GET_CONSUME_STATS: "the handler looks at the topics, for it may tell of several",
-    Code.END_TRANSACTION: "the topic is that of the half message, the group its own",
-}
-
-
-@pytest.mark.parametrize("code", sorted(BROKER_RIGHTS), ids=lambda code: Code(code).name)
-def test_a56_each_name_in_a_header_is_judged(code: Code) -> None:
-    """Or it is said where; administrators' codes and sends are judged as a whole."""
-    header, right = REQUEST_HEADERS.get(code), BROKER_RIGHTS[code]
-    is_send = code in SEND_CODES or right.is_administration
-    if header is None or is_send or code in JUDGED_ELSEWHERE or right.level is Level.MONITOR:
-        return
-    named = {each.metadata["name"] for each in fields(header)} & set(NAMES)
-    judged = {name for name, _ in (*right.topics, *right.groups)}
-    assert named <= judged

@@ -126,7 +126,7 @@ def test_a32_a_time_without_a_seal_is_not_enough() -> None:
 
 
 @pytest.mark.parametrize("kind", SerializeType, ids=lambda kind: kind.name)
-def test_a32_a_sealed_request_of_an_administrator_is_no_send(kind: SerializeType) -> None:
+def test_a52_a_sealed_request_of_an_administrator_is_no_send(kind: SerializeType) -> None:
     """Not even on a connection that sends so all the time and is known by its shape: the seal
     stands where an account lent by a cloud has its token."""
     made = with_accounts(1, ACCOUNTS)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from threading import Event
 
 from actors.jobs.jobs_conf import argument_value
+from actors.jobs.spark_jobs import PATHS
 from protocol.bodies_own import JobRun
 from protocol.codes import RequestCode
 from protocol.headers.jobs import JobRunHeader, RunJobHeader
@@ -99,6 +100,20 @@ def arguments_of(text: str) -> dict[str, object]:
             raise ValueError(f"{line!r} is no name=value")
         found[name.strip()] = argument_value(value)
     return found
+
+
+def _named_path(given: Given) -> str:
+    """Why a job is not run: its user names a file of the broker's machine.
+
+    The console may be on that machine, where a broker takes paths; its users are not.
+    """
+    try:
+        named = [name for name in PATHS if name in arguments_of(given["arguments"])]
+    except ValueError:  # said when it is run
+        return ""
+    if not named:
+        return ""
+    return f"{named[0]} is named by the schedule, or on the broker's own machine: leave it out"
 
 
 def _lines(text: str) -> list[str]:
@@ -230,6 +245,7 @@ register(
         _job_inputs,
         _job_words,
         do=_run_job,
+        refuses=_named_path,
     ),
     ConsoleChange(
         "job-cancel",

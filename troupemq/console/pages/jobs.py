@@ -1,5 +1,6 @@
 """The pages of the Spark jobs that brokers run: the schedule, the runs, and one with its log."""
 
+from collections.abc import Sequence
 from urllib.parse import urlencode
 
 from protocol.bodies_own import JobLog, JobRun, Jobs
@@ -10,6 +11,7 @@ from troupemq.client.errors import ClientError
 from troupemq.console.asking import NotThere, PageRequest, failures_of, page
 from troupemq.console.changes import change_link, change_links
 from troupemq.console.given import address as address_rule
+from troupemq.console.pages.message import HIDDEN
 from troupemq.console.parts import (
     Cells,
     ChartLine,
@@ -20,6 +22,8 @@ from troupemq.console.parts import (
     Link,
     Links,
     LongText,
+    Note,
+    Notes,
     Page,
     Part,
     RowTable,
@@ -158,6 +162,7 @@ def job(asked: PageRequest) -> Page:
     session = asked.cluster.session
     failures: list[str] = []
     lines: list[str] = []
+    sees_bodies = asked.sees_bodies()
     with session.within():
         found = session.read(Jobs, address, RequestCode.GET_JOBS, GetJobsHeader(name)).runs
         run = next((each for each in found if each.run == name), None)
@@ -165,18 +170,29 @@ def job(asked: PageRequest) -> Page:
             raise NotThere(f"{address} remembers no run {name}.")
         try:
             header = JobLogHeader(name, asked.number("lines", LOG_LINES, 1, LOG_LINES_MAX))
-            lines = session.read(JobLog, address, RequestCode.GET_JOB_LOG, header).lines
+            if sees_bodies:
+                lines = session.read(JobLog, address, RequestCode.GET_JOB_LOG, header).lines
         except ClientError as error:
             failures.append(str(error))
-    report = {key: value for key, value in run.report.items() if key != "text"}
     parts: list[Part] = [Facts("run", "", _row(asked, address, run))]
+    if not sees_bodies:
+        parts.append(Notes("hidden", "Report and log", [Note("fine", HIDDEN)]))
+    else:
+        parts += _said(run, failures, lines)
+    if len(lines) == LOG_LINES:
+        more = {"broker": address, "run": name, "lines": LOG_LINES_MAX}
+        parts.append(Links([Link(f"The last {LOG_LINES_MAX:,} lines of its log", "/job", more)]))
+    return Page(f"Run {name}", parts, refresh_s=0 if run.state in ENDED else 2)
+
+
+def _said(run: JobRun, failures: Sequence[str], lines: Sequence[str]) -> list[Part]:
+    """The report and the log, both of which may show messages."""
+    parts: list[Part] = []
+    report = {key: value for key, value in run.report.items() if key != "text"}
     if run.report.get("text"):
         parts.append(LongText("text", "Report", str(run.report["text"])))
     if report:
         parts.append(Facts("report", "Figures of the report", report, True))
     parts += failures_of(failures, "log")
     parts.append(LongText("log", "The end of its log", "\n".join(lines) or "Nothing yet."))
-    if len(lines) == LOG_LINES:
-        more = {"broker": address, "run": name, "lines": LOG_LINES_MAX}
-        parts.append(Links([Link(f"The last {LOG_LINES_MAX:,} lines of its log", "/job", more)]))
-    return Page(f"Run {name}", parts, refresh_s=0 if run.state in ENDED else 2)
+    return parts
