@@ -70,6 +70,20 @@ def test_a_sealed_request_of_an_administrator_is_good_for_a_quarter_of_an_hour()
     assert "too old" in send_refusal(gate, sent)
 
 
+def test_what_a_broker_or_a_monitor_has_sealed_is_good_for_nothing_else() -> None:
+    """However old it is: a broker whose clock is wrong stays registered."""
+    server = Server()
+    for account in ("broker-account", "monitor-account"):
+        heard = signed(RemotingCommand(Code.GET_BROKER_CONFIG, {"x": "1"}), account, now_ms=10**12)
+        assert server.gate().grant(heard)
+        own = heard.fields or {}
+        shown = {name: own[name] for name in ("AccessKey", "Signature", "Timestamp", "x")}
+        stolen = RemotingCommand(Code.GET_ALL_DELAY_OFFSET, {**shown, "B": own["Seal"]})
+        text = f"Check signature failed for accessKey={account}"
+        assert refusal(server.gate(), stolen) == text
+        assert refusal(server.gate(), replace(heard, code=Code.GET_ALL_DELAY_OFFSET)) == text
+
+
 def official(command: RemotingCommand) -> RemotingCommand:
     """Signed as administrator by a client that knows no seal."""
     fields = {**(command.fields or {}), "AccessKey": "administrator"}
