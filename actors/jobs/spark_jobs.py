@@ -53,6 +53,8 @@ PATHS = ("store", "commit_log", "output", "archive")
 of a console."""
 
 REPORT_HIDDEN = "The report may show messages: it is for who may read every topic."
+SENTENCE_HIDDEN = "why is for who may read every topic"
+"""What an exception says may be a part of a message."""
 
 
 @dataclass(slots=True)
@@ -348,6 +350,7 @@ class SparkJobs(Responder):
         if request.grant is not None and not request.grant.may_read_all:
             for each in runs:
                 each.report, each.tail = {"text": REPORT_HIDDEN} if each.report else {}, []
+                each.sentence = SENTENCE_HIDDEN if each.sentence else ""
         return self._answer_long(request, Jobs(list(self._job_names), runs, schedule))
 
     @serves(RequestCode.GET_JOB_LOG)

@@ -16,7 +16,7 @@ from actors.access.refusals import Refusals
 from actors.access.rights import BROKER_RIGHTS, Level
 from actors.engine.rarely import Rarely
 from actors.jobs.messages import JobChanged, JobState
-from actors.jobs.spark_jobs import PATHS, REPORT_HIDDEN
+from actors.jobs.spark_jobs import PATHS, REPORT_HIDDEN, SENTENCE_HIDDEN
 from actors.network.request import Request
 from actors.retention.lease_table import LEASES_OF_OWNER_MAX
 from protocol.bodies import (
@@ -211,7 +211,8 @@ def test_a57_reports_and_logs_of_jobs_are_for_who_may_read_every_topic(
     log = tmp_path / "run.log"
     log.write_text("ValueError: secret body\n")
     world = World("2026-03-01T00:59")
-    done = JobState("a-1", "archive", "failed", report={"text": "secret"}, tail=("secret",))
+    report = {"text": "secret"}
+    done = JobState("a-1", "archive", "failed", report=report, tail=("secret",), sentence="secret")
     world.jobs.tell(JobChanged(replace(done, log_path=str(log))))
     jobs = Jobs.decode(asked(world, account, Code.GET_JOBS, run="a-1").body)
     (run,) = jobs.runs
@@ -219,6 +220,7 @@ def test_a57_reports_and_logs_of_jobs_are_for_who_may_read_every_topic(
     assert (run.report["text"], run.tail) == (
         ("secret", ["secret"]) if sees else (REPORT_HIDDEN, [])
     )
+    assert run.sentence == ("secret" if sees else SENTENCE_HIDDEN)
     answer = asked(world, account, Code.GET_JOB_LOG, run="a-1")
     assert (answer.code == 0) == sees
     assert (b"secret body" in bytes(answer.body or b"")) == sees

@@ -92,7 +92,7 @@ def test_a_report_and_a_log_are_hidden_as_bodies_are(
     name, _ = "somebody", with_jobs.console.accounts.new_password("somebody", role)
     viewer = with_jobs.console.accounts.viewer_of(name)
     assert viewer is not None
-    run = JobRun("d-6", "deadletters", "finished", report={"text": "secret", "more": "secret"})
+    run = JobRun("d-6", "deadletters", "failed", report={"text": "secret"}, sentence="secret")
     asked: list[int] = []
 
     def read(kind: type, address: str, code: int, *more: object) -> object:

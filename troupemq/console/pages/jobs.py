@@ -147,7 +147,7 @@ def _row(asked: PageRequest, address: str, run: JobRun) -> Cells:
         "started_ms": Time(run.started_ms),
         "took_ms": Span(run.ended_ms - run.started_ms) if run.ended_ms else None,
         "rows": run.rows_done or None,
-        "sentence": run.sentence or None,
+        "sentence": (run.sentence or None) if asked.sees_bodies() else None,
         "broker": address,
         "cancel": None if ends else change_link(asked, "End it", "job-cancel", given),
     }
