@@ -1,7 +1,7 @@
 """The request of a page: who asks for what, and all that it may be answered from."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, tzinfo
 from pathlib import Path
 from typing import TypeVar
@@ -18,6 +18,7 @@ from troupemq.console.sessions import Sessions, Throttle
 from troupemq.console.snapshot import Snapshot, SnapshotTaker
 from troupemq.console.watch import ClusterWatch
 
+REASON_HIDDEN = "why is hidden from this role"
 ROWS_OF_A_PAGE = 50
 ROWS_OF_A_PAGE_MAX = 1000
 TEXT_CHARS_MAX = 1000
@@ -94,8 +95,9 @@ class PageRequest:
         return self.console.cluster
 
     def snapshot(self) -> Snapshot:
-        """The newest state of the cluster."""
-        return self.console.watch.newest()
+        """The newest state of the cluster, as far as this viewer may see it."""
+        now = self.console.watch.newest()
+        return now if self.sees_bodies() else _without_reasons(now)
 
     def text(self, name: str, rule: Rule | None = None) -> str:
         """A field of the query, cut and without blanks around; empty where it is missing.
@@ -162,6 +164,21 @@ class PageRequest:
         if first + shown < len(rows):
             after = Link("After", path, {**kept, "first": first + shown})
         return part, Pager(first, len(part), len(rows), before, after)
+
+
+def _without_reasons(now: Snapshot) -> Snapshot:
+    """A copy in which runs of jobs do not say why they failed: that may be part of a message."""
+    jobs = {
+        address: replace(
+            found,
+            runs=[
+                replace(each, sentence=REASON_HIDDEN, tail=[]) if each.sentence else each
+                for each in found.runs
+            ],
+        )
+        for address, found in now.jobs.items()
+    }
+    return replace(now, jobs=jobs)
 
 
 PageFunction = Callable[[PageRequest], Page]

@@ -1,12 +1,14 @@
 """The pages of Spark jobs: schedule, runs, the figures of a chart for each job."""
 
+from dataclasses import replace
+
 import pytest
 
 from protocol.bodies_own import JobEntry, JobLog, JobRun, Jobs
 from protocol.codes import RequestCode
 from tests.troupemq.console.conftest import Visit
 from troupemq.cli.admin.session import BrokerPlace
-from troupemq.console.asking import PageRequest
+from troupemq.console.asking import PLACES, PageRequest
 from troupemq.console.changes import CHANGES
 from troupemq.console.changing.message_changes import arguments_of
 from troupemq.console.pages.jobs import job
@@ -100,6 +102,11 @@ def test_a_report_and_a_log_are_hidden_as_bodies_are(
         return Jobs([], [run]) if kind is Jobs else JobLog(["secret"])
 
     monkeypatch.setattr(with_jobs.console.cluster.session, "read", read)
+    now = replace(with_jobs.console.watch.newest(), jobs={ADDRESS: Jobs([], [run])})
+    monkeypatch.setattr(with_jobs.console.watch, "newest", lambda: now)
+    for each in ("/", "/jobs", "/alerts"):
+        made = PLACES[each].make(PageRequest(with_jobs.console, viewer, {}))
+        assert ("secret" in str(as_json(made))) == sees, each
     page = job(PageRequest(with_jobs.console, viewer, {"broker": ADDRESS, "run": "d-6"}))
     assert ("secret" in str(as_json(page))) == sees
     assert (RequestCode.GET_JOB_LOG in asked) == sees

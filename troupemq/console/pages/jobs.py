@@ -8,7 +8,7 @@ from protocol.codes import RequestCode
 from protocol.headers.jobs import GetJobsHeader, JobLogHeader
 from troupemq.cli.admin.output import Time
 from troupemq.client.errors import ClientError
-from troupemq.console.asking import NotThere, PageRequest, failures_of, page
+from troupemq.console.asking import REASON_HIDDEN, NotThere, PageRequest, failures_of, page
 from troupemq.console.changes import change_link, change_links
 from troupemq.console.given import address as address_rule
 from troupemq.console.pages.message import HIDDEN
@@ -147,10 +147,16 @@ def _row(asked: PageRequest, address: str, run: JobRun) -> Cells:
         "started_ms": Time(run.started_ms),
         "took_ms": Span(run.ended_ms - run.started_ms) if run.ended_ms else None,
         "rows": run.rows_done or None,
-        "sentence": (run.sentence or None) if asked.sees_bodies() else None,
+        "sentence": _reason(asked, run),
         "broker": address,
         "cancel": None if ends else change_link(asked, "End it", "job-cancel", given),
     }
+
+
+def _reason(asked: PageRequest, run: JobRun) -> str | None:
+    if not run.sentence:
+        return None
+    return run.sentence if asked.sees_bodies() else REASON_HIDDEN
 
 
 @page("/job")
