@@ -12,11 +12,15 @@ The content is the values of all ext fields but Signature, in the order of their
 UTF-16), joined with nothing between, as UTF-8, and then the body as it is sent. Nothing else is
 covered: not the code, not the opaque, not the names, and not where one value ends.
 
-That is in the outline, for servers that ask for it (aclMaxAgeSeconds). The opaque is nowhere.
+That is in the outline, for servers that ask for it (aclMaxAgeSeconds) and for administrators. The
+opaque is nowhere.
 
     [code,"Timestamp",bytes of the body,["name",…],[bytes of the value,…]]
 
 as JSON without blanks, in UTF-8, the names in the same order, Signature and Seal left out.
+
+AccessKey, Seal, SecurityToken and Timestamp sort before all fields of our requests. The content of
+a sealed request therefore begins with their values, whatever the fields are called afterwards.
 
 Source: acl/common/AclClientRPCHook.java, AclUtils.java, AclSigner.java.
 """
@@ -28,6 +32,7 @@ from dataclasses import dataclass, field
 from hashlib import sha1, sha256
 from hmac import compare_digest
 from json import JSONEncoder
+from re import compile as pattern
 from typing import TYPE_CHECKING
 
 from protocol.codes import SerializeType
@@ -43,6 +48,11 @@ TIMESTAMP = "Timestamp"
 SEAL = "Seal"
 CREDENTIALS = frozenset((ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, TIMESTAMP, SEAL))
 """Ext fields that say who asks: nobody passes them on."""
+
+_SEALED = pattern(rb"[A-Za-z0-9+/]{43}=[!-~]{0,512}?[0-9]{13}")
+_SEAL_CHARS, _PADDING = 44, ord("=")
+_SEALED_BYTES_MAX = _SEAL_CHARS + 512 + 13
+"""A seal, a token if there is one, and a time, behind the access key."""
 
 UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 """A field of QUERY_MESSAGE that the client of 4.9.7 signs and the broker of 4.9.7 leaves out."""
@@ -122,6 +132,21 @@ def signed_values(fields: Mapping[str, str], *, without: str = "") -> bytes:
     return "".join(
         [fields[name] for name in _in_order(fields) if name != SIGNATURE and name != without]
     ).encode("utf-8", "replace")
+
+
+def was_sealed(access_key: str, values: bytes, body: Buffer | None) -> bool:
+    """Return whether signed content comes from a request with a seal, under whatever names.
+
+    Who replays such a request can rename its fields and move their borders, but not change the
+    bytes. Requests of official clients do not look so: no value of theirs has `=` in that place.
+    """
+    begin = len(access_key.encode("utf-8", "replace"))
+    last = begin + _SEAL_CHARS - 1
+    if len(values) > last and values[last] != _PADDING:  # nearly always
+        return False
+    end = begin + _SEALED_BYTES_MAX
+    content = values[:end] + bytes(memoryview(body or b"")[: max(0, end - len(values))])
+    return _SEALED.match(content, begin) is not None
 
 
 def _outline(

@@ -4,7 +4,10 @@ A task of a query sends the messages of a batch in *lanes*: one for each topic, 
 Each message that a broker stores so bears the property TROUPE_SINK, where it stands and what came
 before it:
 
-    <query>:<partition>:<batch>:<sequence>:<chain>
+    <query>:<partition>:<batch>:<sequence>:<chain>[:<owner>]
+
+`owner` stands where a broker with access control has stored it: a checksum of the account, 16
+hexadecimal digits. The query of another account is another one, whatever it is called.
 
 `chain` is a checksum over the contents of all messages of the lane up to this one, 16 hexadecimal
 digits: a batch that is repeated in another order has another one.  UNIQ_KEY is made of the same
@@ -76,15 +79,18 @@ class SinkMark(NamedTuple):
     sequence: int
     chain: bytes
     """Behind it."""
+    owner: str = ""
+    """Whose query it is (`owner_of`); empty without access control."""
 
     def text(self) -> bytes:
         """The value of TROUPE_SINK."""
         numbers = f"{self.query}:{self.partition}:{self.batch}:{self.sequence}:{self.chain.hex()}"
-        return numbers.encode()
+        return (f"{numbers}:{self.owner}" if self.owner else numbers).encode()
 
     def unique_key(self, topic: str) -> bytes:
         """The UNIQ_KEY, of the same shape as any other: 32 hexadecimal digits."""
-        name = f"{self.query}/{topic}:{self.partition}:{self.batch}:{self.sequence}"
+        query = f"{self.owner}/{self.query}" if self.owner else self.query
+        name = f"{query}/{topic}:{self.partition}:{self.batch}:{self.sequence}"
         digits = blake2b(name.encode(), digest_size=12).hexdigest().upper().encode()
         return digits[: KEY_TIME.start] + NO_TIME + digits[KEY_TIME.start :]
 
@@ -97,12 +103,18 @@ class SinkMark(NamedTuple):
 def parse_mark(text: bytes) -> SinkMark | None:
     """The mark that `SinkMark.text` wrote; None if it is none."""
     try:
-        query, *numbers, chain = text.decode("ascii").split(":")
+        query, *numbers, chain = text.decode("ascii").split(":", 4)
+        chain, _, owner = chain.partition(":")
         partition, batch, sequence = map(parse_long, numbers)
-        mark = SinkMark(query, partition, batch, sequence, bytes.fromhex(chain))
+        mark = SinkMark(query, partition, batch, sequence, bytes.fromhex(chain), owner)
     except ValueError:
         return None
     return mark if mark.text() == text and len(mark.chain) == CHAIN_BYTES else None
+
+
+def owner_of(access_key: str) -> str:
+    """What stands for an account in marks; empty for none. It does not show the account's name."""
+    return blake2b(access_key.encode(), digest_size=8).hexdigest() if access_key else ""
 
 
 def is_query_name(text: str) -> bool:

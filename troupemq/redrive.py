@@ -3,17 +3,22 @@
 How far it has come is what the group `REDRIVE_<group>` has committed at the brokers of the
 dead-letter topic. Each copy has one more key, `redrive:<broker's id of the dead letter>`, by which
 troupemq/copier.py sends none twice.
+
+A dead letter names its origin itself, and so does whoever could send it. Where brokers have access
+control, only a message that lies in that topic with the same body is sent there again.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
-from protocol.properties import RESERVED_NAMES, RETRY_TOPIC
+from protocol.message_id import is_offset_message_id
+from protocol.properties import ORIGIN_MESSAGE_ID, RESERVED_NAMES, RETRY_TOPIC
 from protocol.topic_names import DLQ_TOPIC_PREFIX
 from troupemq.client.admin import Admin
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.consuming.pull_consumer import PullConsumer
-from troupemq.client.errors import ClientError, MessageIllegal, RouteNotFound
+from troupemq.client.errors import BrokerError, ClientError, MessageIllegal, RouteNotFound
 from troupemq.client.message import Message, MessageQueue, MessageView
 from troupemq.client.producing.producer import Producer
 from troupemq.client.producing.queue_choice import RoundRobin
@@ -37,6 +42,9 @@ class Redriven:
     without_origin: int = 0
     """They do not say which topic they came from, and stay where they are."""
 
+    without_original: int = 0
+    """No broker has the message that they say they are copies of; they stay where they are."""
+
 
 class Redrive:
     """One run."""
@@ -48,21 +56,26 @@ class Redrive:
         *,
         rate: float,
         count_max: int | None = None,
+        believes: bool = False,
         wait: Callable[[float], object],
     ) -> None:
-        """`rate`: messages a second. `wait` is called with seconds between two of them."""
+        """`rate`: messages a second. `wait` is called with seconds between two of them.
+        `believes`: a dead letter without its original is sent to the topic that it names."""
         self.topic = DLQ_TOPIC_PREFIX + group
         self._namesrv = namesrv
         self._group = GROUP_PREFIX + group
         self._count_max = count_max
         self._copier = Copier(rate, wait)
         self._choose = RoundRobin()
-        self._without_origin = 0
+        self._believes = believes
+        self._has_accounts = False
+        self._without_origin = self._without_original = 0
 
     @property
     def done(self) -> Redriven:
         """What became of them up to now."""
-        return Redriven(self._copier.sent, self._copier.found, self._without_origin)
+        copied = self._copier.sent, self._copier.found
+        return Redriven(*copied, self._without_origin, self._without_original)
 
     def run(self) -> Redriven:
         """Up to the end that the dead letters have now. Raises ClientError; another run goes on."""
@@ -79,6 +92,7 @@ class Redrive:
                 raise RouteNotFound(
                     f"there is no topic {self.topic}: the group has no dead letters"
                 ) from None
+            self._has_accounts = has_accounts(admin, self.topic)
             for queue in queues:
                 self._queue(queue, admin, producer, consumer)
         return self.done
@@ -94,16 +108,22 @@ class Redrive:
         for view in _views(consumer, queue, end):
             if self._count_max is not None and self._copier.sent >= self._count_max:
                 return
-            origin = view.properties.get(RETRY_TOPIC)
-            if origin:
+            topic = view.properties.get(RETRY_TOPIC)
+            believes = self._believes or not self._has_accounts
+            source = view if believes else original_of(view, admin)
+            if topic and source:
                 mark = MARK + view.offset_message_id
-                self._copier.copy(_copy(view, origin, mark), mark, self._choose, admin, producer)
+                self._copier.copy(_copy(source, topic, mark), mark, self._choose, admin, producer)
+            elif topic:
+                self._without_original += 1
             else:
                 self._without_origin += 1
             consumer.commit({queue: view.queue_offset + 1})
 
 
-def redrive_one(group: str, namesrv: str | None, offset_message_id: str) -> Redriven:
+def redrive_one(
+    group: str, namesrv: str | None, offset_message_id: str, *, believes: bool = False
+) -> Redriven:
     """Sends one dead letter, which the broker's id names; the commits of others stay.
 
     Raises ClientError; MessageIllegal for a message that is no dead letter of the group.
@@ -112,13 +132,48 @@ def redrive_one(group: str, namesrv: str | None, offset_message_id: str) -> Redr
         view = admin.view_message(offset_message_id)
         if view.queue.topic != DLQ_TOPIC_PREFIX + group:
             raise MessageIllegal(f"{offset_message_id} is no dead letter of {group}")
-        origin = view.properties.get(RETRY_TOPIC)
-        if not origin:
+        topic = view.properties.get(RETRY_TOPIC)
+        if not topic:
             return Redriven(without_origin=1)
+        believes = believes or not has_accounts(admin, view.queue.topic)
+        source = view if believes else original_of(view, admin)
+        if source is None:
+            return Redriven(without_original=1)
         mark = MARK + view.offset_message_id
         copier = Copier(1.0, lambda seconds: None, doubts_all=True)
-        copier.copy(_copy(view, origin, mark), mark, RoundRobin(), admin, producer)
+        copier.copy(_copy(source, topic, mark), mark, RoundRobin(), admin, producer)
         return Redriven(copier.sent, copier.found)
+
+
+def has_accounts(admin: Admin, topic: str) -> bool:
+    """Return whether a broker of the topic has access control, or refuses to say so.
+
+    Without it everybody may send to every topic, and no origin needs a proof. Raises ClientError.
+    """
+    for answer in admin.settings_of_brokers(topic):
+        if answer is None or answer.get("aclEnable", "").strip().lower() == "true":
+            return True
+    return False
+
+
+def original_of(copy: MessageView, admin: Admin) -> MessageView | None:
+    """Return the message that a retry or a dead letter says it is a copy of.
+
+    None where no broker has it, or where it is in another topic or has another body. Raises
+    ClientError.
+    """
+    topic, origin = (copy.properties.get(name, "") for name in (RETRY_TOPIC, ORIGIN_MESSAGE_ID))
+    found: list[MessageView] = []
+    if is_offset_message_id(origin):
+        with suppress(BrokerError, RouteNotFound):  # deleted, or its broker has moved
+            found = [admin.view_message(origin)]
+    if topic and not found:
+        with suppress(RouteNotFound):
+            found = admin.query_by_key(topic, copy.message_id)
+    for each in found:
+        if each.queue.topic == topic and each.stored_body == copy.stored_body:
+            return each
+    return None
 
 
 def _views(consumer: PullConsumer, queue: MessageQueue, end: int) -> Iterator[MessageView]:
@@ -135,8 +190,8 @@ def _views(consumer: PullConsumer, queue: MessageQueue, end: int) -> Iterator[Me
     raise ClientError(f"{queue} gives no message, though it has some up to {end}")
 
 
-def _copy(view: MessageView, origin: str, mark: str) -> Message:
+def _copy(view: MessageView, topic: str, mark: str) -> Message:
     properties = {
         name: value for name, value in view.properties.items() if name not in RESERVED_NAMES
     }
-    return Message(origin, view.body, view.tags, (*view.keys, mark), properties, view.flag)
+    return Message(topic, view.body, view.tags, (*view.keys, mark), properties, view.flag)

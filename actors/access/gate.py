@@ -17,17 +17,21 @@ from protocol.command import RemotingCommand
 from protocol.headers.send import SendMessageHeader
 from protocol.java_numbers import plain_number
 from protocol.message import RECORD_BYTES_MIN
+from protocol.properties import RETRY_TOPIC
 from protocol.send_tail import sealed_fields
 from protocol.send_values import LearntShape, Send, SendShape, SignedSend
 from protocol.signature import (
     ACCESS_KEY,
+    SEAL,
     SIGNATURE,
     TIMESTAMP,
     UNIQUE_KEY_QUERY,
     Buffer,
     SecretKey,
     signed_values,
+    was_sealed,
 )
+from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 from storage.access.acl_file import Account
 from storage.access.acl_files import AclSnapshot
 
@@ -36,6 +40,11 @@ _SHOWN_CHARS_MAX = 128
 
 _REPLIES = (RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
 _QUICK_MAX = 1000
+SEAL_AGE_S_MAX = 900
+"""Age of a sealed request of an administrator whose account has no aclMaxAgeSeconds."""
+
+_OF_GROUPS = (RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)
+_ORIGIN = f"{RETRY_TOPIC}\x01".encode()
 NO_KEY = "No accessKey is configured"
 _GROUP_FIELDS = ("consumerGroup", "group", "producerGroup")
 """Where a request names its group, if it does: that of a heartbeat stands in the body."""
@@ -62,8 +71,9 @@ class Gate:
         self._is_white = False
         self._grants: dict[str, Grant] = {}
         self._white_grants: dict[str, Grant] = {}
-        self._quick: dict[SendShape, tuple[str, SecretKey]] = {}
-        """Account and secret of sends that need only their signature looked at."""
+        self._quick: dict[SendShape, tuple[str, SecretKey, bool]] = {}
+        """Account, secret, and whether it is privileged, of sends that need only their signature
+        looked at."""
 
     # --- any request
 
@@ -85,6 +95,9 @@ class Gate:
             for topic in (self._guard.reply_topic, header.topic):  # it is stored in the latter
                 if not grant.may_reply(topic):
                     grant.refuse_topic(code, topic, header.producer_group)
+            properties = (header.properties or "").encode("utf-8", "replace")
+            if origin := grant.origin_denied(header.topic, properties):
+                grant.refuse_topic(code, origin, header.producer_group)
         if grant.account.broker:
             self._guard.note_broker(self._host, grant.account.access_key)
         return grant
@@ -120,16 +133,17 @@ class Gate:
         found: dict[int, AccessRefused] = {}
         self._look()
         shape: SendShape | None = None
-        access_key, secret = "", self._guard.nobody
+        access_key, secret, is_held = "", self._guard.nobody, False
         for place, send in enumerate(sends):
             if send.shape is not shape:
                 shape = send.shape
-                access_key, secret = self._quick.get(shape, ("", secret))
+                access_key, secret, is_held = self._quick.get(shape, ("", secret, False))
             if (
                 access_key
                 and type(send) is SignedSend
                 and send.access_key == access_key
                 and secret.has_signed(send.signature, send.values, send.body)
+                and not (is_held and _may_be_sealed(send))
             ):
                 continue
             shape = None  # it may be known from now on
@@ -161,10 +175,17 @@ class Gate:
         topic = shape.topic
         if grant.may_send(topic):
             account = grant.account
-            if isinstance(shape, LearntShape) and not account.max_age_s:
+            is_copy = topic.startswith(_OF_GROUPS)
+            if is_copy and (origin := _origin_denied(grant, send)):
+                grant.refuse_topic(shape.code, origin, shape.producer_group)
+            if isinstance(shape, LearntShape) and not (account.max_age_s or is_copy):
                 if len(self._quick) >= _QUICK_MAX:
                     self._quick.clear()
-                self._quick[shape] = account.access_key, account.secrets[0]
+                self._quick[shape] = (
+                    account.access_key,
+                    account.secrets[0],
+                    account.is_privileged,
+                )
             return
         if topic == self._guard.trace_topic:
             if not self._guard.takes_trace(grant.account.access_key, _stored_bytes(send)):
@@ -223,11 +244,11 @@ class Gate:
         if not access_key:
             return self._without_signature(asked, NOBODY, NO_KEY, b"")
         secrets = (self._guard.nobody,) if account is None else account.secrets
-        proof = None
+        proof, values = None, b""
         for secret in secrets:
             for content in contents:
                 if proof is None and secret.has_signed(signature, content, body):
-                    proof = secret
+                    proof, values = secret, content
         if account is None:
             shown = access_key[:_SHOWN_CHARS_MAX]
             return self._without_signature(asked, NOBODY, f"No acl config for {shown}", signature)
@@ -235,8 +256,8 @@ class Gate:
             text = f"Check signature failed for accessKey={access_key}"
             return self._without_signature(asked, account, text, signature)
         self._check_place(asked, account)
-        if account.max_age_s:
-            why = self._why_not_fresh(asked[0], account, timestamp, sealed, body)
+        if account.max_age_s or account.is_privileged:
+            why = self._why_not_fresh(asked[0], account, timestamp, sealed, values, body)
             if why and self._is_in(account):  # where no signature is wanted an old one is none
                 return self._white_grant(account)
             if why:
@@ -294,15 +315,28 @@ class Gate:
         account: Account,
         timestamp: str,
         sealed: Fields | SignedSend,
+        values: bytes,
         body: Buffer | None,
     ) -> str:
         """Empty if it is. A signature says nothing of the code, nor of where one value ends; the
-        seal does."""
+        seal does.
+
+        Official tools seal nothing and stay usable by administrators. What has been sealed must
+        show its seal: neither another code nor other fields can be made of it. A broker whose
+        clock is wrong goes on.
+        """
         name = account.access_key
+        fields: Fields = {}
+        if timestamp:
+            fields = sealed_fields(sealed) if isinstance(sealed, SignedSend) else sealed
+        if not account.max_age_s and not fields.get(SEAL):
+            if was_sealed(name, values, body):
+                return f"Check signature failed for accessKey={name}"
+            return ""
         age_ms = self._guard.now_ms() - (plain_number(timestamp) or 0)
-        if abs(age_ms) > account.max_age_s * 1000:
+        age_s_max = account.max_age_s or (SEAL_AGE_S_MAX if account.admin else 0)
+        if age_s_max and abs(age_ms) > age_s_max * 1000:
             return f"The request of accessKey={name} is too old or has no time"
-        fields = sealed_fields(sealed) if isinstance(sealed, SignedSend) else sealed
         if any(secret.has_sealed(code, fields, body) for secret in account.secrets):
             return ""
         return f"Check signature failed for accessKey={name}"
@@ -318,6 +352,18 @@ class Gate:
 
     def _is_in(self, account: Account) -> bool:
         return self._address is not None and self._address in account.white
+
+
+def _origin_denied(grant: Grant, send: Send) -> str | None:
+    topic = send.shape.topic
+    is_batch = send.tail.batch or send.shape.code == RequestCode.SEND_BATCH_MESSAGE
+    if is_batch and not grant.passes_all and _ORIGIN in send.body:
+        return topic  # no client puts batches back
+    return grant.origin_denied(topic, send.properties)
+
+
+def _may_be_sealed(send: SignedSend) -> bool:
+    return bool(send.timestamp) or was_sealed(send.access_key, send.values, send.body)
 
 
 def _stored_bytes(send: Send) -> int:

@@ -11,12 +11,16 @@ from typing import NoReturn
 from actors.access.refusals import Refusals
 from protocol.codes import ResponseCode
 from protocol.errors import RemoteError
+from protocol.properties import RETRY_TOPIC
+from protocol.property_shapes import find_pairs
 from protocol.signature import SecretKey
-from protocol.topic_names import REFUSED_TOPICS, RETRY_TOPIC_PREFIX
+from protocol.topic_names import DLQ_TOPIC_PREFIX, REFUSED_TOPICS, RETRY_TOPIC_PREFIX
 from storage.access.acl_file import DENY, PUB, SUB, Account
 
 PREFIX = "org.apache.rocketmq.acl.common.AclException: "
 """Before each text, as clients know it."""
+
+_RETRY_TOPIC = RETRY_TOPIC.encode()
 
 NOBODY = Account("", ())
 """Whoever comes from a white address without a key."""
@@ -62,6 +66,11 @@ class Grant:
         return now
 
     @property
+    def owner(self) -> str:
+        """Whom handles belong to that it takes, such as leases: its account, or its address."""
+        return self.account.access_key or f"address {self.address}"
+
+    @property
     def passes_all(self) -> bool:
         """Whether no list is looked at."""
         return self.is_white or (self.is_admin and not self.account.has_lists)
@@ -82,6 +91,15 @@ class Grant:
         """Whether others' messages lie there, also of topics that it is denied."""
         return topic in REFUSED_TOPICS or (topic == self.reply_topic and perm != PUB)
 
+    @property
+    def may_read_all(self) -> bool:
+        """Whether it may read the messages of every topic, in whatever they are shown."""
+        if self.passes_all or self.is_admin:
+            return True
+        account = self.account
+        perms = (account.default_topic_perm, *account.topic_perms.values())
+        return all(perm & SUB for perm in perms)
+
     def may_reply(self, topic: str) -> bool:
         """Whether it may answer requests there; everybody may where the broker keeps replies."""
         is_open = topic == self.reply_topic and self.account.topic_perms.get(topic) != DENY
@@ -90,6 +108,21 @@ class Grant:
     def may_send(self, topic: str) -> bool:
         """Whether it may send to a topic; to a retry topic sends who consumes with its group."""
         return self.may_use_topic(topic, SUB if topic.startswith(RETRY_TOPIC_PREFIX) else PUB)
+
+    def origin_denied(self, topic: str, properties: bytes) -> str | None:
+        """The topic that a message to `topic` says it came from, though its sender may not.
+
+        Who consumes with a group puts a message back that it could read: it is consumed as one of
+        that topic. A dead letter is sent there by administrators. None: nothing is wrong.
+        """
+        is_retry = topic.startswith(RETRY_TOPIC_PREFIX)
+        if self.passes_all or not (is_retry or topic.startswith(DLQ_TOPIC_PREFIX)):
+            return None
+        for name, value in find_pairs(properties):
+            origin = value.decode("utf-8", "replace") if name == _RETRY_TOPIC else topic
+            if origin != topic and not self.may_use_topic(origin, SUB if is_retry else PUB):
+                return origin
+        return None
 
     def may_use_group(self, group: str, perm: int) -> bool:
         """Whether it has all of these permissions for a group."""

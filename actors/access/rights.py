@@ -101,6 +101,12 @@ def _groups(field: str, level: Level = Level.NOBODY) -> Right:
     return Right(level, groups=((field, SUB),), group_field=field)
 
 
+def _both(field: str) -> Right:
+    """For what a group has done with a topic: it tells of both."""
+    topics, groups = (("topic", SUB),), ((field, SUB),)
+    return Right(Level.ADMIN, topics=topics, groups=groups, group_field=field)
+
+
 def _topic(perm: int, level: Level = Level.NOBODY) -> Right:
     return Right(level, topics=(("topic", perm),), either=perm == PUB | SUB)
 
@@ -119,7 +125,6 @@ _PULL = Right(
 _ANY_USE, _MAY_READ, _MAY_SEND = _topic(PUB | SUB), _topic(SUB), _topic(PUB)
 _GROUP = _groups("consumerGroup")
 _GROUP_OR_ADMIN = _groups("consumerGroup", Level.ADMIN)
-_OWN_GROUP_OR_ADMIN = _groups("group", Level.ADMIN)
 _TOPIC_OR_ADMIN = _topic(PUB | SUB, Level.ADMIN)
 
 BROKER_RIGHTS: Mapping[int, Right] = {
@@ -155,12 +160,12 @@ BROKER_RIGHTS: Mapping[int, Right] = {
     Code.END_TRANSACTION: IN_HANDLER,
     # administrators, and who may use what the request names
     Code.GET_CONSUMER_CONNECTION_LIST: _GROUP_OR_ADMIN,
-    Code.GET_CONSUME_STATS: _GROUP_OR_ADMIN,
+    Code.GET_CONSUME_STATS: _GROUP_OR_ADMIN,  # and in its handler: the topics
     Code.GET_CONSUMER_RUNNING_INFO: _GROUP_OR_ADMIN,
     Code.GET_GROUP_CHANGES: _GROUP_OR_ADMIN,
-    Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: _OWN_GROUP_OR_ADMIN,
-    Code.QUERY_CONSUME_TIME_SPAN: _OWN_GROUP_OR_ADMIN,
-    Code.QUERY_CORRECTION_OFFSET: _groups("compareGroup", Level.ADMIN),
+    Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: _both("group"),
+    Code.QUERY_CONSUME_TIME_SPAN: _both("group"),
+    Code.QUERY_CORRECTION_OFFSET: _both("compareGroup"),
     Code.GET_TOPIC_STATS_INFO: _TOPIC_OR_ADMIN,
     Code.GET_TOPIC_CONFIG: _TOPIC_OR_ADMIN,
     Code.GET_SUBSCRIPTIONGROUP_CONFIG: _groups("group", Level.ADMIN),
@@ -182,7 +187,7 @@ BROKER_RIGHTS: Mapping[int, Right] = {
     Code.GET_ACTORS: _MONITOR,
     Code.GET_STORE_STATE: _MONITOR,
     Code.LEASE_LOG: _MONITOR,
-    Code.GET_JOBS: _MONITOR,
+    Code.GET_JOBS: _MONITOR,  # reports and logs only with every topic: they may show messages
     Code.GET_JOB_LOG: _MONITOR,
     # administrators
     Code.UPDATE_AND_CREATE_TOPIC: _ADMIN,

@@ -272,7 +272,10 @@ class BrokerInfo(Responder):
         found = {"logLeases": str(len(kept.leases)), "oldLogFilesStayFor": kept.files_stay_for}
         for lease in sorted(kept.leases, key=lambda each: each.offset)[:_LEASES_SHOWN_MAX]:
             left_s = max(0, lease.until_ms - now_ms) // 1000
-            found[f"logLease_{lease.id}"] = (
+            name = f"logLease_{lease.id}"
+            if name in found:  # two accounts may give the same
+                name = f"{name}_{len(found)}"
+            found[name] = (
                 f"{lease.job}, from offset {lease.offset}, {left_s} s unless it is renewed"
             )
         return found

@@ -28,7 +28,7 @@ from actors.consumers.client_lists import (
 from actors.consumers.consumer_groups import Consumers, Left, Producers, renewed
 from actors.consumers.group_changes import GroupEvent, GroupHistory, change_of, log_mismatches
 from actors.consumers.heartbeat_rules import check_heartbeat
-from actors.consumers.queue_locks import QueueLocks, wanted_locks
+from actors.consumers.queue_locks import QueueLocks, holder_of, wanted_locks
 from actors.engine.actor import BatchEnd, handles
 from actors.engine.address import Address
 from actors.engine.published import Published
@@ -394,10 +394,10 @@ class Clients(Responder):
         return request.command.answer()
 
     def _wanted_locks(self, request: Request) -> tuple[str, str, Sequence[MessageQueue]]:
-        """Of which group, for which client, which queues."""
+        """Of which group, for which client of which account, which queues."""
         wanted = wanted_locks(short_body(request.command))
         self._check_group(request, wanted.consumer_group)
-        return wanted.consumer_group or "", wanted.client_id or "", wanted.mq_set
+        return wanted.consumer_group or "", holder_of(wanted, request.grant), wanted.mq_set
 
     def _check_group(self, request: Request, group: str | None) -> None:
         """Raises AccessRefused for who may not consume with this group."""

@@ -47,6 +47,7 @@ from protocol.headers.admin import (
     TopicHeader,
 )
 from protocol.json_body import Body
+from storage.access.acl_file import SUB
 from storage.message_store import MessageStore
 from storage.queues.consume_queue import ConsumeQueue
 from storage.reading.page_probe import PageProbe
@@ -111,6 +112,9 @@ class ConsumeStats(QueueWorker):
         """How far one group is behind, in one topic or in all it has offsets of."""
         header = GetConsumeStatsHeader.decode(request.command.fields)
         topic = header.topic if (header.topic or "").strip() else None
+        if topic is not None and request.grant is not None and not request.grant.is_admin:
+            code, group = request.command.code, header.consumer_group
+            request.grant.require_topic(code, topic, SUB, group)
         self._ask(request, group=header.consumer_group, topic=topic)
 
     @serves(RequestCode.GET_BROKER_CONSUME_STATS)
@@ -152,11 +156,13 @@ class ConsumeStats(QueueWorker):
             self.work_on(work)
 
     def _consume_stats(self, request: Request, offsets: Offsets) -> QueueWork:
-        body = ConsumeStatsBody()
+        body, grant = ConsumeStatsBody(), request.grant
+        sees_all = grant is None or grant.is_admin
         jobs = (
             partial(self._add, body, config, queue_id, queues.get(queue_id, 0))
             for (topic, group), queues in offsets.items()
-            if (config := self._counted(group, topic, body)) is not None
+            if (sees_all or (grant is not None and grant.may_use_topic(topic, SUB)))
+            and (config := self._counted(group, topic, body)) is not None
             for queue_id in range(config.read_queue_nums)
         )
         return QueueWork(request, jobs, partial(_answer, request, body))

@@ -8,6 +8,7 @@ Source: broker/client/rebalance/RebalanceLockManager.java.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from actors.access.grant import Grant
 from protocol.bodies import LockBatchRequest, MessageQueue
 from protocol.codes import ResponseCode
 from protocol.errors import LimitReached, RemoteError
@@ -36,6 +37,12 @@ def wanted_locks(body: bytes | memoryview | None) -> LockBatchRequest:
         remark = f"names of more than {NAME_CHARS_MAX} characters lock no queues"
         raise RemoteError(ResponseCode.SYSTEM_ERROR, remark)
     return wanted
+
+
+def holder_of(wanted: LockBatchRequest, grant: Grant | None) -> str:
+    """Whom the queues are locked for. A client id is no secret: another account's is another."""
+    client_id = wanted.client_id or ""
+    return client_id if grant is None else f"{grant.owner}\n{client_id}"
 
 
 @dataclass(slots=True)

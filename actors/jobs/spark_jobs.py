@@ -49,8 +49,13 @@ LOG_LINES_MAX = 1000
 LOG_BYTES_MAX = 256 * 1024
 """Of a log, in one answer."""
 
-PATHS = ("store", "commit_log", "output")
-"""Arguments by which a job reads and writes files: not for peers on other machines."""
+PATHS = ("store", "commit_log", "output", "archive")
+"""Arguments by which a job reads and writes files: not for peers on other machines, and for no user
+of a console."""
+
+REPORT_HIDDEN = "The report may show messages: it is for who may read every topic."
+SENTENCE_HIDDEN = "why is for who may read every topic"
+"""What an exception says may be a part of a message."""
 
 
 @dataclass(slots=True)
@@ -345,12 +350,18 @@ class SparkJobs(Responder):
     def on_jobs(self, request: Request) -> RemotingCommand | None:
         header = GetJobsHeader.decode(request.command.fields)
         schedule = self._scheduled.bodies(self.system.clock.now_ms())
-        body = Jobs(list(self._job_names), list(self._table.bodies(header.run)), schedule)
-        return self._answer_long(request, body)
+        runs = list(self._table.bodies(header.run))
+        if request.grant is not None and not request.grant.may_read_all:
+            for each in runs:
+                each.report, each.tail = {"text": REPORT_HIDDEN} if each.report else {}, []
+                each.sentence = SENTENCE_HIDDEN if each.sentence else ""
+        return self._answer_long(request, Jobs(list(self._job_names), runs, schedule))
 
     @serves(RequestCode.GET_JOB_LOG)
     def on_log(self, request: Request) -> RemotingCommand | None:
         header = JobLogHeader.decode(request.command.fields)
+        if request.grant is not None and not request.grant.may_read_all:
+            request.grant.refuse_administration(request.command.code)
         state = self._table.states.get(header.run)
         if state is None:
             remark = f"there is no run {header.run}; GET_JOBS tells those that are known"

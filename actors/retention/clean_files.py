@@ -291,8 +291,9 @@ class CleanFiles(Responder):
     @serves(RequestCode.LEASE_LOG)
     def on_lease(self, request: Request) -> RemotingCommand:
         """A reader needs old files for a while."""
+        owner = "" if request.grant is None else request.grant.owner
         self.begin_change()
-        return self._keeping.answer(request.command)
+        return self._keeping.answer(request.command, owner)
 
     @serves(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
     def on_clean_expired_queues(self, request: Request) -> None:

@@ -133,21 +133,21 @@ class Keeping:
 
     # --- over the network
 
-    def answer(self, command: RemotingCommand) -> RemotingCommand:
-        """Takes, renews or ends a lease. Raises RemoteError."""
+    def answer(self, command: RemotingCommand, owner: str = "") -> RemotingCommand:
+        """Takes, renews or ends a lease of `owner`. Raises RemoteError."""
         header = LeaseHeader.decode(command.fields)
         if header.action == RELEASE:
-            self._table.release(header.lease)
+            self._table.release(header.lease, owner)
             self.leased()
             return command.answer()
         now_ms, monotonic_ms = self._clock.now_ms(), self._clock.monotonic_ms()
         if header.action == RENEW:
-            lease = self._table.renew(header.lease, header.ttl_ms, now_ms, monotonic_ms)
+            lease = self._table.renew(header.lease, header.ttl_ms, now_ms, monotonic_ms, owner)
             offset, ttl_ms = lease.offset, lease.until_ms - now_ms
         elif header.action == TAKE:
             offset = self._place(header, command.body)
             ttl_ms = self._table.grant(
-                header.lease, header.job, offset, header.ttl_ms, now_ms, monotonic_ms
+                header.lease, header.job, offset, header.ttl_ms, now_ms, monotonic_ms, owner
             )
         else:
             raise RemoteError(

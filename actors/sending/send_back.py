@@ -202,11 +202,10 @@ class SendBack(Responder):
             wanted.append(CreateSystemTopic(topic, DLQ_QUEUES))
         elif level == 0:
             level = _FIRST_LEVEL + record.reconsume_times
-        own = self._copy(record, topic, queue_id, level, header.failure)
+        own = self._copy(record, header, topic, queue_id, level)
         self.begin_change()
         self._under_way += 1
-        pairs = dict(find_pairs(record.properties))
-        origin = pairs.get(RETRY_TOPIC.encode(), record.topic.encode()).decode("utf-8", "replace")
+        origin = dict(find_pairs(own.properties))[RETRY_TOPIC.encode()].decode("utf-8", "replace")
         token = _Return(request, origin, header.group, is_dead)
         self._put_message.tell(InternalAppend([own], self.address, token, topics=wanted))
 
@@ -226,10 +225,24 @@ class SendBack(Responder):
         return group
 
     def _copy(
-        self, record: MessageRecord, topic: str, queue_id: int, level: int, failure: str | None
+        self,
+        record: MessageRecord,
+        header: ConsumerSendMsgBackHeader,
+        topic: str,
+        queue_id: int,
+        level: int,
     ) -> InternalRecord:
-        """The message as it lies in its next topic, by way of a delay level if it has one."""
+        """The message as it lies in its next topic, by way of a delay level if it has one.
+
+        It comes from the topic where it lies. Only a message in the group's own retry topic says
+        itself where it came from: the broker has written that, or looked at it.
+        """
         pairs: dict[bytes, bytes] = dict(find_pairs(record.properties))
+        if (
+            record.topic != RETRY_TOPIC_PREFIX + header.group
+        ):  # its sender has written what it likes
+            pairs.pop(RETRY_TOPIC.encode(), None)
+            pairs.pop(ORIGIN_MESSAGE_ID.encode(), None)
         pairs.setdefault(RETRY_TOPIC.encode(), record.topic.encode())
         pairs[WAIT.encode()] = b"false"
         pairs[DELAY.encode()] = b"%d" % level
@@ -238,7 +251,7 @@ class SendBack(Responder):
         target = Redirect(topic, queue_id, 0)
         if level > 0 and record.sys_flag & TRANSACTION_MASK in (0, TRANSACTION_COMMIT):
             target = delayed(pairs, topic, queue_id, level, self._delays_ms)
-        text = _with_failure(pairs, failure)
+        text = _with_failure(pairs, header.failure)
         return InternalRecord(
             target.topic,
             target.queue_id,

@@ -50,7 +50,14 @@ from protocol.headers.sink import (
     chain_of,
 )
 from protocol.property_shapes import find_pairs
-from protocol.sink import CHAIN_START, SINK_MARK, SinkMark, SinkMessage, decode_sink_body
+from protocol.sink import (
+    CHAIN_START,
+    SINK_MARK,
+    SinkMark,
+    SinkMessage,
+    decode_sink_body,
+    owner_of,
+)
 from protocol.sysflag import MULTI_TAGS
 from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 from storage.dispatching.sink_table import Lane, Progress, SinkTable
@@ -67,6 +74,14 @@ _DIFFERS = (
     "this batch was planned differently before: message {sequence} of partition {partition} does"
     " not follow the messages that were stored. A batch that is repeated needs the same rows in the"
     " same order; with a shuffle before the sink set its option sortRows"
+)
+
+
+BATCHES_LEFT_OUT_MAX = 1 << 24
+"""Batches in which a lane had no message, one after the other: six months of one a second."""
+_LEAPS = (
+    "batch {batch} of the query {query} comes after batch {known}: no query counts so fast. Give"
+    " the query another name if its batches begin anew"
 )
 
 
@@ -135,7 +150,7 @@ class Sink(Responder):
         """How far a lane is."""
         header = SinkLaneHeader.decode(request.command.fields)
         table = self._whole_table()
-        lane = Lane(header.query, header.partition, header.topic)
+        lane = _lane_of(request, header)
         if lane in self._busy:
             raise RemoteError(ResponseCode.SYSTEM_BUSY, _BUSY)
         return _answer(request, self._progress(table, lane))
@@ -146,7 +161,7 @@ class Sink(Responder):
         header = SinkBatchHeader.decode(request.command.fields)
         messages = decode_sink_body(request.command.body or b"")
         table = self._whole_table()
-        lane = Lane(header.query, header.partition, header.topic)
+        lane = _lane_of(request, header)
         if lane in self._busy:
             raise RemoteError(ResponseCode.SYSTEM_BUSY, _BUSY)
         known = self._progress(table, lane)
@@ -195,7 +210,10 @@ class Sink(Responder):
 
     def _progress(self, table: SinkTable, lane: Lane) -> Progress | None:
         stored = self._stored.get(lane)
-        return table.find(lane) if stored is None else stored[1]
+        found = table.find(lane) if stored is None else stored[1]
+        if found is None and lane.owner:  # of before there were accounts here
+            return self._progress(table, lane._replace(owner=""))
+        return found
 
     # --- from messages to records
 
@@ -217,7 +235,8 @@ class Sink(Responder):
         if topic.startswith((RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)):
             remark = f"a sink does not write to retries and dead letters: {topic}"
             raise RefusedError(ResponseCode.NO_PERMISSION, remark)
-        mark = SinkMark(header.query, header.partition, header.batch, first, b"")
+        owner = _lane_of(request, header).owner
+        mark = SinkMark(header.query, header.partition, header.batch, first, b"", owner)
         return [
             self._record(
                 request, config, mark._replace(sequence=first + number, chain=each.chain), each
@@ -301,6 +320,9 @@ def _new_messages(
     header: SinkBatchHeader, messages: Sequence[SinkMessage], known: Progress | None
 ) -> Sequence[SinkMessage]:
     """Those that are not in the log. Raises RemoteError if they cannot follow what is."""
+    if known is not None and header.batch - known.batch > BATCHES_LEFT_OUT_MAX:
+        remark = _LEAPS.format(batch=header.batch, query=header.query, known=known.batch)
+        raise RemoteError(ResponseCode.SINK_BATCH_DIFFERS, remark)
     if known is None or header.batch > known.batch:
         known = Progress(header.batch, 0, CHAIN_START)
     if header.batch < known.batch:
@@ -316,6 +338,12 @@ def _new_messages(
         remark = _DIFFERS.format(sequence=known.sequence, partition=header.partition)
         raise RemoteError(ResponseCode.SINK_BATCH_DIFFERS, remark)
     return messages[there:]
+
+
+def _lane_of(request: Request, header: SinkLaneHeader) -> Lane:
+    """The lane of that name that the requester's account has; without accounts the only one."""
+    access_key = "" if request.grant is None else request.grant.account.access_key
+    return Lane(header.query, header.partition, header.topic, owner_of(access_key))
 
 
 def _answer(request: Request, progress: Progress | None) -> RemotingCommand:

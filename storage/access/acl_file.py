@@ -95,6 +95,11 @@ class Account:
     group_perms: Mapping[str, int] = field(default_factory=dict)
 
     @property
+    def is_privileged(self) -> bool:
+        """Whether it may do more than use topics and groups: its seals are always looked at."""
+        return self.admin or self.broker or self.monitor
+
+    @property
     def has_lists(self) -> bool:
         """An administrator with lists is judged by them; one without passes."""
         return bool(self.topic_perms or self.group_perms)

@@ -7,14 +7,18 @@ is on disk up to there.  What the log has beyond is dispatched again at a start.
 missing, damaged or not of this log is not believed: then all of the log is.
 
     {"covered": [offset, offset of the last record, its store timestamp (ms)],
-     "lanes": [[query, partition, topic, batch, sequence, chain, store timestamp (ms)], ...]}
+     "lanes": [[query, partition, topic, batch, sequence, chain, store timestamp (ms)
+                (, owner)], ...]}
 
-`sequence` is that of the next message; lanes stand in the order of their last messages.
+`owner` is there for the lanes of accounts. `sequence` is that of the next message; lanes stand in
+the order of their last messages.
 
 A lane is forgotten when the log is sinkProgressDays beyond its last message, and the one that was
-quiet for the longest when there are more than sinkProgressMax.
+quiet for the longest when there are more than sinkProgressMax. An account that has more than half
+of them loses one of its own, so that it does not have those of others forgotten.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -58,6 +62,8 @@ class Lane(NamedTuple):
     query: str
     partition: int
     topic: str
+    owner: str = ""
+    """Of whose query (protocol/sink.py): another account's messages do not move it."""
 
 
 class Progress(NamedTuple):
@@ -95,7 +101,7 @@ def marked_by(head: RecordHead) -> tuple[Lane, Progress] | None:
     if mark is None:
         return None
     topic = property_of(raw, _REAL_TOPIC) if head.topic == _SCHEDULE_TOPIC else head.topic
-    lane = Lane(mark.query, mark.partition, topic.decode("utf-8", "replace"))
+    lane = Lane(mark.query, mark.partition, topic.decode("utf-8", "replace"), mark.owner)
     return lane, Progress(mark.batch, mark.sequence + 1, mark.chain, head.store_timestamp)
 
 
@@ -116,6 +122,8 @@ class SinkTable:
         self._days_ms = config.sink_progress_days * DAY_MS
         self._lanes_max = config.sink_progress_max
         self._lanes: dict[Lane, Progress] = {}
+        self._counts: Counter[str] = Counter()
+        """Lanes by owner."""
         self._covered = SinkCovered(0)
         self._saved = SinkCovered(-1)
         self._copy: SinkCopy | None = None
@@ -131,7 +139,7 @@ class SinkTable:
 
         The log reaches from `min_offset` to `end_offset`.
         """
-        self._lanes, self._copy = {}, None
+        self._lanes, self._copy, self._counts = {}, None, Counter()
         self._covered, self._saved = SinkCovered(min_offset), SinkCovered(-1)
         if not self._disk.exists(self._path):
             return NO_SINK_FILE if end_offset > min_offset else ""
@@ -144,6 +152,7 @@ class SinkTable:
         if reason := not_of_this_log(self._view, covered, min_offset, end_offset):
             return reason
         self._lanes, self._covered, self._saved = lanes, covered, covered
+        self._counts = Counter(lane.owner for lane in lanes)
         self._forget_old()
         return ""
 
@@ -189,9 +198,20 @@ class SinkTable:
         ):
             progress = known
         self._lanes[lane] = progress
+        if known is None:
+            self._counts[lane.owner] += 1
         if len(self._lanes) > self._lanes_max:
-            del self._lanes[next(iter(self._lanes))]
-            self.evicted_count += 1
+            self._evict(lane.owner)
+
+    def _evict(self, owner: str) -> None:
+        has_most = 2 * self._counts[owner] > self._lanes_max
+        victim = next(each for each in self._lanes if not has_most or each.owner == owner)
+        self._drop(victim)
+        self.evicted_count += 1
+
+    def _drop(self, lane: Lane) -> None:
+        del self._lanes[lane]
+        self._counts[lane.owner] -= 1
 
     def write_out(self) -> None:
         """Nothing waits in memory for more than the file."""
@@ -202,7 +222,7 @@ class SinkTable:
 
     def start_anew(self, min_offset: int) -> None:
         """Forgets everything: the log has to be dispatched again from its beginning."""
-        self._lanes, self._copy = {}, None
+        self._lanes, self._copy, self._counts = {}, None, Counter()
         self._covered, self._saved = SinkCovered(min_offset), SinkCovered(-1)
 
     def _forget_old(self) -> None:
@@ -211,7 +231,7 @@ class SinkTable:
             lane, progress = next(iter(self._lanes.items()))
             if progress.store_timestamp >= oldest_ms:
                 return
-            del self._lanes[lane]
+            self._drop(lane)
 
     # -- the file, written by another thread too ------------------------------------------------
 
@@ -232,7 +252,10 @@ class SinkTable:
 
     def save(self, copy: SinkCopy) -> None:
         """Puts it on disk. Blocks; any one thread. Raises StoreError."""
-        lanes = [[*lane, *each[:2], each.chain.hex(), each[3]] for lane, each in copy.lanes.items()]
+        lanes = [
+            [*lane[:3], *each[:2], each.chain.hex(), each[3], *([lane.owner] if lane.owner else ())]
+            for lane, each in copy.lanes.items()
+        ]
         write_checked(self._disk, self._path, {"covered": copy.covered, "lanes": lanes})
 
     def mark_synced(self, copy: SinkCopy) -> None:
@@ -267,9 +290,9 @@ class SinkTable:
 
 def _lane_of(found: Sequence[Any]) -> tuple[Lane, Progress]:
     """An entry of the file. Raises ValueError or TypeError."""
-    query, partition, topic, batch, sequence, chain, timestamp = found
+    query, partition, topic, batch, sequence, chain, timestamp, *owner = found
     digest = bytes.fromhex(chain)
     if len(digest) != CHAIN_BYTES:
         raise ValueError(chain)
     progress = Progress(int(batch), int(sequence), digest, int(timestamp))
-    return Lane(str(query), int(partition), str(topic)), progress
+    return Lane(str(query), int(partition), str(topic), *map(str, owner)), progress

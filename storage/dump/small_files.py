@@ -210,9 +210,10 @@ def dump_sinks(disk: Disk, path: str) -> Iterator[Item]:
     held = found if isinstance(found, dict) else {}
     lanes = held.get("lanes", [])
     yield Item("sinks", {**fields, "covered": held.get("covered"), "lanes": len(lanes)})
-    for query, partition, topic, batch, sequence, chain, timestamp in lanes:
+    for query, partition, topic, batch, sequence, chain, timestamp, *owner in lanes:
         shown = {"query": query, "partition": partition, "topic": plain(topic), "batch": batch}
         shown |= {"next": sequence, "chain": chain, "store_timestamp": timestamp}
+        shown |= dict(zip(("owner",), owner, strict=False))
         yield Item("sink", shown, counted=True)
 
 

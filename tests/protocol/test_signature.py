@@ -2,7 +2,7 @@
 
 from binascii import b2a_base64
 from collections.abc import Iterator
-from dataclasses import astuple, replace
+from dataclasses import astuple, fields, replace
 from hmac import digest
 from random import Random
 from re import compile as compile_pattern
@@ -17,8 +17,9 @@ from protocol.headers.send import SendMessageHeader
 from protocol.send_tail import sealed_fields
 from protocol.send_values import Send, SignedSend
 from protocol.send_wire import SendDecoder, send_of
-from protocol.signature import Credentials, SecretKey, signed_values
+from protocol.signature import SEAL, TIMESTAMP, Credentials, SecretKey, signed_values, was_sealed
 from tests.support import golden
+from tests.support.headers_by_code import REQUEST_HEADERS
 from tests.support.signing import java_signed
 
 SECRET = "12345678"
@@ -263,6 +264,22 @@ def test_a_seal_by_hand() -> None:
     seal = "UsHyX/BwXgSTbOFbiQfj87tP/7sZ9kZ/vuZyV2ppmb0="
     assert b2a_base64(digest(SECRET.encode(), text, "sha256"), newline=False).decode() == seal
     assert (sealed(x="fü\u0001").fields or {})["Seal"] == seal, "a letter may be two bytes"
+
+
+@pytest.mark.parametrize("token", [None, "lent"])
+def test_what_was_sealed_is_known_by_its_signed_content(token: str | None) -> None:
+    """Whatever names its fields have later, for those of a seal come first in all our requests."""
+    for code, header in REQUEST_HEADERS.items():
+        kinds = ("name", "short")
+        names = [each.metadata[kind] for each in fields(header) for kind in kinds]
+        command = RemotingCommand(code, dict.fromkeys(names, "1"), b"body")
+        Credentials("account1", SECRET, token).sign(command, 1_700_000_000_000)
+        own = command.fields or {}
+        values = signed_values(own)
+        assert was_sealed("account1", values, command.body), code
+        assert was_sealed("account1", values[:20], values[20:]), code
+        rest = {name: own[name] for name in own if name not in (SEAL, TIMESTAMP)}
+        assert not was_sealed("account1", signed_values(rest), command.body), code
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)

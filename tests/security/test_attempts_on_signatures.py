@@ -125,6 +125,40 @@ def test_a32_a_time_without_a_seal_is_not_enough() -> None:
     made.stop()
 
 
+@pytest.mark.parametrize("kind", SerializeType, ids=lambda kind: kind.name)
+def test_a52_a_sealed_request_of_an_administrator_is_no_send(kind: SerializeType) -> None:
+    """Not even on a connection that sends so all the time and is known by its shape: the seal
+    stands where an account lent by a cloud has its token."""
+    made = with_accounts(1, ACCOUNTS)
+    secret = SecretKey(SECRETS["administrator"])
+    own = send_command(b"", topic="Orders").fields or {}
+
+    def sent(token: str, signature: str | None = None) -> RemotingCommand:
+        fields = {**own, "AccessKey": "administrator", "SecurityToken": token}
+        content = signed_values(fields)
+        made_one = secret.sign(content, b"").decode()
+        assert signature in (None, made_one)
+        fields["Signature"] = made_one
+        return RemotingCommand(310, dict(fields), b"", serialize_type=kind)
+
+    run = signed_values(own).decode()
+    heard = signed(
+        RemotingCommand(Code.CANCEL_JOB, {"run": run}),
+        "administrator",
+        now_ms=made.clock.now_ms(),
+    )
+    shown = heard.fields or {}
+    stolen = sent(shown["Seal"] + shown["Timestamp"], shown["Signature"])
+    with paired_lines(made, 1, STRANGE_HOST) as (line,):
+        for _ in range(4):
+            line.send(sent("lent"))
+            (answer,) = line.receive_now()
+            assert answer.code == 0
+        line.send(stolen)
+        (answer,) = line.receive_now()
+        assert (answer.remark or "").endswith("Check signature failed for accessKey=administrator")
+
+
 # --- A31: what a wrong one costs
 
 VERIFY_S = 25e-6

@@ -33,6 +33,9 @@ SECRETS = {
     "nothing-account": "secret-nothing",
     "broker-account": "secret-broker",
     "monitor-account": "secret-monitor",
+    "sender-account": "secret-sender",
+    "second-monitor": "secret-second",
+    "partner-account": "secret-partner",
 }
 GUARDED = replace(BROKER, acl_enable=True, acl_file=ACL_PATH)
 
@@ -50,7 +53,11 @@ def write_accounts(disk: Disk, text: str, path: str = ACL_PATH) -> None:
 
 
 def signed(
-    command: RemotingCommand, account: str, secret: str | None = None, *, now_ms: int = 1
+    command: RemotingCommand,
+    account: str,
+    secret: str | None = None,
+    *,
+    now_ms: int = 1_700_000_000_000,
 ) -> RemotingCommand:
     """The same, signed by this account; with another secret than its own, wrongly."""
     found = SECRETS.get(account, "nobody-knows") if secret is None else secret

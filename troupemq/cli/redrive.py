@@ -25,6 +25,12 @@ from troupemq.text import one_line
 )
 @click.option("--count", type=click.IntRange(1), help="At most so many. [default: all there are]")
 @click.option("--id", "one", metavar="ID", help="This one only, by the broker's id of it.")
+@click.option(
+    "--without-original",
+    "believes",
+    is_flag=True,
+    help="Send also dead letters whose original is gone, to the topic that they name themselves.",
+)
 @json_option
 def redrive(
     group: str,
@@ -32,16 +38,20 @@ def redrive(
     rate: float,
     count: int | None,
     one: str | None,
+    believes: bool,
     as_json: bool,
 ) -> None:
     """Sends the dead letters of GROUP to the topics that they came from, none twice.
 
     Every group that consumes such a topic gets them, not only this one. They stay in the
     dead-letter topic; how far it has come is remembered by the brokers: another run goes on there.
+
+    A dead letter may name any topic as its origin. At brokers with access control only messages
+    that are still there are sent again, unless --without-original believes the dead letters.
     """
-    run = Redrive(group, namesrv, rate=rate, count_max=count, wait=Event().wait)
+    run = Redrive(group, namesrv, rate=rate, count_max=count, believes=believes, wait=Event().wait)
     try:
-        done = run.run() if one is None else redrive_one(group, namesrv, one)
+        done = run.run() if one is None else redrive_one(group, namesrv, one, believes=believes)
     except ClientError as error:
         leave(f"{one_line(str(error))} ({run.done.sent} were sent; run it again to go on)")
     Output(as_json=as_json).done(
@@ -49,6 +59,7 @@ def redrive(
         sent=done.sent,
         found=done.found,
         without_origin=done.without_origin,
+        without_original=done.without_original,
     )
 
 
@@ -59,4 +70,9 @@ def sentence_of(group: str, done: Redriven) -> str:
         sentence += f" {done.found} had been sent before."
     if done.without_origin:
         sentence += f" {done.without_origin} do not say where they came from."
+    if done.without_original:
+        sentence += (
+            f" {done.without_original} were not sent: no broker has the message that they name as"
+            " their original (job redrive --id ID --without-original sends one all the same)."
+        )
     return sentence

@@ -1,6 +1,8 @@
 """Admin: what an application may ask of a cluster beyond sending and consuming."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from ipaddress import ip_address
+from socket import SOCK_STREAM, getaddrinfo
 from typing import Self
 
 from protocol.codes import RequestCode, ResponseCode
@@ -14,10 +16,12 @@ from protocol.signature import Credentials
 from remoting.tls_options import Tls
 from troupemq.client.arguments import MS_MAX, check_instance, check_integer, check_time
 from troupemq.client.connection.client import Client
+from troupemq.client.connection.connection import split_address
 from troupemq.client.connection.route import DEFAULT_TOPIC, MASTER_ID, PERM_READ, PERM_WRITE
 from troupemq.client.errors import (
     BadAnswer,
     BrokerError,
+    ClientError,
     MessageIllegal,
     RouteNotFound,
     understood,
@@ -144,28 +148,60 @@ class Admin:
     def view_message(self, offset_message_id: str) -> MessageView:
         """The message with this id of the broker's (`SendResult.offset_message_id`).
 
-        Raises MessageIllegal for a text that is no such id, BrokerError when nothing lies there.
+        Raises MessageIllegal for a text that is no such id, RouteNotFound where no name server
+        lists the broker, BrokerError when nothing lies there.
         """
         check_instance(offset_message_id, str, "a message's id is a string")
         try:
             host, offset = parse_message_id(offset_message_id)
         except ValueError as error:
             raise MessageIllegal(str(error)) from None
-        address = host_text(host)
+        name, address = self.listed(host_text(host))
         command = RemotingCommand(
             RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageHeader(offset).encode()
         )
-        answer = self._client.remoting.ask(address, command, ADMIN_TIMEOUT_MS)
-        masters = self._client.routes.masters_of_cluster(None)
-        name = next((name for name, where in masters.items() if where == address), address)
+        answer = self._ask(address, command, ADMIN_TIMEOUT_MS)
         records = _records(answer.body)
         if len(records) != 1:
             raise BadAnswer(f"{address} answered {len(records)} messages instead of one")
         return view_of(records[0], _queue_of(records[0], name))
 
+    def listed(self, address: str) -> tuple[str, str]:
+        """The name and the address of the broker there, as the name servers list it.
+
+        An address that comes out of a message may be anybody's, who would get a signed request.
+        Raises RouteNotFound for one that no name server lists.
+        """
+        places = [
+            (each.broker_name, where)
+            for each in self._client.routes.listed_brokers()
+            for where in each.broker_addrs.values()
+        ]
+        for place in places:
+            if place[1] == address:
+                return place
+        ip, port = split_address(address)
+        for place in places:
+            if _is_at(place[1], ip, port):
+                return place
+        raise RouteNotFound(f"{address} is not asked: no name server lists a broker there")
+
     def _ask(self, address: str, command: RemotingCommand, timeout_ms: float) -> RemotingCommand:
         """The success that `address` answers."""
         return self._client.remoting.ask(address, command, timeout_ms)
+
+    def settings_of_brokers(self, topic: str) -> Iterator[dict[str, str] | None]:
+        """The settings of each master that has the topic; None where it does not show them."""
+        for address in self._masters(topic).values():
+            command = RemotingCommand(RequestCode.GET_BROKER_CONFIG)
+            try:
+                answer = self._ask(address, command, ADMIN_TIMEOUT_MS)
+            except BrokerError:
+                yield None
+                continue
+            lines = bytes(answer.body or b"").decode("utf-8", "replace").splitlines()
+            pairs = (line.partition("=") for line in lines)
+            yield {name.strip(): value.strip() for name, _, value in pairs}
 
     def _masters(self, topic: str) -> dict[str, str]:
         """Broker name → address of every master that has the topic."""
@@ -180,6 +216,16 @@ class Admin:
             address, RemotingCommand(code, header.encode()), ADMIN_TIMEOUT_MS
         )
         return understood(OffsetResponseHeader.decode, answer.fields).offset
+
+
+def _is_at(listed: str, ip: str, port: int) -> bool:
+    """Return whether a listed address, which may be a name, leads there."""
+    try:
+        host, listed_port = split_address(listed)
+        found = getaddrinfo(host, port, type=SOCK_STREAM) if listed_port == port else []
+    except (ClientError, OSError, UnicodeError):
+        return False
+    return any(ip_address(str(each[4][0]).partition("%")[0]) == ip_address(ip) for each in found)
 
 
 def views_with_key(

@@ -23,7 +23,15 @@ from starlette.routing import Mount, Route
 from storage.errors import StoreError
 from troupemq.client.errors import ClientError
 from troupemq.console.accounts import Viewer
-from troupemq.console.asking import PLACES, Console, NotThere, PageRequest, Place, zone_of
+from troupemq.console.asking import (
+    PLACES,
+    Console,
+    NotThere,
+    NotUsable,
+    PageRequest,
+    Place,
+    zone_of,
+)
 from troupemq.console.change_pages import ChangeStep, asked_page, changed_page, done_json
 from troupemq.console.changes import CHANGES
 from troupemq.console.changing import (
@@ -106,6 +114,7 @@ class Application:
                 HTTPException: self._failed,
                 NotAllowed: self._refused,
                 NotThere: self._not_there,
+                NotUsable: self._not_usable,
                 ClientError: self._no_answer,
                 StoreError: self._no_answer,
             },
@@ -316,6 +325,9 @@ class Application:
 
     def _not_there(self, request: Request, error: Exception) -> Response:
         return self._sentence(request, 404, "Not there", str(error))
+
+    def _not_usable(self, request: Request, error: Exception) -> Response:
+        return self._sentence(request, 400, "Not usable", str(error))
 
     def _no_answer(self, request: Request, error: Exception) -> Response:
         return self._sentence(request, 502, "No answer", f"{error}")

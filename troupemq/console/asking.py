@@ -1,7 +1,7 @@
 """The request of a page: who asks for what, and all that it may be answered from."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, tzinfo
 from pathlib import Path
 from typing import TypeVar
@@ -13,11 +13,13 @@ from troupemq.console.accounts import Accounts, Viewer
 from troupemq.console.alerts import Alerts, AlertSettings
 from troupemq.console.audit import AuditLog
 from troupemq.console.cluster import Gathered, WatchedCluster
+from troupemq.console.given import Rule, fault_of
 from troupemq.console.parts import Link, Note, Notes, Page, Pager, Part, RowTable
 from troupemq.console.sessions import Sessions, Throttle
 from troupemq.console.snapshot import Snapshot, SnapshotTaker
 from troupemq.console.watch import ClusterWatch
 
+REASON_HIDDEN = "why is hidden from this role"
 ROWS_OF_A_PAGE = 50
 ROWS_OF_A_PAGE_MAX = 1000
 TEXT_CHARS_MAX = 1000
@@ -76,6 +78,10 @@ class NotThere(Exception):
     """There is no such thing: one sentence for a 404."""
 
 
+class NotUsable(Exception):
+    """A parameter that cannot be what it is named after: one sentence for a 400."""
+
+
 @dataclass(frozen=True)
 class PageRequest:
     """One request for a page."""
@@ -90,16 +96,32 @@ class PageRequest:
         return self.console.cluster
 
     def snapshot(self) -> Snapshot:
-        """The newest state of the cluster."""
-        return self.console.watch.newest()
+        """The newest state of the cluster, as far as this viewer may see it."""
+        now = self.console.watch.newest()
+        return now if self.sees_bodies() else _without_reasons(now)
 
-    def text(self, name: str, default: str = "") -> str:
-        """A field of the query, cut and without blanks around."""
-        return self.query.get(name, default)[:TEXT_CHARS_MAX].strip()
+    def text(self, name: str, rule: Rule | None = None) -> str:
+        """A field of the query, cut and without blanks around; empty where it is missing.
 
-    def needed(self, name: str) -> str:
-        """Raises NotThere without it."""
-        found = self.text(name)
+        Without a `rule` that of its name holds. Raises NotUsable.
+        """
+        found = self.query.get(name, "")[:TEXT_CHARS_MAX].strip()
+        if fault := self.fault(name, found, rule):
+            raise NotUsable(f"{fault}.")
+        return found
+
+    def fault(self, name: str, text: str, rule: Rule | None = None) -> str:
+        """Why a text cannot be what it is given as. What brokers list themselves is never refused:
+        an old store may have topics and groups with other names."""
+        fault = fault_of(name, text, rule)
+        if fault and text.isprintable():
+            now = self.snapshot()
+            return "" if text in now.topics or text in now.groups else fault
+        return fault
+
+    def needed(self, name: str, rule: Rule | None = None) -> str:
+        """Raises NotThere without it, and NotUsable."""
+        found = self.text(name, rule)
         if not found:
             raise NotThere(f"The address of this page lacks {name}.")
         return found
@@ -142,6 +164,21 @@ class PageRequest:
         if first + shown < len(rows):
             after = Link("After", path, {**kept, "first": first + shown})
         return part, Pager(first, len(part), len(rows), before, after)
+
+
+def _without_reasons(now: Snapshot) -> Snapshot:
+    """A copy in which runs of jobs do not say why they failed: that may be part of a message."""
+    jobs = {
+        address: replace(
+            found,
+            runs=[
+                replace(each, sentence=REASON_HIDDEN, tail=[]) if each.sentence else each
+                for each in found.runs
+            ],
+        )
+        for address, found in now.jobs.items()
+    }
+    return replace(now, jobs=jobs)
 
 
 PageFunction = Callable[[PageRequest], Page]

@@ -80,6 +80,10 @@ class ConsoleChange:
                 found.append(f"{each.label} is needed")
             elif each.kind == "choice" and value and value not in each.choices:
                 found.append(f"{each.label} is one of {', '.join(each.choices)}")
+            elif each.kind not in ("choice", "secret") and (
+                fault := asked.fault(each.name, value, each.rule)
+            ):
+                found.append(fault)
         if why := self.refuses(given):
             found.append(why)
         return found

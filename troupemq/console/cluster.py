@@ -12,6 +12,7 @@ from time import monotonic
 
 import click
 
+from protocol.bodies import ClusterInfo
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.compression import CompressionError
@@ -23,7 +24,7 @@ from troupemq.cli.admin.output import Output, Row
 from troupemq.cli.admin.session import Session
 from troupemq.cli.options import HELP_OPTIONS
 from troupemq.client.connection.connection import Answer
-from troupemq.client.errors import ArgumentIllegal, ClientError, RequestTimeout
+from troupemq.client.errors import ArgumentIllegal, ClientError, RequestTimeout, RouteNotFound
 from troupemq.text import one_line
 
 DEADLINE_S = 4.0
@@ -40,6 +41,27 @@ class Asker(Session):
     def __init__(self, namesrv: str | None) -> None:
         super().__init__(namesrv)
         self._of_thread = local()
+        self._listed: frozenset[str] = frozenset()
+        self._client.remoting.check_address = self._check_listed
+
+    def _check_listed(self, address: str) -> None:
+        """Raise RouteNotFound for a server that the name servers do not list.
+
+        All users share the console's account. A stranger's server must not get a request that is
+        signed with it, whatever address a page, a change or a message id names.
+        """
+        if address in self.namesrvs or address in self._listed:
+            return
+        self.cluster_info()
+        if address not in self._listed:
+            raise RouteNotFound(f"{address} is not asked: no name server lists it")
+
+    def cluster_info(self) -> ClusterInfo:
+        """All brokers of all clusters; from now on these are asked, and no others."""
+        found = super().cluster_info()
+        brokers = found.broker_addr_table.values()
+        self._listed = frozenset(each for one in brokers for each in one.broker_addrs.values())
+        return found
 
     @contextmanager
     def within(self, seconds: float = DEADLINE_S) -> Iterator[None]:

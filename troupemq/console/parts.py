@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from troupemq.cli.admin.output import Time
+from troupemq.console.given import Rule
 
 Cells = Mapping[str, Any]
 """A row: text, numbers, yes or no, Time, Span, Size, Link, or several of them."""
@@ -119,6 +120,8 @@ class Input:
     choices: Sequence[str] = ()
     hint: str = ""
     needed: bool = False
+    rule: Rule | None = None
+    """What may be given; None: what its name says (given.py)."""
 
 
 @dataclass(frozen=True)

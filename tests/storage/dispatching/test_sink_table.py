@@ -212,6 +212,31 @@ def test_lanes_are_forgotten_by_age_and_by_number(log: TransactionLog) -> None:
     assert [lane.partition for lane in table.lanes()] == [1]
 
 
+def test_an_account_with_very_many_lanes_has_its_own_ones_forgotten(log: TransactionLog) -> None:
+    """Others' queries would store again what they repeat."""
+    table = table_of(log, replace(CONFIG, sink_progress_max=4))
+    table.load(0, 0)
+
+    def add(owner: str, partition: int) -> None:
+        mark = marked(0, partition=partition)._replace(owner=owner)
+        table.dispatch([log.append(record(mark))])
+
+    add("aa", 0)
+    for partition in range(20):
+        add("bb", partition)
+    assert [(lane.owner, lane.partition) for lane in table.lanes()] == [
+        ("aa", 0),
+        *(("bb", partition) for partition in (17, 18, 19)),
+    ]
+    saved(log, table)
+    again = table_of(log, replace(CONFIG, sink_progress_max=4))
+    assert again.load(0, log.log.end_offset) == ""
+    add("cc", 0)
+    assert Lane("q", 0, "Topic", "aa") not in table.lanes(), "of several the quietest"
+    again.dispatch([log.append(record(marked(0)._replace(owner="bb")))])
+    assert Lane("q", 0, "Topic", "aa") in again.lanes()
+
+
 def test_numbers_below_one_are_refused() -> None:
     for name in ("sink_progress_days", "sink_progress_max"):
         with pytest.raises(StoreError, match="must be 1 or more"):

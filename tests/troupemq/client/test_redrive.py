@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from protocol.properties import RETRY_TOPIC
+from protocol.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC, UNIQ_KEY
 from tests.troupemq.client.copies import (
     BEFORE_A_COMMIT,
     BEFORE_A_SEND,
@@ -13,11 +13,15 @@ from tests.troupemq.client.copies import (
     lose_answers,
     with_topic,
 )
+from troupemq import redrive as redrive_module
+from troupemq.cli.admin import messages as messages_module
 from troupemq.client.admin import Admin
+from troupemq.client.consuming.pull_consumer import PullConsumer
 from troupemq.client.errors import RouteNotFound
 from troupemq.client.message import Message, MessageView
 from troupemq.client.producing.producer import Producer
-from troupemq.redrive import MARK, Redrive
+from troupemq.console.cluster import WatchedCluster
+from troupemq.redrive import MARK, Redrive, has_accounts, redrive_one
 from troupemq.servers import Servers
 
 GROUP, DEAD = "billing", 12
@@ -82,3 +86,75 @@ def test_a_send_without_an_answer_is_looked_up_before_it_is_tried_again(
 def test_a_group_without_dead_letters_is_one_sentence(namesrv: str) -> None:
     with pytest.raises(RouteNotFound, match=r"no topic %DLQ%nobody: the group has no dead letters"):
         Redrive("nobody", namesrv, rate=1, wait=bool).run()
+
+
+def test_a_forged_origin_moves_nothing_where_there_are_accounts(
+    namesrv: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever could send a dead letter had it moved into any topic by the next redrive."""
+    monkeypatch.setattr(redrive_module, "has_accounts", lambda admin, topic: True)
+    forged = [view.offset_message_id for view in letters(namesrv)]
+    assert redrive_one(GROUP, namesrv, forged[0]).without_original == 1
+    done = redrive(namesrv).run()
+    assert (done.sent, done.without_original, done.without_origin) == (0, DEAD, 1)
+    assert orders(namesrv) == []
+    assert redrive_one(GROUP, namesrv, forged[0], believes=True).sent == 1, "an operator's word"
+
+
+def test_the_original_is_sent_again_where_there_are_accounts(
+    namesrv: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redrive_module, "has_accounts", lambda admin, topic: True)
+    dead, elsewhere = f"%DLQ%{GROUP}", "00" * 15 + "01"
+    with Producer("any", namesrv) as producer:
+        first = producer.send(Message("Orders", b"100", "new", "key", {"own": "x"}))
+        second = producer.send(Message("Orders", b"200"))
+        for body, origin, unique in (
+            (b"100", first.offset_message_id, "FF"),
+            (b"999", first.offset_message_id, "FE"),
+            (b"200", elsewhere, second.message_id),
+        ):
+            own = {RETRY_TOPIC: "Orders", ORIGIN_MESSAGE_ID: origin, UNIQ_KEY: unique}
+            producer.send(Message(dead, body, "forged", system_properties=own))
+    done = redrive(namesrv).run()
+    assert (done.sent, done.without_original) == (2, DEAD + 1)
+    sent = [view for view in orders(namesrv) if any(each.startswith(MARK) for each in view.keys)]
+    assert [view.body for view in sent] == [b"100", b"200"]
+    assert (sent[0].tags, sent[0].properties["own"]) == ("new", "x"), "as it was, not as is said"
+
+
+def test_only_a_broker_that_says_so_has_no_accounts(namesrv: str) -> None:
+    with Admin(namesrv) as admin:
+        assert not has_accounts(admin, "Orders")
+        for settings in ({"aclEnable": "true"}, None):
+            admin.settings_of_brokers = lambda topic, one=settings: iter([{}, one])  # type: ignore
+            assert has_accounts(admin, "Orders")
+
+
+def letters(namesrv: str) -> list[MessageView]:
+    with Admin(namesrv) as admin:
+        (queue,) = admin.queues(f"%DLQ%{GROUP}")
+        begin, end = admin.offsets(queue)
+        with PullConsumer("looker", namesrv, auto_commit=False) as consumer:
+            consumer.assign([queue])
+            consumer.seek_to_begin(queue)
+            found: list[MessageView] = []
+            while len(found) < end - begin:
+                found += consumer.poll(5000)
+    return found
+
+
+def test_a_retry_is_not_sent_again_to_the_topic_that_it_only_names(
+    namesrv: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(messages_module, "has_accounts", lambda session, topic: True)
+    retries = f"%RETRY%{GROUP}"
+    with Admin(namesrv) as admin, Producer("any", namesrv) as producer:
+        admin.create_topic(retries, 1)
+        own = {RETRY_TOPIC: "Orders"}
+        sent = producer.send(Message(retries, b"made up", system_properties=own))
+    cluster = WatchedCluster(namesrv)
+    found = cluster.run("queryMsgById", "-i", sent.offset_message_id, "-s", "true")
+    cluster.close()
+    assert "no broker has that message there: it is not sent" in found.failures[0]
+    assert orders(namesrv) == []

@@ -1,12 +1,18 @@
 """The pages of Spark jobs: schedule, runs, the figures of a chart for each job."""
 
+from dataclasses import replace
+
 import pytest
 
-from protocol.bodies_own import JobEntry, JobRun, Jobs
+from protocol.bodies_own import JobEntry, JobLog, JobRun, Jobs
+from protocol.codes import RequestCode
 from tests.troupemq.console.conftest import Visit
 from troupemq.cli.admin.session import BrokerPlace
+from troupemq.console.asking import PLACES, PageRequest
 from troupemq.console.changes import CHANGES
 from troupemq.console.changing.message_changes import arguments_of
+from troupemq.console.pages.jobs import job
+from troupemq.console.parts import as_json
 from troupemq.console.snapshot import BrokerSummary, Snapshot
 
 ADDRESS = "127.0.0.1:1"
@@ -65,3 +71,42 @@ def test_a_job_is_run_with_arguments_as_by_the_command_line(with_jobs: Visit) ->
         arguments_of("nonsense")
     assert "is no name=value" in with_jobs.change("job-run", **{**given, "arguments": "x"}).text
     assert CHANGES["job-run"].role == "operator"
+
+
+@pytest.mark.parametrize("name", ["store", "commit_log", "output", "archive"])
+def test_no_user_names_a_file_of_the_brokers_machine(with_jobs: Visit, name: str) -> None:
+    """The console may be there, and the broker took for its operator's own what a user gave."""
+    given = {"broker": ADDRESS, "job": "lag", "arguments": f"days=3\n {name} = /etc/cron.d\n"}
+    sentence = f"{name} is named by the schedule, or on the broker"
+    assert sentence in with_jobs.preview("job-run", **given).text
+    assert sentence in with_jobs.change("job-run", **given).text
+
+
+@pytest.mark.parametrize(
+    ("role", "hides", "sees"),
+    [("viewer", True, False), ("viewer", False, True), ("operator", True, True)],
+)
+def test_a_report_and_a_log_are_hidden_as_bodies_are(
+    with_jobs: Visit, role: str, hides: bool, sees: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dead letters are shown in a report, and rows in what Spark logs."""
+    object.__setattr__(with_jobs.console.settings, "hide_bodies", hides)
+    name, _ = "somebody", with_jobs.console.accounts.new_password("somebody", role)
+    viewer = with_jobs.console.accounts.viewer_of(name)
+    assert viewer is not None
+    run = JobRun("d-6", "deadletters", "failed", report={"text": "secret"}, sentence="secret")
+    asked: list[int] = []
+
+    def read(kind: type, address: str, code: int, *more: object) -> object:
+        asked.append(code)
+        return Jobs([], [run]) if kind is Jobs else JobLog(["secret"])
+
+    monkeypatch.setattr(with_jobs.console.cluster.session, "read", read)
+    now = replace(with_jobs.console.watch.newest(), jobs={ADDRESS: Jobs([], [run])})
+    monkeypatch.setattr(with_jobs.console.watch, "newest", lambda: now)
+    for each in ("/", "/jobs", "/alerts"):
+        made = PLACES[each].make(PageRequest(with_jobs.console, viewer, {}))
+        assert ("secret" in str(as_json(made))) == sees, each
+    page = job(PageRequest(with_jobs.console, viewer, {"broker": ADDRESS, "run": "d-6"}))
+    assert ("secret" in str(as_json(page))) == sees
+    assert (RequestCode.GET_JOB_LOG in asked) == sees

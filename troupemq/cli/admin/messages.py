@@ -15,9 +15,11 @@ from troupemq.cli.admin.times import NUMBER, OFFSET
 from troupemq.cli.admin.trace import events_of
 from troupemq.cli.admin.tracks import tracks_of
 from troupemq.cli.message_json import as_object
+from troupemq.client.errors import MessageNotFound
 from troupemq.client.message import Message, MessageQueue, MessageView
 from troupemq.client.producing.producer import Producer
 from troupemq.client.producing.producer_settings import ProducerSettings
+from troupemq.redrive import has_accounts, original_of
 
 SECTION = "Messages"
 PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
@@ -87,7 +89,7 @@ def _consume_directly(
     header = ConsumeMessageDirectlyHeader(group, client_id, view.offset_message_id)
     found = session.read(
         ConsumeMessageDirectlyResult,
-        view.store_host,
+        session.listed(view.store_host)[1],
         RequestCode.CONSUME_MESSAGE_DIRECTLY,
         header,
         timeout_ms=30_000,
@@ -96,6 +98,15 @@ def _consume_directly(
 
 
 def _send_again(session: Session, out: Output, view: MessageView) -> None:
+    is_retry = view.queue.topic != view.topic  # its sender says which topic it is from
+    if is_retry and has_accounts(session, view.queue.topic):
+        source = original_of(view, session)
+        if source is None:
+            raise MessageNotFound(
+                f"{view.offset_message_id} is a retry that names {view.topic} as its topic, and no"
+                " broker has that message there: it is not sent"
+            )
+        view = source
     own = {name: view.properties[name] for name in view.properties if name not in RESERVED_NAMES}
     message = Message(view.topic, view.body, view.tags, view.keys, own)
     with Producer(PRODUCER_GROUP, session.namesrv) as producer:

@@ -237,7 +237,7 @@ class Session(Admin):
         if is_offset_message_id(message_id):
             try:
                 return self.view_message(message_id)
-            except (BrokerError, ConnectionFailed, RequestTimeout) as failure:
+            except (BrokerError, ConnectionFailed, RequestTimeout, RouteNotFound) as failure:
                 error = failure
         for each in [topic] if topic is not None else sorted(self.topics(), key=_own_topics_first):
             try:

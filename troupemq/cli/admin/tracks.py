@@ -30,10 +30,16 @@ def tracks_of(
             if failures is None:
                 raise
             failures.append(str(error))
-    return {group: _track(session, view, group) for group in sorted(groups)}
+    if not groups:
+        return {}
+    try:
+        _, address = session.listed(view.store_host)
+    except RouteNotFound:  # it was stored by a broker that is gone, or has moved
+        return dict.fromkeys(sorted(groups), "unknown")
+    return {group: _track(session, view, group, address) for group in sorted(groups)}
 
 
-def _track(session: Session, view: MessageView, group: str) -> str:
+def _track(session: Session, view: MessageView, group: str, address: str) -> str:
     try:
         members = members_of(session, group)
     except RouteNotFound:
@@ -42,7 +48,7 @@ def _track(session: Session, view: MessageView, group: str) -> str:
         return "offline" if error.code == ResponseCode.CONSUMER_NOT_ONLINE else "unknown"
     if members.consume_type == "CONSUME_ACTIVELY":
         return "pull"
-    if not _has_passed(session, view, group):
+    if not _has_passed(session, view, group, address):
         return "not_yet"
     wanted = members.subscription_table.get(view.topic)
     return "consumed" if wanted is None or _wants(wanted, view.tags) else "filtered"
@@ -53,10 +59,10 @@ def _wants(subscription: SubscriptionData, tags: str | None) -> bool:
     return not named or "*" in named or tags in named
 
 
-def _has_passed(session: Session, view: MessageView, group: str) -> bool:
+def _has_passed(session: Session, view: MessageView, group: str, address: str) -> bool:
     stats = session.read(
         ConsumeStatsBody,
-        view.store_host,
+        address,
         RequestCode.GET_CONSUME_STATS,
         GetConsumeStatsHeader(group, view.queue.topic),
     )

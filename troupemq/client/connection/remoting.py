@@ -59,6 +59,8 @@ class Remoting:
         self._credentials = credentials
         self._tls = tls
         self._greeting = greeting
+        self.check_address: Callable[[str], None] = lambda address: None
+        """Called before each request is signed; raises ClientError for a server not to be asked."""
         self._connections: dict[str, ServerConnection] = {}
         self._lock = Lock()
         self._opaque = count(1)
@@ -98,6 +100,7 @@ class Remoting:
         """`call_async` for somebody who is told on the I/O thread, or at once of what cannot be."""
         command.opaque = next(self._opaque) & OPAQUE_MASK
         try:
+            self.check_address(address)
             frame = self._signed(command)
             self._connection(address).submit(frame, command.opaque, waiting, timeout_ms)
         except ClientError as error:
@@ -105,6 +108,7 @@ class Remoting:
 
     def oneway(self, address: str, command: RemotingCommand) -> None:
         """Sends and hears nothing of it. Raises ClientError if it cannot even be sent."""
+        self.check_address(address)
         command.opaque = next(self._opaque) & OPAQUE_MASK
         command.flag |= ONEWAY_FLAG
         self._connection(address).submit(self._signed(command), command.opaque, None)

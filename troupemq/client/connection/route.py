@@ -279,13 +279,15 @@ class Routes:
             }
         )
 
+    def listed_brokers(self) -> list[BrokerData]:
+        """Every broker that the name servers list. Raises ClientError."""
+        answer = self.ask_namesrv(RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO))
+        return [*understood(ClusterInfo.decode, answer.body).broker_addr_table.values()]
+
     def masters_of_cluster(self, cluster: str | None) -> dict[str, str]:
         """Broker name → address of the masters of a cluster, or of all. Raises ClientError."""
-        answer = self.ask_namesrv(RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO))
-        info = understood(ClusterInfo.decode, answer.body)
-        brokers: Iterable[BrokerData] = info.broker_addr_table.values()
         return {
             each.broker_name: each.broker_addrs[MASTER_ID]
-            for each in brokers
+            for each in self.listed_brokers()
             if MASTER_ID in each.broker_addrs and cluster in (None, each.cluster)
         }

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from troupemq.console.asking import PageRequest
 from troupemq.console.changes import ConsoleChange, Given, Preview, register
+from troupemq.console.given import word
 from troupemq.console.parts import Facts, Input, Note, Notes, RowTable
 from troupemq.setting_meanings import broker_settings
 
@@ -15,6 +16,12 @@ def cluster_input(asked: PageRequest) -> Input:
     """Which cluster; the first one by itself."""
     names = asked.snapshot().clusters or [""]
     return Input("cluster", "Cluster", "choice", names[0], names, needed=True)
+
+
+def broker_input(asked: PageRequest) -> Input:
+    """Which broker, of those that the name servers list."""
+    addresses = [each.place.address for each in asked.snapshot().brokers] or [""]
+    return Input("address", "Broker", "choice", "", addresses, needed=True)
 
 
 def _topic_words(given: Given) -> list[str]:
@@ -193,8 +200,8 @@ register(
         "Change a setting of a broker",
         "admin",
         lambda asked: (
-            Input("address", "Broker", needed=True),
-            Input("key", "Setting", needed=True),
+            broker_input(asked),
+            Input("key", "Setting", needed=True, rule=word),
             Input("value", "Value", needed=True),
         ),
         lambda given: [

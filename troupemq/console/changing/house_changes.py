@@ -10,6 +10,7 @@ from troupemq.console.accounts import PASSWORD_CHARS_MIN, ROLES, name_fault, rol
 from troupemq.console.asking import PageRequest
 from troupemq.console.changes import ConsoleChange, Given, register
 from troupemq.console.cluster import Gathered
+from troupemq.console.given import plain
 from troupemq.console.parts import Input
 
 _THRESHOLD_MAX = 10**9 - 1
@@ -123,7 +124,9 @@ def _trial(asked: PageRequest, given: Given) -> Gathered:
 
 def _threshold_inputs(asked: PageRequest) -> Sequence[Input]:
     return [
-        Input(name, name.replace("_", " ").capitalize(), "number", str(value), needed=True)
+        Input(
+            name, name.replace("_", " ").capitalize(), "number", str(value), needed=True, rule=plain
+        )
         for name, value in asdict(asked.console.alerts.thresholds).items()
     ]
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from threading import Event
 
 from actors.jobs.jobs_conf import argument_value
+from actors.jobs.spark_jobs import PATHS
 from protocol.bodies_own import JobRun
 from protocol.codes import RequestCode
 from protocol.headers.jobs import JobRunHeader, RunJobHeader
@@ -13,7 +14,9 @@ from troupemq.cli.redrive import sentence_of
 from troupemq.client.errors import ClientError, understood
 from troupemq.console.asking import PageRequest
 from troupemq.console.changes import CHANGE_S, ConsoleChange, Given, Preview, register
+from troupemq.console.changing.cluster_changes import broker_input
 from troupemq.console.cluster import Gathered
+from troupemq.console.given import number
 from troupemq.console.parts import Input, Note, Notes
 from troupemq.redrive import Redrive, redrive_one
 
@@ -100,6 +103,20 @@ def arguments_of(text: str) -> dict[str, object]:
     return found
 
 
+def _named_path(given: Given) -> str:
+    """Why a job is not run: its user names a file of the broker's machine.
+
+    The console may be on that machine, where a broker takes paths; its users are not.
+    """
+    try:
+        named = [name for name in PATHS if name in arguments_of(given["arguments"])]
+    except ValueError:  # said when it is run
+        return ""
+    if not named:
+        return ""
+    return f"{named[0]} is named by the schedule, or on the broker's own machine: leave it out"
+
+
 def _lines(text: str) -> list[str]:
     return [line for line in map(str.strip, text.splitlines()) if line]
 
@@ -112,6 +129,11 @@ def _job_words(given: Given) -> list[str]:
 def _cancel_job(asked: PageRequest, given: Given) -> Gathered:
     out = Gathered()
     session = asked.cluster.session
+    if not _is_run(asked, given):
+        asked.console.watch.forget()  # it may be newer than what was asked last
+        if not _is_run(asked, given):
+            out.fail(f"{given['broker']} knows no run {given['run']}")
+            return out
     try:
         with session.within(CHANGE_S):
             session.ask(given["broker"], RequestCode.CANCEL_JOB, JobRunHeader(given["run"]))
@@ -119,6 +141,11 @@ def _cancel_job(asked: PageRequest, given: Given) -> Gathered:
     except ClientError as error:
         out.fail(str(error))
     return out
+
+
+def _is_run(asked: PageRequest, given: Given) -> bool:
+    found = asked.snapshot().jobs.get(given["broker"])
+    return found is not None and any(each.run == given["run"] for each in found.runs)
 
 
 def _job_inputs(asked: PageRequest) -> Sequence[Input]:
@@ -182,7 +209,7 @@ register(
         "operator",
         lambda asked: (
             Input("group", "Group", needed=True),
-            Input("count", "At most", "number", "100", needed=True),
+            Input("count", "At most", "number", "100", needed=True, rule=number),
         ),
         lambda given: ["job", "redrive", given["group"], "--count", given["count"]],
         _letters,
@@ -205,7 +232,7 @@ register(
         "Ask again about a transaction that was given up",
         "admin",
         lambda asked: (
-            Input("address", "Broker", hint="host:port", needed=True),
+            broker_input(asked),
             Input("id", "The broker's id of the message", needed=True),
         ),
         lambda given: [
@@ -219,13 +246,14 @@ register(
         _job_inputs,
         _job_words,
         do=_run_job,
+        refuses=_named_path,
     ),
     ConsoleChange(
         "job-cancel",
         "End a run of a Spark job",
         "operator",
         lambda asked: (
-            Input("broker", "Broker", needed=True),
+            Input("broker", "Broker", "choice", "", list(asked.snapshot().jobs), needed=True),
             Input("run", "Run", needed=True),
         ),
         lambda given: ["job", "cancel", given["run"], "-b", given["broker"]],

@@ -8,6 +8,7 @@ from troupemq.client.errors import ClientError
 from troupemq.client.message import MessageQueue
 from troupemq.console.asking import NotThere, PageRequest, failures_of, page
 from troupemq.console.changes import change_links
+from troupemq.console.given import legal_name
 from troupemq.console.pages.overview import group_row
 from troupemq.console.parts import (
     Cells,
@@ -107,7 +108,7 @@ def _order(each: GroupSummary, order: str) -> tuple[int, int, str]:
 @page("/group")
 def group(asked: PageRequest) -> Page:
     """One group: queue by queue where it is, who its members are, what has happened to it."""
-    name = asked.needed("name")
+    name = asked.needed("name", legal_name)
     now = asked.snapshot()
     state = now.groups.get(name)
     progress = asked.cluster.run("consumerProgress", "-g", name, "-s", "true")
@@ -289,7 +290,7 @@ def _history(asked: PageRequest, name: str) -> tuple[list[Part], list[Note]]:
 @page("/group/members")
 def members(asked: PageRequest) -> Page:
     """What the members of a group say of themselves, each asked by its broker; do they agree?"""
-    name = asked.needed("name")
+    name = asked.needed("name", legal_name)
     found = asked.cluster.run("consumerStatus", "-g", name, seconds=8.0)
     rows = [
         {

@@ -1,5 +1,6 @@
 """The pages of the Spark jobs that brokers run: the schedule, the runs, and one with its log."""
 
+from collections.abc import Sequence
 from urllib.parse import urlencode
 
 from protocol.bodies_own import JobLog, JobRun, Jobs
@@ -7,8 +8,10 @@ from protocol.codes import RequestCode
 from protocol.headers.jobs import GetJobsHeader, JobLogHeader
 from troupemq.cli.admin.output import Time
 from troupemq.client.errors import ClientError
-from troupemq.console.asking import NotThere, PageRequest, failures_of, page
+from troupemq.console.asking import REASON_HIDDEN, NotThere, PageRequest, failures_of, page
 from troupemq.console.changes import change_link, change_links
+from troupemq.console.given import address as address_rule
+from troupemq.console.pages.message import HIDDEN
 from troupemq.console.parts import (
     Cells,
     ChartLine,
@@ -19,6 +22,8 @@ from troupemq.console.parts import (
     Link,
     Links,
     LongText,
+    Note,
+    Notes,
     Page,
     Part,
     RowTable,
@@ -142,21 +147,28 @@ def _row(asked: PageRequest, address: str, run: JobRun) -> Cells:
         "started_ms": Time(run.started_ms),
         "took_ms": Span(run.ended_ms - run.started_ms) if run.ended_ms else None,
         "rows": run.rows_done or None,
-        "sentence": run.sentence or None,
+        "sentence": _reason(asked, run),
         "broker": address,
         "cancel": None if ends else change_link(asked, "End it", "job-cancel", given),
     }
 
 
+def _reason(asked: PageRequest, run: JobRun) -> str | None:
+    if not run.sentence:
+        return None
+    return run.sentence if asked.sees_bodies() else REASON_HIDDEN
+
+
 @page("/job")
 def job(asked: PageRequest) -> Page:
     """One run: how far it is, its report, the end of its log."""
-    address, name = asked.needed("broker"), asked.needed("run")
+    address, name = asked.needed("broker", address_rule), asked.needed("run")
     if address not in asked.snapshot().jobs:
         raise NotThere(f"No broker that runs jobs has the address {address}.")
     session = asked.cluster.session
     failures: list[str] = []
     lines: list[str] = []
+    sees_bodies = asked.sees_bodies()
     with session.within():
         found = session.read(Jobs, address, RequestCode.GET_JOBS, GetJobsHeader(name)).runs
         run = next((each for each in found if each.run == name), None)
@@ -164,18 +176,29 @@ def job(asked: PageRequest) -> Page:
             raise NotThere(f"{address} remembers no run {name}.")
         try:
             header = JobLogHeader(name, asked.number("lines", LOG_LINES, 1, LOG_LINES_MAX))
-            lines = session.read(JobLog, address, RequestCode.GET_JOB_LOG, header).lines
+            if sees_bodies:
+                lines = session.read(JobLog, address, RequestCode.GET_JOB_LOG, header).lines
         except ClientError as error:
             failures.append(str(error))
-    report = {key: value for key, value in run.report.items() if key != "text"}
     parts: list[Part] = [Facts("run", "", _row(asked, address, run))]
+    if not sees_bodies:
+        parts.append(Notes("hidden", "Report and log", [Note("fine", HIDDEN)]))
+    else:
+        parts += _said(run, failures, lines)
+    if len(lines) == LOG_LINES:
+        more = {"broker": address, "run": name, "lines": LOG_LINES_MAX}
+        parts.append(Links([Link(f"The last {LOG_LINES_MAX:,} lines of its log", "/job", more)]))
+    return Page(f"Run {name}", parts, refresh_s=0 if run.state in ENDED else 2)
+
+
+def _said(run: JobRun, failures: Sequence[str], lines: Sequence[str]) -> list[Part]:
+    """The report and the log, both of which may show messages."""
+    parts: list[Part] = []
+    report = {key: value for key, value in run.report.items() if key != "text"}
     if run.report.get("text"):
         parts.append(LongText("text", "Report", str(run.report["text"])))
     if report:
         parts.append(Facts("report", "Figures of the report", report, True))
     parts += failures_of(failures, "log")
     parts.append(LongText("log", "The end of its log", "\n".join(lines) or "Nothing yet."))
-    if len(lines) == LOG_LINES:
-        more = {"broker": address, "run": name, "lines": LOG_LINES_MAX}
-        parts.append(Links([Link(f"The last {LOG_LINES_MAX:,} lines of its log", "/job", more)]))
-    return Page(f"Run {name}", parts, refresh_s=0 if run.state in ENDED else 2)
+    return parts

@@ -5,6 +5,8 @@ from troupemq.cli.admin.stats import broker_stats
 from troupemq.client.errors import BrokerError, ClientError
 from troupemq.console.asking import NotThere, PageRequest, failures_of, page, table_of
 from troupemq.console.changes import change_links
+from troupemq.console.given import address as address_rule
+from troupemq.console.given import legal_name
 from troupemq.console.parts import Cells, Facts, Form, Input, Link, Links, Page, RowTable, Span
 from troupemq.console.snapshot import Snapshot, TopicSummary
 
@@ -77,7 +79,7 @@ def _row(each: TopicSummary) -> Cells:
 @page("/topic")
 def topic(asked: PageRequest) -> Page:
     """One topic: its rates, its queues and how old what they hold is, who consumes and sends."""
-    name = asked.needed("name")
+    name = asked.needed("name", legal_name)
     now = asked.snapshot()
     state = now.topics.get(name)
     if state is None:
@@ -178,7 +180,9 @@ def _producers(asked: PageRequest, name: str) -> Form:
 @page("/producers")
 def producers(asked: PageRequest) -> Page:
     """The producers of a group at the brokers of a topic; without them those of one broker."""
-    if address := asked.text("broker"):
+    if address := asked.text("broker", address_rule):
+        if all(each.place.address != address for each in asked.snapshot().brokers):
+            raise NotThere(f"No broker is registered with the address {address}.")
         found = asked.cluster.run("producer", "-b", address)
         back = Links([Link(f"Broker {address}", "/broker", {"address": address})])
         return Page(f"Producers at {address}", [back, *table_of(found, "producers", "")])

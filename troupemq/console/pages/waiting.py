@@ -15,6 +15,7 @@ from troupemq.client.errors import ClientError
 from troupemq.client.message import MessageView
 from troupemq.console.asking import PageRequest, failures_of, page
 from troupemq.console.changes import change_link, change_links
+from troupemq.console.given import legal_name
 from troupemq.console.pages.message import body_of
 from troupemq.console.pages.messages import Search, rows_of
 from troupemq.console.parts import Cells, Form, Input, Link, Links, Page, RowTable, Span
@@ -49,7 +50,7 @@ def dead_letters(asked: PageRequest) -> Page:
 @page("/dead-letters/group")
 def letters_of_group(asked: PageRequest) -> Page:
     """The newest dead letters of one group: where they came from, how often they were tried."""
-    group = asked.needed("name")
+    group = asked.needed("name", legal_name)
     search = _letters(asked, group, asked.number("count", LETTERS, 1, 500))
     given = {name: asked.text(name) for name in ("name", "begin", "end") if asked.text(name)}
     try:
@@ -109,7 +110,7 @@ def export(asked: PageRequest) -> bytes:
 
     Raises NotThere, ClientError.
     """
-    found = _letters(asked, asked.needed("name"), EXPORTED_MAX).run(asked)
+    found = _letters(asked, asked.needed("name", legal_name), EXPORTED_MAX).run(asked)
     return b"".join(json.dumps(_exported(view)).encode() + b"\n" for view in found)
 
 

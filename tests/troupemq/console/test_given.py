@@ -1,0 +1,177 @@
+"""What users give is checked before the console signs it, and only listed servers are asked."""
+
+import ast
+from pathlib import Path
+from queue import Empty
+
+import pytest
+
+from protocol.bodies_own import JobRun, Jobs
+from protocol.codes import RequestCode as Code
+from protocol.command import RemotingCommand
+from protocol.host import pack_host
+from protocol.message_id import offset_message_id
+from tests.troupemq.console.conftest import MakeVisit, Visit
+from tests.troupemq.fake_server import FakeServer
+from troupemq.client.admin import Admin
+from troupemq.client.errors import RouteNotFound
+from troupemq.console import pages
+from troupemq.console.asking import PageRequest
+from troupemq.console.changes import CHANGES
+from troupemq.console.given import RULES, anything
+
+EVIL = "evil-account\x01true\x01evil-secret"
+FREE = {"body", "arguments", "text", "filter"}
+"""Fields of changes that are contents, not names."""
+
+
+def silent(server: FakeServer) -> bool:
+    """Whether nothing has come there."""
+    try:
+        server.received.get_nowait()
+    except Empty:
+        return server.connected.empty()
+    return False
+
+
+def id_at(address: str) -> str:
+    host, _, port = address.partition(":")
+    return offset_message_id(pack_host(host, int(port)), 0)
+
+
+def test_no_change_gets_a_request_signed_for_a_server_that_no_name_server_lists(
+    live: Visit,
+) -> None:
+    """What was asked for there was replayed under another code, and made an administrator."""
+    with FakeServer() as stranger:
+        address = stranger.address
+        given = {
+            "job-cancel": {"broker": address, "run": "evil-accounttrueevil-secret"},
+            "job-run": {"broker": address, "job": "archive"},
+            "setting": {"address": address, "key": "transactionCheckMax", "value": "9"},
+            "resume": {"address": address, "id": id_at(address)},
+            "resend": {"id": id_at(address)},
+            "consume-again": {"id": id_at(address), "group": "g", "client": "c"},
+            "redrive-one": {"id": id_at(address), "group": "g"},
+        }
+        for name, fields in given.items():
+            answer = live.client.post(
+                f"/api/change/{name}",
+                json={"given": fields, "do": True},
+                headers={"X-CSRF-Token": live.csrf},
+            )
+            assert answer.status_code == 409 and answer.json()["failures"], name
+        for path, query in {
+            "/api/producers": {"broker": address},
+            "/api/broker": {"address": address},
+            "/api/job": {"broker": address, "run": "archive-1"},
+        }.items():
+            assert live.get(path, **query).status_code == 404, path
+        assert "no name server lists" in live.get("/api/messages", id=id_at(address)).text
+        assert silent(stranger)
+
+
+def test_the_console_asks_no_server_that_is_not_listed(live: Visit) -> None:
+    """Whatever made it ask: a redirect of ours, or a page that checks nothing."""
+    session = live.console.cluster.session
+    with FakeServer() as stranger, pytest.raises(RouteNotFound, match="no name server lists it"):
+        session.ask(stranger.address, Code.GET_BROKER_CONFIG)
+    with FakeServer() as stranger:
+        (found,) = session.ask_all([stranger.address], Code.GET_BROKER_CONFIG).values()
+        assert isinstance(found, RouteNotFound)
+        with pytest.raises(RouteNotFound):
+            session._client.remoting.ask(
+                stranger.address, RemotingCommand(Code.GET_BROKER_CONFIG), 1000.0
+            )
+        assert silent(stranger)
+
+
+def test_an_id_of_a_message_leads_to_no_server_that_is_not_listed(live: Visit) -> None:
+    """For commands and applications, too: an id comes from anywhere."""
+    with FakeServer() as stranger, Admin(live.console.cluster.namesrv) as admin:
+        with pytest.raises(RouteNotFound, match="no name server lists a broker there"):
+            admin.view_message(id_at(stranger.address))
+        assert silent(stranger)
+
+
+def test_a_broker_that_is_listed_by_its_name_is_found_by_the_address_of_an_id(
+    live: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Admin(live.console.cluster.namesrv) as admin:
+        (broker,) = admin._client.routes.listed_brokers()
+        port = broker.broker_addrs[0].rpartition(":")[2]
+        broker.broker_addrs[0] = f"localhost:{port}"
+        monkeypatch.setattr(admin._client.routes, "listed_brokers", lambda: [broker])
+        assert admin.listed(f"127.0.0.1:{port}") == (broker.broker_name, f"localhost:{port}")
+        with pytest.raises(RouteNotFound):
+            admin.listed(f"127.0.0.2:{port}")
+
+
+def test_only_a_run_that_the_broker_knows_is_ended(
+    live: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = live.console.watch.newest()
+    broker = now.brokers[0].place.address
+    now.jobs = {broker: Jobs(["archive"], [JobRun("archive-1", "archive", "running")])}
+    monkeypatch.setattr(live.console.watch, "newest", lambda: now)
+    asked: list[object] = []
+    session = live.console.cluster.session
+    monkeypatch.setattr(session, "ask", lambda *given, **more: asked.append(given))
+    page = live.change("job-cancel", broker=broker, run="evil-accounttrueevil-secret").text
+    assert "knows no run evil-accounttrueevil-secret" in page and not asked
+    assert "is being ended" in live.change("job-cancel", broker=broker, run="archive-1").text
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize("name", sorted(CHANGES))
+def test_no_field_of_a_change_takes_control_characters(live: Visit, name: str) -> None:
+    change = CHANGES[name]
+    viewer = live.console.accounts.viewer_of("somebody")
+    assert viewer is not None
+    asked = PageRequest(live.console, viewer, {})
+    for each in change.inputs(asked):
+        if each.name in FREE or each.kind == "secret":
+            continue
+        given = {**{other.name: "" for other in change.inputs(asked)}, each.name: EVIL}
+        faults = change.faults(asked, given, is_meant=True)
+        assert any(each.label in fault or each.name in fault for fault in faults), each.name
+
+
+def test_no_parameter_of_a_page_goes_unchecked(visit_to: MakeVisit) -> None:
+    """Each has a rule; names and ids are refused before anything is asked."""
+    names = set()
+    for path in Path(pages.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and isinstance(node.func.value, ast.Name)
+                and node.func.value.id == "asked"
+                and node.func.attr in ("text", "needed", "number", "time_ms")
+                and node.args
+                and isinstance(node.args[0], ast.Constant)
+            ):
+                names.add(str(node.args[0].value))
+    assert len(names) > 15 and names <= RULES.keys()
+    visit = visit_to()
+    for place, query in {
+        "/topic": "name",
+        "/group": "name",
+        "/group/members": "name",
+        "/dead-letters/group": "name",
+        "/dead-letters/export": "name",
+        "/producers": "broker",
+        "/broker": "address",
+        "/job": "broker",
+        "/messages": "id",
+        "/message": "topic",
+        "/tail": "topic",
+        "/trace": "id",
+        "/client": "group",
+        "/jobs/history": "job",
+    }.items():
+        for where in (place, f"/api{place}"):
+            answer = visit.get(where, **{query: EVIL})
+            assert answer.status_code == 400, (where, answer.text)
+    free = {name for name, rule in RULES.items() if rule is anything}
+    assert not free & {"topic", "group", "id", "key", "run", "job", "broker", "client", "name"}
