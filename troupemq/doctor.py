@@ -17,6 +17,7 @@ from time import CLOCK_REALTIME, clock_getres
 
 from actors.broker_server import FAST_PORT_BELOW, HA_PORT_ABOVE, open_for_slaves
 from actors.config import BrokerConfig
+from actors.network.bind_address import require_listened
 from actors.network.connections import PortTaken, open_listener
 from storage.clock import SystemClock
 from storage.config import StoreConfig
@@ -128,6 +129,7 @@ def examine_broker(config: BrokerConfig, store: StoreConfig) -> Iterator[Diagnos
     """What a start with these settings would find, as far as it can be seen from outside."""
     yield Diagnosis("settings", OK, f"{config.broker_name}, store in {store.root}")
     yield from _ports(config)
+    yield _refusal("settings", lambda: _advertised(config))
     disk = RealDisk()
     yield _refusal("permissions", lambda: _writable(store.root))
     yield _refusal("lock", lambda: _unlocked(store))
@@ -207,6 +209,11 @@ def _ports(config: BrokerConfig) -> Iterator[Diagnosis]:
             yield Diagnosis("port", REFUSED, f"{name} {port}", str(error))
         else:
             yield Diagnosis("port", OK, f"{name} {port} is free")
+
+
+def _advertised(config: BrokerConfig) -> str:
+    require_listened(config)
+    return f"{config.broker_ip1} for clients, {config.broker_ip2} for slaves"
 
 
 def _refusal(name: str, look: Callable[[], str]) -> Diagnosis:

@@ -32,6 +32,7 @@ from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
 from protocol.headers.jobs import GetJobsHeader, JobLogHeader, JobRunHeader, RunJobHeader
+from protocol.host import host_of
 
 log = get_logger(__name__)
 
@@ -379,6 +380,6 @@ def _arguments(text: str, remote: str) -> dict[str, Any]:
 def _is_here(remote: str) -> bool:
     """Whether a peer, `ip:port`, is on this machine."""
     try:
-        return ip_address(remote.rpartition(":")[0].strip("[]")).is_loopback
+        return ip_address(host_of(remote)).is_loopback
     except ValueError:
         return False

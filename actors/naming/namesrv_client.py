@@ -20,6 +20,7 @@ from actors.network.tls_contexts import ToCallWith
 from protocol.command import ONEWAY_FLAG, RemotingCommand
 from protocol.errors import FrameError
 from protocol.frame import encode
+from protocol.host import host_of
 from protocol.signature import Credentials
 from protocol.stream import CommandStream
 from remoting.tls import reason_of_tls
@@ -55,9 +56,8 @@ class NamesrvClient:
         tls: ToCallWith = lambda: None,
     ) -> None:
         """`gives_up` is asked while an answer is waited for; with `credentials` all is signed."""
-        host, _, port = address.rpartition(":")
         self.address = address
-        self._host_port = (host.strip("[]"), int(port))
+        self._host_port = (host_of(address), int(address.rpartition(":")[2]))
         self._socket: socket | None = None
         self._frames = CommandStream()
         self._gives_up = gives_up

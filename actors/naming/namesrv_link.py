@@ -44,6 +44,7 @@ from protocol.headers.namesrv import (
     QueryDataVersionResponseHeader,
     RegisterBrokerHeader,
 )
+from protocol.host import host_port
 
 log = get_logger(__name__)
 
@@ -164,11 +165,11 @@ class NamesrvLink(Actor):
         first = self._identity is None
         self._identity = BrokerIdentityHeader(
             config.broker_name,
-            f"{config.broker_ip1}:{message.port}",
+            host_port(config.broker_ip1, message.port),
             config.broker_cluster_name,
             config.broker_id,
         )
-        self._ha_address = f"{config.broker_ip2}:{message.ha_port}"
+        self._ha_address = host_port(config.broker_ip2, message.ha_port)
         self._register(force=True)
         if first:
             self.after(SECOND_AFTER_MS, _Tick())

@@ -20,6 +20,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 
+from actors.network.connections import plain_address
 from storage.errors import StoreError
 from troupemq.client.errors import ClientError
 from troupemq.console.accounts import Viewer
@@ -341,7 +342,9 @@ def following_of(request: Request) -> str:
 
 
 def _address(request: Request) -> str:
-    return request.client.host if request.client is not None else "-"
+    if request.client is None:
+        return "-"
+    return plain_address((request.client.host, request.client.port))[0]
 
 
 async def _fields(request: Request) -> dict[str, str]:
