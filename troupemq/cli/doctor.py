@@ -18,6 +18,7 @@ from troupemq.doctor import (
     exit_code_of_all,
 )
 from troupemq.exit_codes import REFUSALS, exit_code_of
+from troupemq.text import escaped_json
 
 
 @click.command()
@@ -51,7 +52,7 @@ def doctor(config: str | None, settings: tuple[str, ...], as_json: bool) -> None
         found += examine_broker(broker, store)
     for each in found:
         if as_json:
-            click.echo(dumps(asdict(each)).decode())
+            click.echo(escaped_json(dumps(asdict(each)).decode()))
         else:
             click.echo(f"{each.verdict:8} {each.name}: {each.found}")
             if each.verdict != OK:

@@ -11,6 +11,7 @@ from protocol.command import RemotingCommand
 from remoting.line import Line, RemotingFailed
 from troupemq.cli.options import leave
 from troupemq.exit_codes import WRONG_OPTIONS
+from troupemq.text import escaped
 
 TIMEOUT_S = 5.0
 UNWELL = 1
@@ -42,7 +43,7 @@ def health(what: str, port: int | None, host: str, address: str | None, verbose:
     found = _ask_over_http(host, port, what)
     for each in found["checks"]:
         if verbose or not each["ok"]:
-            click.echo(f"{each['check']}: {each['why'] or 'ok'}")
+            click.echo(escaped(f"{each['check']}: {each['why'] or 'ok'}"))
     raise SystemExit(0 if found["ok"] else UNWELL)
 
 

@@ -26,7 +26,7 @@ from troupemq.job_line import job_line
 from troupemq.jobs_beside import SPARK_JOBS
 from troupemq.logs import set_up_logs
 from troupemq.servers import Servers
-from troupemq.text import escaped, escaped_lines
+from troupemq.text import escaped, escaped_json, escaped_lines
 
 JOBS_DIRECTORY = "jobs"
 WAIT_S = 7 * 86_400.0
@@ -141,7 +141,8 @@ def run_job(
             where = f" (log: {state.log_path})" if state.log_path else ""
             raise JobFailed(f"The job {name} {state.state}: {state.sentence}{where}")
         report = dict(state.report)
-        click.echo(json.dumps(report) if as_json else escaped_lines(report["text"]))
+        text = escaped_json(json.dumps(report)) if as_json else escaped_lines(report["text"])
+        click.echo(text)
 
     sys.exit(serve(start, work=work, once=True))
 

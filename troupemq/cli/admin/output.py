@@ -14,7 +14,7 @@ import click
 
 from troupemq.client.errors import ClientError
 from troupemq.saying import say
-from troupemq.text import escaped, one_line, padded, width_of
+from troupemq.text import escaped, escaped_json, one_line, padded, width_of
 
 Row = Mapping[str, object]
 GAP = "  "
@@ -120,11 +120,11 @@ class Output:
 
 def as_json(found: object, indent: int | None = None) -> str:
     """JSON for this stdout: what it cannot show is escaped."""
-    text = json.dumps(_plain(found), ensure_ascii=False, indent=indent)
+    text = escaped_json(json.dumps(_plain(found), ensure_ascii=False, indent=indent))
     try:
         text.encode(_encoding())
     except UnicodeEncodeError:
-        return json.dumps(_plain(found), indent=indent)
+        return escaped_json(json.dumps(_plain(found), indent=indent))
     return text
 
 
