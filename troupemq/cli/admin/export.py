@@ -30,6 +30,7 @@ from troupemq.cli.admin.output import Output
 from troupemq.cli.admin.session import Session
 from troupemq.cli.admin.stats import broker_stats
 from troupemq.client.errors import BrokerError, ClientError
+from troupemq.numbers import whole
 
 SECTION = "Export and import"
 SYSTEM_GROUPS = frozenset((*ALWAYS_PRESENT, TRANSACTION_GROUP))
@@ -233,8 +234,8 @@ def _rates(
     delayed = _stats(session, address, SCHEDULE_TOPIC)
 
     def yesterday(kind: str) -> int:
-        today = int(table.get(f"msg{kind}TotalTodayMorning", "0"))
-        return today - int(table.get(f"msg{kind}TotalYesterdayMorning", "0"))
+        today = whole(table.get(f"msg{kind}TotalTodayMorning")) or 0
+        return today - (whole(table.get(f"msg{kind}TotalYesterdayMorning")) or 0)
 
     rates = {
         "normalInTps": first_number(table.get("putTps")),

@@ -13,6 +13,7 @@ from datetime import datetime
 import click
 
 from troupemq.client.errors import ClientError
+from troupemq.numbers import odd_number
 from troupemq.saying import say
 from troupemq.text import escaped, escaped_json, one_line, padded, width_of
 
@@ -129,6 +130,8 @@ def as_json(found: object, indent: int | None = None) -> str:
 
 
 def _plain(value: object) -> object:
+    if odd := odd_number(value):
+        return odd
     if isinstance(value, Time):
         return int(value) if value > 0 else None
     if isinstance(value, Mapping):
@@ -188,6 +191,8 @@ def _fields(fields: Row) -> Iterator[str]:
 
 
 def _cell(value: object) -> str:
+    if odd := odd_number(value):
+        return odd
     if value is None or value == "":
         return "-"
     if isinstance(value, bool):

@@ -18,6 +18,7 @@ from troupemq.console.pages.message import body_of
 from troupemq.console.pages.messages import Search, rows_of
 from troupemq.console.parts import Cells, Form, Input, Link, Links, Page, RowTable, Span
 from troupemq.console.snapshot import BrokerSummary
+from troupemq.numbers import whole
 
 _OFFSET = "scheduleMessageOffset_"
 LETTERS = 50
@@ -203,9 +204,10 @@ def _levels(each: BrokerSummary) -> list[tuple[int, int, int]]:
     """Level, offset of the next, and the one behind the last."""
     found = []
     for name, value in each.says.items():
-        level, (offset, _, most) = name.removeprefix(_OFFSET), value.partition(",")
-        if name.startswith(_OFFSET) and level.isdecimal() and offset.isdecimal():
-            found.append((int(level), int(offset), int(most) if most.isdecimal() else 0))
+        level, (next_one, _, most) = whole(name.removeprefix(_OFFSET)), value.partition(",")
+        offset = whole(next_one)
+        if name.startswith(_OFFSET) and level is not None and offset is not None:
+            found.append((level, offset, whole(most) or 0))
     return sorted(found)
 
 
