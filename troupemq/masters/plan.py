@@ -218,4 +218,5 @@ def supervise(plan: supervisor.MastersPlan, store: StoreConfig) -> NoReturn:
     os.set_inheritable(file, True)
     program = [sys.executable, "-I", "-S", supervisor.__file__, path, str(file)]
     sys.stdout.flush()
-    os.execve(sys.executable, program, child_environment(os.environ))
+    os.environ.update(child_environment(os.environ))  # of the brokers
+    os.execv(sys.executable, program)
