@@ -24,10 +24,10 @@ help:                        ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1	\2/p' Makefile | expand -t 16
 
 run: $(ready_to_run)         ## name server, broker and a tour; then serve until Ctrl-C (ARGS=--once: end after it)
-	@$(python) -m troupemq run $(ARGS)
+	@$(python) -P -m troupemq run $(ARGS)
 
 cluster-demo: $(ready_to_run)  ## a Spark job over a live broker's log on two workers, one of which is killed
-	@$(python) -m troupemq.cluster_demo $(ARGS)
+	@$(python) -P -m troupemq.cluster_demo $(ARGS)
 
 test: $(ready_to_test)       ## the whole suite but interop and trials (ARGS: what to give pytest)
 	@$(python) -m pytest -q $(or $(ARGS),$(in_parallel) $(by_file))

@@ -14,6 +14,7 @@ from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem
 from actors.metrics.metrics_server import MetricsServer, open_metrics
 from actors.metrics.page_server import PageServer
+from actors.network.bind_address import require_listened
 from actors.network.connections import Listener, PortTaken, open_listener
 from actors.network.hooks import Hook
 from actors.network.request import Responders
@@ -84,6 +85,7 @@ def start_broker(
     Raises PortTaken, StoreError or StartFailed, each with a sentence for the operator; nothing is
     left open then.
     """
+    require_listened(config)
     opened, ports = open_ports(config)
     metrics: MetricsServer | None = None
     try:

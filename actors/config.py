@@ -26,6 +26,7 @@ from actors.settings.span_settings import SpanSettings, without_user
 from actors.settings.tls_settings import ENFORCING, BrokerTlsSettings, TlsSettings, with_tls_file
 from protocol.bloom import BloomFilter
 from protocol.ha import TRANSFER_BYTES_MAX, TRANSFER_HEAD_BYTES
+from protocol.host import without_brackets
 from protocol.java_numbers import parse_double, parse_long, plain_number
 from storage.config import StoreConfig, key, keys_of, secret_keys_of
 from storage.errors import NotPermitted, WrongSetting, kind_of, reason_of
@@ -53,6 +54,7 @@ NAMESRV_FILE = os.path.expanduser("~/namesrv/namesrv.properties")
 
 _HOST = compile_pattern(r"[\w.:%-]*", ASCII)
 """A name or an address; empty where a default takes its place."""
+_HOSTS = ("bind_address", "console_bind_address", "metrics_host")
 
 Config = TypeVar("Config")
 
@@ -78,7 +80,8 @@ class BrokerConfig(
     """Where slaves reach the broker. Empty: the machine's own address."""
     listen_port: int = key("listenPort", default=10911)
     """The fast port is two below, HA's one above; 0 takes free ports for all three."""
-    bind_address: str = key("bindAddress", default="0.0.0.0")
+    bind_address: str = key("bindAddress", default="*")
+    """`*`: all addresses, of IPv4 and IPv6."""
     namesrv_address: str = key("namesrvAddr", default="")
     """`host:port`, several separated by `;`. Empty: the environment's NAMESRV_ADDR."""
 
@@ -160,8 +163,9 @@ class BrokerConfig(
         self.check_spans()
         set_value = object.__setattr__
         set_value(self, "broker_name", self.broker_name or local_host_name())
-        set_value(self, "broker_ip1", self.broker_ip1 or local_address())
-        set_value(self, "broker_ip2", self.broker_ip2 or local_address())
+        _unwrap(self, *_HOSTS, "broker_ip1", "broker_ip2", "ha_bind_address")
+        set_value(self, "broker_ip1", self.broker_ip1 or local_address(self.bind_address))
+        set_value(self, "broker_ip2", self.broker_ip2 or local_address(self.ha_address))
         period_ms = sorted((self.register_period_ms, *_REGISTER_PERIOD_MS))[1]  # within the two
         set_value(self, "register_period_ms", period_ms)
         _check_port("listenPort", self.listen_port, below=2, above=1)
@@ -286,7 +290,8 @@ class NamesrvConfig(AccessSettings, TlsSettings, NamesrvMetricsSettings, Console
 
     listen_port: int = key("listenPort", default=9876)
     """0 takes a free port."""
-    bind_address: str = key("bindAddress", default="0.0.0.0")
+    bind_address: str = key("bindAddress", default="*")
+    """`*`: all addresses, of IPv4 and IPv6."""
     kv_config_path: str = key("kvConfigPath", default=os.path.expanduser("~/namesrv/kvConfig.json"))
     health_port: int = key("healthPort", default=0)
     """Where /health/live and /health/ready are answered over HTTP; ours, 0: nowhere."""
@@ -309,6 +314,7 @@ class NamesrvConfig(AccessSettings, TlsSettings, NamesrvMetricsSettings, Console
         _check_port("listenPort", self.listen_port)
         _check_port("healthPort", self.health_port)
         _check_port("consolePort", self.console_port)
+        _unwrap(self, *_HOSTS)
         _check_host("bindAddress", self.bind_address)
         _check_host("consoleBindAddress", self.console_bind_address)
         _check_host("metricsPromExporterHost", self.metrics_host)
@@ -487,8 +493,15 @@ def _check_port(setting: str, port: int, *, below: int = 0, above: int = 0) -> N
         raise ConfigError(f"{setting} is {port}: it must be 0 or between {lowest} and {highest}.")
 
 
+def _unwrap(config: object, *names: str) -> None:
+    """An IPv6 address may be given in brackets."""
+    for name in names:
+        object.__setattr__(config, name, without_brackets(getattr(config, name)))
+
+
 def _check_host(setting: str, host: str) -> None:
-    if not _HOST.fullmatch(host):
+    is_everywhere = host == "*" and setting not in ("brokerIP1", "brokerIP2")
+    if not is_everywhere and not _HOST.fullmatch(host):
         raise ConfigError(f"{setting} is {host}: write a host's name or address.")
 
 

@@ -26,6 +26,21 @@ def pack_host(ip: str, port: int) -> bytes:
     return ip_address(ip.partition("%")[0]).packed + _PORT.pack(port)
 
 
+def host_port(host: str, port: int) -> str:
+    """Return `host:port`, and `[host]:port` for an IPv6 address, as Java writes both."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def host_of(address: str) -> str:
+    """Return the host of `host:port`, an IPv6 address without its brackets."""
+    return without_brackets(address.rpartition(":")[0])
+
+
+def without_brackets(host: str) -> str:
+    """Return an IPv6 address that may stand in brackets, or any other host, as it is."""
+    return host[1:-1] if host.startswith("[") and host.endswith("]") else host
+
+
 def network_of(ip: str) -> str:
     """What a limit of one address counts: of IPv6 its first 64 bits, for whoever has one of these
     addresses has all of them. What is no IPv6 literal counts as it is."""

@@ -23,6 +23,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from zlib import crc32
 
+from storage.child_python import child_command, child_environment
 from storage.errors import StoreError, reason_of
 
 SETTING = "spark.troupemq.classData"
@@ -124,7 +125,7 @@ def make_class_data(environment: Mapping[str, str]) -> Path:
             made.mkdir()
             dump = ["-Xshare:dump", f"-XX:SharedArchiveFile={made / _BASE}", "-Xlog:all=off"]
             _run([str(java), *dump], environment)
-            _run([sys.executable, "-m", _SESSION_MODULE, str(made), scratch], environment)
+            _run(child_command(_SESSION_MODULE, str(made), scratch), child_environment(environment))
             if not (made / _SPARK).is_file():
                 raise StoreError(f"{java} did not write {made / _SPARK}: it may lack the feature")
             (made / _CHECKSUMS).write_text(_checksums(made))

@@ -32,8 +32,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 from spark.jobs import Job, load_job
 from spark.progress import PROGRESS, HowFar
 from spark.report import Report
-from spark.session import python_path, read_settings, start_session
+from spark.session import read_settings, start_session
 from storage.access.account import BROKER_ACCESS_KEY, BROKER_SECRET_KEY
+from storage.child_python import child_command, child_environment
 from storage.errors import StoreError
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def command(
     settings: Mapping[str, str] | None = None,
 ) -> list[str]:
     """The command line of a run. `work_directory` exists, is its own, and is removed after it."""
-    line = [sys.executable, "-m", _MODULE, job]
+    line = child_command(_MODULE, job)
     line += ["--arguments", json.dumps(dict(arguments)), "--work-directory", work_directory]
     if conf is not None:
         line += ["--conf", conf]
@@ -77,7 +78,7 @@ def environment(inherited: Mapping[str, str], java_home: str | None = None) -> d
 
     The account that it may show to servers is in there, too; that of the broker is not.
     """
-    changed = {**inherited, "PYTHONPATH": python_path(inherited.get("PYTHONPATH", ""))}
+    changed = child_environment(inherited)
     for name in (BROKER_ACCESS_KEY, BROKER_SECRET_KEY):
         changed.pop(name, None)
     if java_home is not None:

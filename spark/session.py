@@ -24,6 +24,7 @@ from spark.masters import (
     write_private,
 )
 from spark.shipping import write_zip
+from storage.child_python import SAFE_PATH, python_path
 from storage.errors import StoreError, reason_of
 
 if TYPE_CHECKING:
@@ -53,10 +54,9 @@ DEFAULTS: dict[str, str] = {
     # Off by default: a flipped bit in a page would be a wrong answer in place of an error.
     "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    # Python workers of other machines, too, import nothing from their working directory.
+    f"spark.executorEnv.{SAFE_PATH}": "1",
 }
-
-PACKAGE_ROOT = Path(__file__).resolve().parents[__name__.count(".")]
-"""The directory from which our packages are imported; Spark's Python workers need it too."""
 
 
 def read_settings(path: str | None) -> dict[str, str]:
@@ -100,15 +100,10 @@ def prepare_environment(settings: Mapping[str, str], environment: MutableMapping
     environment["PYSPARK_DRIVER_PYTHON"] = sys.executable
     environment["PYSPARK_PYTHON"] = settings.get(PYTHON, sys.executable)
     environment["PYTHONPATH"] = python_path(environment.get("PYTHONPATH", ""))
+    environment[SAFE_PATH] = "1"
     if is_on_this_machine(settings):
         # Only this puts every port on loopback; driver.host and bindAddress leave some out.
         environment["SPARK_LOCAL_IP"] = "127.0.0.1"
-
-
-def python_path(inherited: str) -> str:
-    """PYTHONPATH with our packages in front."""
-    others = [part for part in inherited.split(os.pathsep) if part and part != str(PACKAGE_ROOT)]
-    return os.pathsep.join([str(PACKAGE_ROOT), *others])
 
 
 def start_session(overrides: Mapping[str, str], work_directory: str) -> "SparkSession":

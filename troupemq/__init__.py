@@ -5,6 +5,13 @@ for which this file is read, too, without any of them.
 """
 
 import sys
+
+if sys.argv[:1] == ["-m"] and not sys.flags.safe_path:  # `python -m …`: a module is looked for
+    _named = sys.orig_argv[sys.orig_argv.index("-m") + 1 :] if "-m" in sys.orig_argv else []
+    _here = __file__.rpartition("/")[0].rpartition("/")[0]
+    if _named and _named[0].partition(".")[0] == __name__ and sys.path[:1] != [_here]:
+        del sys.path[0]  # it is one of ours: import nothing from the working directory
+
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 

@@ -7,7 +7,6 @@ Nothing of the console is imported here.
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from threading import Event, Thread
@@ -20,6 +19,7 @@ from actors.settings.tls_settings import DISABLED, ENFORCING, BrokerTlsSettings,
 from remoting.tls_options import AUTH_SERVER, CERTIFICATE, ENABLE, KEY, TRUST
 from remoting.tls_options import KEY_PASSWORD as CLIENT_KEY_PASSWORD
 from storage.access.account import BROKER_ACCESS_KEY, BROKER_SECRET_KEY
+from storage.child_python import child_command, child_environment
 from storage.errors import WrongSetting
 from troupemq.masters.supervisor import STEADY_S, pause_s
 
@@ -68,14 +68,14 @@ class ConsoleChild:
             raise WrongSetting(console_missing())
         self._ready_file = data / "ready.json"
         self._command = [
-            *(sys.executable, "-m", "troupemq", "console", "--until-stdin-ends"),
+            *child_command("troupemq", "console", "--until-stdin-ends"),
             *("-n", namesrv, "-p", str(port), "--bind", bind_address, "--data", str(data)),
             *("--ready-file", str(self._ready_file)),
             *(word for host in hosts for word in ("--host", host)),
             *([] if tls is None else _shown(tls)),
         ]
         own = {name: os.environ[name] for name in os.environ if name not in _NOT_PASSED_ON}
-        self._environment = {**({} if tls is None else _called(tls)), **own}
+        self._environment = child_environment({**({} if tls is None else _called(tls)), **own})
         self._data = data
         self._over = Event()
         self._process: subprocess.Popen[bytes] | None = None

@@ -19,6 +19,7 @@ from time import CLOCK_REALTIME, clock_getres
 
 from actors.broker_server import FAST_PORT_BELOW, HA_PORT_ABOVE, open_for_slaves
 from actors.config import BrokerConfig, ConfigFindings
+from actors.network.bind_address import require_listened
 from actors.network.connections import PortTaken, open_listener
 from storage.clock import SystemClock
 from storage.config import StoreConfig
@@ -133,6 +134,7 @@ def examine_broker(
     yield _settings(config, store, findings or ConfigFindings())
     yield from _extras(config)
     yield from _ports(config)
+    yield _refusal("settings", lambda: _advertised(config))
     disk = RealDisk()
     yield _refusal("permissions", lambda: _writable(store.root))
     yield _refusal("lock", lambda: _unlocked(store))
@@ -255,6 +257,11 @@ def _port(
     except PortTaken as error:
         return Diagnosis("port", REFUSED, f"{name} {port}", str(error))
     return Diagnosis("port", OK, f"{name} {port} is free")
+
+
+def _advertised(config: BrokerConfig) -> str:
+    require_listened(config)
+    return f"{config.broker_ip1} for clients, {config.broker_ip2} for slaves"
 
 
 def _refusal(name: str, look: Callable[[], str]) -> Diagnosis:

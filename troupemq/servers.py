@@ -15,8 +15,10 @@ from structlog import get_logger
 from actors.config import BrokerConfig, NamesrvConfig
 from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem
-from actors.metrics.metrics_server import page_server
+from actors.metrics.metrics_server import hosts_of, page_server
 from actors.metrics.page_server import PageServer
+from actors.network.bind_address import reached_at
+from protocol.host import host_port
 from storage.clock import SystemClock
 from storage.config import StoreConfig
 from storage.files.disk import RealDisk
@@ -88,7 +90,7 @@ class Servers:
             return None
         self.ports["health"] = port
         if not config.serves_metrics or config.metrics_port != port:
-            self._pages = health_server(config.bind_address, port, self.health)
+            self._pages = health_server(config.bind_address, port, self.health, hosts_of(config))
             return None
         self._pages = page_server(config)
         self._pages.add(health_pages(self.health))
@@ -110,7 +112,7 @@ class Servers:
             self._namesrv = running
             self.ports["namesrv"] = running.port
             self.health.joins(namesrv_checks())
-            own = f"127.0.0.1:{running.port}"
+            own = host_port(reached_at(config.bind_address), running.port)
             folder = Path(config.kv_config_path).parent / CONSOLE_DIRECTORY
             self._start_console_of(config, own, folder)
         if running.metrics_port:

@@ -29,6 +29,7 @@ from troupemq.cli.options import Command, json_option, leave
 from troupemq.daemon import keep_files_private
 from troupemq.exit_codes import exit_code_of
 from troupemq.store_mending import config_option, settings_of
+from troupemq.text import escaped_json
 
 _RATE_MIB = 50.0
 _MIB = 1 << 20
@@ -144,7 +145,7 @@ def _print_json(report: BackupReport, faults: list[str] | None) -> None:
         "notes": report.notes,
         "wrong": faults,
     }
-    click.echo(dumps(values).decode())
+    click.echo(escaped_json(dumps(values).decode()))
 
 
 @click.command()

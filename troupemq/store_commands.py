@@ -15,6 +15,7 @@ from storage.errors import reason_of
 from storage.files.disk import RealDisk
 from troupemq.cli.groups import CommandGroup
 from troupemq.cli.options import json_option, leave
+from troupemq.text import escaped_json
 
 
 @click.group(cls=CommandGroup)
@@ -49,7 +50,8 @@ def dump(path: Path, limit: int | None, from_number: int | None, as_json: bool) 
         items = dump_items(RealDisk(), str(path.absolute()), from_number=from_number, limit=limit)
         if as_json:
             for item in items:
-                _print(dumps({"kind": item.kind, **item.fields}, ensure_ascii=False))
+                text = dumps({"kind": item.kind, **item.fields}, ensure_ascii=False)
+                _print(escaped_json(text))
         else:
             for line in lines_of(items):
                 _print(line)

@@ -25,6 +25,7 @@ from storage.recovery.store_format import require_known_format
 from storage.recovery.store_rebuild import order_rebuild
 from troupemq.cli.options import json_option, leave
 from troupemq.exit_codes import exit_code_of
+from troupemq.text import escaped_json
 
 _LINES_MAX = 20
 """Printed of each part of a store; --json gives more."""
@@ -118,7 +119,7 @@ def settings_of(directory: Path, config: Path | None) -> tuple[StoreConfig, Tabl
 def _print_json(report: CheckReport) -> None:
     for each in report.findings:
         values = {"part": each.part, "text": each.text, "wrong": each.is_wrong}
-        click.echo(dumps(values).decode())
+        click.echo(escaped_json(dumps(values).decode()))
     summary = {
         "clean": report.is_clean,
         "wrong": dict(report.wrong_counts),
@@ -129,7 +130,7 @@ def _print_json(report: CheckReport) -> None:
         "units": report.counts.unit_count,
         "indexFiles": report.index_file_count,
     }
-    click.echo(dumps(summary).decode())
+    click.echo(escaped_json(dumps(summary).decode()))
 
 
 def _print_text(directory: Path, report: CheckReport) -> None:

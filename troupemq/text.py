@@ -22,6 +22,15 @@ def _escape(each: str) -> str:
     return each
 
 
+def escaped_json(text: str) -> str:
+    """Return JSON with the same meaning that moves no cursor and changes no colour, either."""
+    if text.isprintable():
+        return text
+    return "".join(
+        f"\\u{ord(each):04x}" if each != "\n" and _escape(each) != each else each for each in text
+    )
+
+
 def one_line(text: str) -> str:
     """A remark of a server as a sentence: line breaks are blanks."""
     return escaped(" ".join(text.split()))

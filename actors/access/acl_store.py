@@ -121,7 +121,12 @@ class AclStore:
             log.warning("access control", about=warning)
         if not snapshot.accounts:
             log.warning("access control knows no account: nobody may do anything", file=self.path)
-        log.info("access control read", accounts=len(snapshot.accounts), files=len(texts))
+        log.info(
+            "access control read",
+            file=self.path,
+            accounts=len(snapshot.accounts),
+            files=len(texts),
+        )
 
     # --- changes
 

@@ -12,6 +12,7 @@ from actors.access.rights import Right, admin_codes
 from actors.engine.rarely import Rarely
 from protocol.codes import ResponseCode
 from protocol.errors import RemoteError
+from protocol.host import host_of
 from storage.access.addresses import Addresses
 
 
@@ -26,7 +27,7 @@ class Administration:
 
     def check(self, code: int, remote: str) -> None:
         """`remote`: address and port of who asks. Raises RemoteError for one from elsewhere."""
-        host = remote.rpartition(":")[0]
+        host = host_of(remote)
         try:
             if ip_address(host) in self.allowed:
                 return

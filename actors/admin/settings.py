@@ -65,6 +65,7 @@ _BLACK_LIST = frozenset(
         *("fetchNamesrvAddrByAddressServer", "dLegerPeers", "masters"),
         # or open a page to strangers, or send them what it knows
         *("consolePort", "consoleBindAddress", "consoleHosts", "healthPort", "metricsExporterType"),
+        "monitoringHosts",
         *("metricsPromExporterHost", "metricsPromExporterPort", "otelTraces", "otelTracesEndpoint"),
         # and what holds everybody but its operator back
         *("adminAllowedAddresses", "haBindAddress", "maxConnections", "maxConnectionsPerAddress"),

@@ -26,6 +26,7 @@ from actors.sending.send_back import SendBack
 from actors.statistics.statistics import Statistics
 from actors.transactions.open_transactions import HalfMessageList, OpenTransactionView
 from actors.transactions.transactions import Transactions
+from protocol.host import host_port
 from storage.dispatching.dispatch import delay_levels_ms
 from storage.files.disk import RealDisk
 from storage.reading.get_message import GetLimits
@@ -138,7 +139,7 @@ def _group_children(parts: Parts, probe: PageProbe) -> list[ChildSpec]:
     store, config, tables = parts.store, parts.config, parts.tables
     names = ("client_calls", "cold_read", "consumer_offsets", "long_answers", "record_checker")
     to = {name: parts.system.address(name) for name in names}
-    here = f"{config.broker_ip1}:{parts.ports.main}"
+    here = host_port(config.broker_ip1, parts.ports.main)
     return [
         ChildSpec(
             "consumer_calls",

@@ -10,6 +10,7 @@ from actors.replication.ha_master import HaMaster
 from actors.replication.ha_slave import HaSlave
 from actors.replication.slave_sync import SlaveSync
 from actors.settings.tls_settings import ENFORCING
+from protocol.host import host_port
 from storage.reading.page_probe import PageProbe
 
 
@@ -57,7 +58,7 @@ def slave_children(parts: Parts) -> list[ChildSpec]:
         ChildSpec(
             "slave_sync",
             lambda _: SlaveSync(
-                f"{parts.config.broker_ip1}:{parts.ports.main}",
+                host_port(parts.config.broker_ip1, parts.ports.main),
                 commit_log=parts.store.commit_log,
                 agrees=agrees,
                 addresses={name: address(name) for name in tables},

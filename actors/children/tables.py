@@ -15,6 +15,7 @@ from actors.tables.groups import GroupTable
 from actors.tables.offset_ceiling import OffsetCeiling
 from actors.tables.table_encoder import TableEncoder
 from actors.tables.topics import TopicTable
+from protocol.host import host_port
 from storage.replica.replica_mark import retried_groups
 
 
@@ -84,7 +85,7 @@ def _access_control(parts: Parts) -> AccessControl:
         parts.acl,
         parts.refusals,
         broker_name=config.broker_name,
-        broker_address=f"{config.broker_ip1}:{parts.ports.main}",
+        broker_address=host_port(config.broker_ip1, parts.ports.main),
         cluster_name=config.broker_cluster_name,
     )
 

@@ -5,15 +5,14 @@ far behind. What a process leaves undone that has ended is read by who asked for
 """
 
 import os
-import sys
 from contextlib import suppress
 from fcntl import F_SETPIPE_SZ, fcntl
-from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
 from typing import Generic
 
 from structlog import get_logger
 
+from storage.child_python import child_command, child_environment
 from storage.index.key_columns import KeyPart
 from storage.log.reader import LogReader
 from storage.recovery import part_worker
@@ -125,13 +124,11 @@ class _Worker(Generic[P_co]):
 
     def __init__(self, argument: str, part_type: type[P_co]) -> None:
         self._part_type = part_type
-        module = part_worker.__name__
-        root = Path(part_worker.__file__).parents[module.count(".")]
         self._process = Popen(
-            [sys.executable, "-m", module, argument],
+            child_command(part_worker.__name__, argument),
             stdin=DEVNULL,
             stdout=PIPE,
-            env={**os.environ, "PYTHONPATH": str(root)},
+            env=child_environment(os.environ),
         )
         assert self._process.stdout is not None
         self._output = self._process.stdout

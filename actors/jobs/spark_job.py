@@ -29,6 +29,7 @@ from structlog import get_logger
 from actors.engine.actor import Actor, Where, handles
 from actors.jobs.messages import NICE_MAX, JobChanged, JobOrder, JobState
 from storage.errors import StoreError, os_sentence
+from storage.files.below import below
 
 log = get_logger(__name__)
 
@@ -176,7 +177,7 @@ class SparkJob(Actor):
         self._order = order
         self._make_command = make_command
         self._directory = directory
-        self._work_directory = directory / state.run
+        self._work_directory = Path(below(str(directory), state.run))
         self._tell_jobs = tell_jobs
         self._child: ChildProcess | None = None
         self._lock: BinaryIO | None = None
@@ -185,7 +186,7 @@ class SparkJob(Actor):
         """Why it failed, as far as is known."""
 
     def on_start(self) -> None:
-        log_path = self._directory / f"{self._state.run}.log"
+        log_path = Path(below(str(self._directory), f"{self._state.run}.log"))
         self._change(
             state="starting", log_path=str(log_path), started_ms=self.system.clock.now_ms()
         )

@@ -33,6 +33,7 @@ from protocol.errors import RemoteError
 from protocol.fastjson import loads_standard
 from protocol.fastjson_reader import SHORT_NODES_MAX
 from protocol.headers.jobs import GetJobsHeader, JobLogHeader, JobRunHeader, RunJobHeader
+from protocol.host import host_of
 
 log = get_logger(__name__)
 
@@ -394,6 +395,6 @@ def _arguments(text: str, remote: str) -> dict[str, Any]:
 def _is_here(remote: str) -> bool:
     """Whether a peer, `ip:port`, is on this machine."""
     try:
-        return ip_address(remote.rpartition(":")[0].strip("[]")).is_loopback
+        return ip_address(host_of(remote)).is_loopback
     except ValueError:
         return False

@@ -24,6 +24,7 @@ from actors.metrics.selection import (
 from actors.metrics.sources import BrokerSources, actor_of
 from actors.statistics.statistics import Rates, Statistics
 from protocol.codes import VERSION
+from protocol.host import host_port
 from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, is_system_topic
 from storage.tables.offsets import offset_key
 
@@ -88,7 +89,7 @@ class ExporterPage:
         self._from, self._selection = sources, selection
         config = sources.config
         self._cluster, self._broker = config.broker_cluster_name, config.broker_name
-        self._address = f"{config.broker_ip1}:{port}"
+        self._address = host_port(config.broker_ip1, port)
         self._of_cluster = labels({"cluster": self._cluster})
         self._own = labels({"cluster": self._cluster, "broker": self._broker})
 

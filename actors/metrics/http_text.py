@@ -31,6 +31,8 @@ class HttpRequest:
     path: str
     query: Mapping[str, str] = field(default_factory=dict)
     takes_gzip: bool = False
+    host: str | None = field(default=None, compare=False)
+    """As the client calls this server; None: it does not say."""
 
 
 def parse_request(data: bytes) -> HttpRequest | None:
@@ -55,7 +57,7 @@ def parse_request(data: bytes) -> HttpRequest | None:
     except ValueError:
         raise HttpRefused(HTTPStatus.BAD_REQUEST, "the address cannot be read") from None
     takes_gzip = "gzip" in headers.get("accept-encoding", "").lower()
-    return HttpRequest(method, parts.path, query, takes_gzip)
+    return HttpRequest(method, parts.path, query, takes_gzip, headers.get("host"))
 
 
 def _headers(lines: list[str]) -> Mapping[str, str]:

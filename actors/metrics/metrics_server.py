@@ -1,10 +1,13 @@
 """The port of metrics: opened before anything runs, without what is shown there."""
 
 from dataclasses import dataclass
+from socket import gethostname
 
 from actors.config import BrokerConfig, NamesrvConfig
 from actors.metrics.page_server import BROKER_PATH, EXPORTER_PATH, PageServer, PageTls
+from actors.network.bind_address import EVERYWHERE
 from actors.network.connections import open_listener
+from actors.network.known_hosts import KnownHosts
 from actors.network.tls_contexts import TlsContexts
 from actors.settings.tls_settings import DISABLED, PERMISSIVE
 
@@ -41,7 +44,16 @@ def page_server(
         tls = PageTls(TlsContexts(config), takes_plain=mode == PERMISSIVE)
     at = config.metrics_port if port is None else port
     sock = open_listener(config.metrics_host, at, name, HOST_NAME)
-    return PageServer(sock, tls)
+    return PageServer(sock, tls, hosts_of(config))
+
+
+def hosts_of(config: BrokerConfig | NamesrvConfig) -> KnownHosts:
+    """The names by which metrics and health of a server may be called, besides addresses."""
+    names = [gethostname(), config.bind_address, config.metrics_host]
+    if isinstance(config, BrokerConfig):
+        names += [config.broker_ip1, config.broker_ip2]
+    own = [name for name in names if name != EVERYWHERE]
+    return KnownHosts([*own, *config.monitoring_hosts.split(",")])
 
 
 def open_metrics(

@@ -25,6 +25,7 @@ from actors.metrics.http_text import (
     response_head,
 )
 from actors.metrics.packed import Packed
+from actors.network.known_hosts import KnownHosts
 from actors.network.tls_contexts import TlsContexts
 from remoting.tls import HANDSHAKE_BYTE
 from remoting.tls_socket import TlsSocket
@@ -37,6 +38,9 @@ LOOK_S = 1.0
 """How often the files of TLS are looked at, at most."""
 RECEIVE_BYTES = 4096
 SEND_BYTES = 256 << 10
+
+
+UNKNOWN_HOST = "this host is not known here: name it in monitoringHosts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +125,12 @@ class _WaitingTls:
 class PageServer:
     """Answers from when it is made until `close`; pages come and go meanwhile."""
 
-    def __init__(self, sock: socket, tls: PageTls | None = None) -> None:
-        """`sock` listens."""
+    def __init__(
+        self, sock: socket, tls: PageTls | None = None, hosts: KnownHosts | None = None
+    ) -> None:
+        """`sock` listens. `hosts`: by what names it may be called, besides addresses."""
         self._socket, self._tls = sock, tls
+        self._hosts = hosts or KnownHosts()
         sock.setblocking(True)
         self.port: int = sock.getsockname()[1]
         self.late_count = 0
@@ -199,6 +206,8 @@ class PageServer:
                 if not piece:
                     return ()
                 data += piece
+            if request.host and not self._hosts.knows(request.host):
+                raise HttpRefused(HTTPStatus.MISDIRECTED_REQUEST, UNKNOWN_HOST)
             page = self._pages.get(request.path)
             if page is None:
                 known = ", ".join(sorted(self._pages)) or "no pages yet"

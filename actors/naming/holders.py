@@ -19,7 +19,7 @@ from protocol.codes import ResponseCode
 from protocol.errors import RemoteError
 from protocol.headers.namesrv import BrokerIdentityHeader, RegisterBrokerHeader
 
-_ADDRESS = compile_pattern(r"(?:[\w.-]+|\[?[0-9A-Fa-f:.]+\]?):[0-9]{1,5}", ASCII)
+_ADDRESS = compile_pattern(r"(?:[\w.-]+|\[?[0-9A-Fa-f:.]+(?:%[\w.-]+)?\]?):[0-9]{1,5}", ASCII)
 
 Broker = RegisterBrokerHeader | BrokerIdentityHeader
 

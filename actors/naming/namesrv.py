@@ -37,6 +37,7 @@ from actors.naming.registration_reader import (
     is_large,
 )
 from actors.naming.route_table import RouteTable, topics_body
+from actors.naming.topic_intake import TopicIntake
 from actors.network.request import PeerClosed, Request, serves
 from protocol.bodies import DataVersion, TopicConfigTable
 from protocol.codes import VERSION_STANDARD_JSON_ROUTE, RequestCode, ResponseCode
@@ -78,7 +79,9 @@ class Namesrv(KvServer):
         super().__init__(config.kv_config_path, config_writer)
         self._reader = reader
         self._at_reader = AtReader()
-        self._is_passed_on = self._takes_topics = False
+        self._is_passed_on = False
+        self._intake: TopicIntake | None = None
+        """Of the large registration whose topics are coming in."""
         self._refusal: RemoteError | None = None
         self._config = config
         self._routes = RouteTable()
@@ -159,7 +162,7 @@ class Namesrv(KvServer):
 
         Its place may have become another's since it came.
         """
-        self._takes_topics, self._refusal = False, None
+        self._intake, self._refusal = None, None
         try:
             check_place(self._routes, message.request, message.header)
         except RemoteError as error:
@@ -167,13 +170,13 @@ class Namesrv(KvServer):
             return
         self._warn_of_rival(message.header)
         now_ms = self.system.clock.monotonic_ms()
-        self._takes_topics = self._routes.begin(message.header, message.version, now_ms)
+        self._intake = self._routes.begin(message.header, message.version, message.topics, now_ms)
 
     @handles(TopicSlice)
     def on_topic_slice(self, message: TopicSlice) -> None:
         """Some of its topics."""
-        if self._takes_topics:
-            self._routes.put_queues(message.broker_name, message.queues)
+        if self._intake is not None:
+            self._routes.take(message.broker_name, message.queues, self._intake)
 
     @handles(Ended)
     def on_ended(self, message: Ended) -> None:
@@ -182,18 +185,22 @@ class Namesrv(KvServer):
         if self._refusal is not None:
             message.request.answer(self._refusal.code, remark=self._refusal.remark)
             return
+        if self._intake is None:  # it began before this name server was restarted
+            message.refuse("the registration was cut off: register again")
+            return
         if self._routes.is_full:
             self.log_dropped("no room for more topics", broker=message.header.broker_name)
         request, header = message.request, message.header
         is_new = self._routes.data_version(header.broker_address) is None
         answer = self._routes.finish(
             header,
-            message.version,
+            self._intake.result(),
             message.filter_servers,
             request.peer.peer_id,
             self.system.clock.monotonic_ms(),
             holder_of(request.grant),
         )
+        self._intake = None
         request.respond(self._registered(request.command, header, answer, is_new=is_new))
 
     @handles(UnreadableRegistration)
@@ -255,11 +262,12 @@ class Namesrv(KvServer):
         header = BrokerIdentityHeader.decode(request.command.fields)
         check_holder(self._routes, request.grant, header)
         address = header.broker_address
-        changed = self._routes.is_changed(address, DataVersion.decode(request.command.body))
+        version = DataVersion.decode(request.command.body)
+        changed = self._routes.is_changed(address, version)
         self.begin_change()
-        if not changed:
-            self._routes.touch(address, self.system.clock.monotonic_ms())
         known = self._routes.data_version(address)
+        if known == version:
+            self._routes.touch(address, self.system.clock.monotonic_ms())
         return request.command.answer(
             fields=QueryDataVersionResponseHeader(changed).encode(),
             body=known.encode() if known is not None else None,

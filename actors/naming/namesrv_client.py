@@ -20,6 +20,7 @@ from actors.network.tls_contexts import ToCallWith
 from protocol.command import ONEWAY_FLAG, RemotingCommand
 from protocol.errors import FrameError
 from protocol.frame import encode
+from protocol.host import host_of
 from protocol.signature import Credentials
 from protocol.stream import CommandStream
 from remoting.tls import reason_of_tls
@@ -40,6 +41,10 @@ class NamesrvUnreachable(Exception):
     """No answer from the name server; the text says why."""
 
 
+class ConnectionChanged(NamesrvUnreachable):
+    """The connection that a request was meant for is gone; it was not sent over another."""
+
+
 class NamesrvClient:
     """Calls one name server. Not for several threads at once; `close` it."""
 
@@ -51,9 +56,8 @@ class NamesrvClient:
         tls: ToCallWith = lambda: None,
     ) -> None:
         """`gives_up` is asked while an answer is waited for; with `credentials` all is signed."""
-        host, _, port = address.rpartition(":")
         self.address = address
-        self._host_port = (host.strip("[]"), int(port))
+        self._host_port = (host_of(address), int(address.rpartition(":")[2]))
         self._socket: socket | None = None
         self._frames = CommandStream()
         self._gives_up = gives_up
@@ -63,12 +67,18 @@ class NamesrvClient:
         self.connection_count = 0
         """How many connections it took so far."""
 
-    def call(self, request: RemotingCommand, timeout_s: float) -> RemotingCommand:
-        """The response. Raises NamesrvUnreachable."""
+    def call(
+        self, request: RemotingCommand, timeout_s: float, *, over: int | None = None
+    ) -> RemotingCommand:
+        """The response. Raises NamesrvUnreachable.
+
+        With `over`, the request goes over the connection of this number only: raises
+        ConnectionChanged when there is another, or none.
+        """
         request.opaque = next(self._opaques)
         deadline = monotonic() + timeout_s
         try:
-            return self._exchange(request, deadline)
+            return self._exchange(request, deadline, over)
         except OSError as error:
             self.close()
             raise _unreachable(error) from error
@@ -145,16 +155,23 @@ class NamesrvClient:
                 pass
         return True
 
-    def _exchange(self, request: RemotingCommand, deadline: float) -> RemotingCommand:
+    def _exchange(
+        self, request: RemotingCommand, deadline: float, over: int | None
+    ) -> RemotingCommand:
         frame = self._signed(request)
         self._drop_if_closed()
+        if over is not None and (self._socket is None or self.connection_count != over):
+            raise ConnectionChanged("the connection was closed")
         reused = self._socket is not None
         try:
             self._send(frame, deadline)
             return self._response_to(request.opaque, deadline)
-        except ConnectionError:
+        except ConnectionError as error:
             if not reused:
                 raise
+            if over is not None:
+                self.close()
+                raise ConnectionChanged("the connection was closed") from error
         self.close()  # it had been closed since the last call: the server was started again
         self._send(frame, deadline)
         return self._response_to(request.opaque, deadline)

@@ -9,9 +9,9 @@ Registers at the start, after 10 s, then every registerNameServerPeriod; at the 
 goodbye. A name server that is down is tried again every few seconds, and costs one log line when it
 goes and one when it is back.
 
-One topic is registered alone only over a connection over which all of them went, and only as the
-one change since: a name server takes the version of the table for the whole, and would otherwise
-miss the rest for good, as 4.9.7's does.
+One topic is registered alone only over a connection over which the name server has taken all of
+them, and only as the one change since. 4.9.7's name server takes the version of the first
+registration that it gets for the whole table, and would otherwise miss the rest for good.
 
 A table of more than WHOLE_TOPICS_MAX topics may not fit into a frame (16 MiB: 4.9.7 is cut off by
 its name server then). It goes in parts, which any name server puts together, for a registration
@@ -44,6 +44,7 @@ from protocol.headers.namesrv import (
     QueryDataVersionResponseHeader,
     RegisterBrokerHeader,
 )
+from protocol.host import host_port
 
 log = get_logger(__name__)
 
@@ -72,7 +73,11 @@ class BlockingConnection(Protocol):
     def is_connected(self) -> bool:
         """Raises NamesrvUnreachable where it had to be closed for what came over it."""
 
-    def call(self, request: RemotingCommand, timeout_s: float) -> RemotingCommand: ...
+    def call(
+        self, request: RemotingCommand, timeout_s: float, *, over: int | None = None
+    ) -> RemotingCommand:
+        """The answer. Raises NamesrvUnreachable, also when `over` is another connection's number
+        than this one's."""
 
     def tell(self, request: RemotingCommand, timeout_s: float) -> None: ...
 
@@ -160,11 +165,11 @@ class NamesrvLink(Actor):
         first = self._identity is None
         self._identity = BrokerIdentityHeader(
             config.broker_name,
-            f"{config.broker_ip1}:{message.port}",
+            host_port(config.broker_ip1, message.port),
             config.broker_cluster_name,
             config.broker_id,
         )
-        self._ha_address = f"{config.broker_ip2}:{message.ha_port}"
+        self._ha_address = host_port(config.broker_ip2, message.ha_port)
         self._register(force=True)
         if first:
             self.after(SECOND_AFTER_MS, _Tick())
@@ -179,15 +184,18 @@ class NamesrvLink(Actor):
     @handles(_Look)
     def on_look(self, _: _Look) -> None:
         """A name server forgets a broker when the connection closes, and may have been away."""
+        if not self._is_connected():
+            self._register(force=True)
+
+    def _is_connected(self) -> bool:
         try:
-            if self._client.is_connected():
-                return
+            return self._client.is_connected()
         except NamesrvUnreachable as error:
             where = self._client.address
             self.system.rarely.warn(
                 "connection to name server closed", of=where, namesrv=where, reason=str(error)
             )
-        self._register(force=True)
+            return False
 
     @handles(RegisterTopic)
     def on_register_topic(self, message: RegisterTopic) -> None:
@@ -198,10 +206,10 @@ class NamesrvLink(Actor):
         is_next = message.version.counter == self._told.counter + 1
         if self._accepted is None or self._all_wanted or not is_next:
             self._register(force=True)
-            return
-        self._send(table)
-        if self._client.connection_count != self._accepted_over:
-            self._register(force=True)  # it has begun anew, and knows nothing else of us
+        elif self._client.connection_count != self._accepted_over or not self._is_connected():
+            self._register(force=True)  # it may have restarted, and know nothing of us
+        elif not self._send(table, over=self._accepted_over):
+            self._accepted = None  # whether it has taken this topic is not known
 
     @handles(RegisterAll)
     def on_register_all(self, _: RegisterAll) -> None:
@@ -222,6 +230,7 @@ class NamesrvLink(Actor):
                 self._register_large(table)
             else:
                 self._tell(self._registration_of(table))
+                self._accepted = None  # no answer says that it has taken them
         self._all_wanted = False
         asked, self._asked = self._asked, []
         for each in asked:
@@ -240,41 +249,52 @@ class NamesrvLink(Actor):
         table = self._table.value
         if len(table.topic_configs) > WHOLE_TOPICS_MAX:
             self._register_large(table)
-        elif force or self._known_version(table.data_version) != table.data_version:
+        elif force or not self._has_whole(table.data_version):
             self._take_note(table, is_taken=self._send(table))
 
-    def _known_version(self, version: DataVersion) -> DataVersion | None:
-        """That of the table it knows, None: of none; the question counts as a sign of life."""
+    def _has_whole(self, version: DataVersion) -> bool:
+        """Return whether it has all topics of this version; asking is a sign of life."""
+        changed, known = self._known_version(version)
+        return not changed and known == version
+
+    def _known_version(self, version: DataVersion) -> tuple[bool, DataVersion | None]:
+        """Return whether it wants a registration, and the version it has; None: of none."""
         assert self._identity is not None
         request = RemotingCommand(
             RequestCode.QUERY_DATA_VERSION, self._identity.encode(), version.encode()
         )
         answer = self._call(request)
         if answer is None:
-            return None
+            return True, None
         try:
-            if answer.body:
-                return DataVersion.decode(answer.body)
             changed = QueryDataVersionResponseHeader.decode(answer.fields).changed
+            if answer.body:
+                return changed, DataVersion.decode(answer.body)
         except RemoteError:
-            return None
-        return None if changed else version
+            return True, None
+        return changed, None if changed else version
 
     def _register_large(self, table: TopicConfigTable) -> None:
-        """In parts, and only what the name server lacks; at last with the table's version."""
-        known = self._known_version(table.data_version)
+        """In parts, and only what the name server lacks; at last with the table's version.
+
+        All parts go over one connection: behind another there may be a name server that has
+        restarted and lacks the parts before.
+        """
+        _, known = self._known_version(table.data_version)
         if not self._is_up:
             return
+        over = self._client.connection_count
         lacking = self._lacking(table, known)
         now_ms = self.system.clock.now_ms()
         while len(lacking) > PART_TOPICS:
             part = dict(islice(lacking.items(), PART_TOPICS))
             lacking = dict(islice(lacking.items(), PART_TOPICS, None))
             # a version that no table has, nor any part before
-            if not self._send(TopicConfigTable(part, DataVersion(now_ms, -next(self._parts)))):
+            version = DataVersion(now_ms, -next(self._parts))
+            if not self._send(TopicConfigTable(part, version), over=over):
                 self._accepted = None
                 return
-        is_taken = self._send(TopicConfigTable(lacking, table.data_version))
+        is_taken = self._send(TopicConfigTable(lacking, table.data_version), over=over)
         self._take_note(table, is_taken=is_taken)
 
     def _lacking(
@@ -296,9 +316,10 @@ class NamesrvLink(Actor):
         self._accepted = table if is_taken else None
         self._accepted_over = self._client.connection_count
 
-    def _send(self, table: TopicConfigTable) -> bool:
-        """Registers these topics; whether they were taken."""
-        answer = self._call(self._registration_of(table))
+    def _send(self, table: TopicConfigTable, *, over: int | None = None) -> bool:
+        """Register these topics, only over connection `over` if given; return whether it took
+        them."""
+        answer = self._call(self._registration_of(table), over=over)
         ordered: frozenset[str] | None = None
         if answer is not None and answer.body:
             ordered = self._ordered(bytes(answer.body), table)
@@ -350,13 +371,11 @@ class NamesrvLink(Actor):
 
     # --- the name server
 
-    def _call(
-        self, request: RemotingCommand, timeout_s: float | None = None
-    ) -> RemotingCommand | None:
+    def _call(self, request: RemotingCommand, *, over: int | None = None) -> RemotingCommand | None:
         """The answer, when it is a success; what went wrong is logged once."""
-        timeout_s = timeout_s or self._config.register_timeout_ms / 1000
+        timeout_s = self._config.register_timeout_ms / 1000
         try:
-            answer = self._client.call(request, timeout_s)
+            answer = self._client.call(request, timeout_s, over=over)
         except NamesrvUnreachable as error:
             self._note(str(error))
             return None

@@ -81,6 +81,8 @@ class Began:
     request: Request
     header: RegisterBrokerHeader
     version: DataVersion
+    topics: int
+    """How many there are."""
 
 
 @dataclass(slots=True)
@@ -97,7 +99,6 @@ class Ended:
 
     request: Request
     header: RegisterBrokerHeader
-    version: DataVersion
     filter_servers: list[str] | None
 
     def refuse(self, remark: str) -> None:
@@ -163,10 +164,11 @@ class RegistrationReader(Actor):
         except RemoteError as error:
             to.tell(UnreadableRegistration(request, error.code, error.remark))
             return
-        to.tell(Began(request, header, found.version))
+        count = sum(len(each.queues) for each in slices)
+        to.tell(Began(request, header, found.version, count))
         for each in slices:
             to.tell(each)
-        to.tell(Ended(request, header, found.version, found.filter_servers))
+        to.tell(Ended(request, header, found.filter_servers))
 
     @handles(PassOn)
     def on_pass_on(self, message: PassOn) -> None:

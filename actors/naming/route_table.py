@@ -3,7 +3,7 @@
     queues      topic → broker name → queues and permission
     brokers     broker name → cluster, and broker id → address
     clusters    cluster → broker names, each of them in one
-    live        broker address → when it registered last, over which connection, whose, data version
+    live        broker address → when it registered last, over which connection, whose, its table
 
 Topics come from masters only, are added and changed by registrations, and leave only with the last
 broker of a name.  Times are monotonic.
@@ -21,6 +21,7 @@ from actors.naming.ceilings import (
     check_brokers,
     check_filter_servers,
 )
+from actors.naming.topic_intake import KnownTopics, TopicIntake
 from protocol.bodies import (
     BrokerData,
     ClusterInfo,
@@ -47,7 +48,7 @@ class LiveBroker:
     """One registered address."""
 
     updated_ms: float
-    data_version: DataVersion
+    topics: KnownTopics
     peer_id: int
     ha_server_address: str
     holder: Holder | None = None
@@ -83,14 +84,15 @@ class RouteTable:
     ) -> RegisterBrokerResponseHeader:
         """A broker is alive and has these topics; a slave is told where its live master is."""
         check_filter_servers(filter_servers)
-        if self.begin(broker, topics.data_version, now_ms):
-            name = broker.broker_name
-            self.put_queues(name, queues_of(name, topics.topic_configs.values()))
-        version = topics.data_version
-        return self.finish(broker, version, filter_servers, peer_id, now_ms, holder)
+        queues = queues_of(broker.broker_name, topics.topic_configs.values())
+        intake = self.begin(broker, topics.data_version, len(queues), now_ms)
+        self.take(broker.broker_name, queues, intake)
+        return self.finish(broker, intake.result(), filter_servers, peer_id, now_ms, holder)
 
-    def begin(self, broker: RegisterBrokerHeader, version: DataVersion, now_ms: float) -> bool:
-        """A broker is alive; whether its topics are to be taken over, before `finish`."""
+    def begin(
+        self, broker: RegisterBrokerHeader, version: DataVersion, topics: int, now_ms: float
+    ) -> TopicIntake:
+        """Note that a broker is alive; its topics, so many, go to `take`, and then to `finish`."""
         name, address, broker_id = broker.broker_name, broker.broker_address, broker.broker_id
         data = self._brokers.setdefault(name, BrokerData(broker.cluster_name, name, {}))
         addresses = data.broker_addrs
@@ -101,7 +103,11 @@ class RouteTable:
         is_first = broker_id not in addresses
         addresses[broker_id] = address
         self.touch(address, now_ms)
-        return broker_id == MASTER_ID and (is_first or self.is_changed(address, version))
+        live = self._live.get(address)
+        before = None if is_first or live is None else live.topics
+        if broker_id != MASTER_ID:  # nothing of it is taken over, and nothing is missing
+            before = KnownTopics(version, topics, None)
+        return TopicIntake(name, version, topics, before)
 
     def _join(self, data: BrokerData, broker: RegisterBrokerHeader) -> None:
         """A name is in one cluster: its master's, or, without one, that of whoever came last.
@@ -138,19 +144,21 @@ class RouteTable:
         live = self._live.get(address)
         return None if live is None else live.holder
 
-    def put_queues(self, broker_name: str, queues: Mapping[str, QueueData]) -> None:
-        """Some of a broker's topics, as they are now; new ones as far as there is room."""
-        for topic, data in queues.items():
+    def take(self, broker_name: str, queues: Mapping[str, QueueData], intake: TopicIntake) -> None:
+        """Take over some of a broker's topics; new ones as far as there is room."""
+        left_out = []
+        for topic, data in intake.choose(queues).items():
             known = self._queues.get(topic)
             if known is None or broker_name not in known:
-                if self._queues_count >= TOPICS_OF_ALL_MAX:
+                is_full = known is None and len(self._queues) >= TOPICS_MAX
+                if is_full or self._queues_count >= TOPICS_OF_ALL_MAX:
+                    left_out.append(topic)
                     continue
                 if known is None:
-                    if len(self._queues) >= TOPICS_MAX:
-                        continue
                     known = self._queues[topic] = {}
                 self._queues_count += 1
             known[broker_name] = data
+        intake.no_room(left_out)
 
     @property
     def is_full(self) -> bool:
@@ -171,15 +179,15 @@ class RouteTable:
     def finish(
         self,
         broker: RegisterBrokerHeader,
-        version: DataVersion,
+        topics: KnownTopics,
         filter_servers: Sequence[str] | None,
         peer_id: int,
         now_ms: float,
         holder: Holder | None = None,
     ) -> RegisterBrokerResponseHeader:
-        """All topics of this version were taken over; a slave is told where its master is."""
+        """Note which topics were taken over; a slave is told where its master is."""
         address, ha_address = broker.broker_address, broker.ha_server_address
-        self._live[address] = LiveBroker(now_ms, version, peer_id, ha_address, holder)
+        self._live[address] = LiveBroker(now_ms, topics, peer_id, ha_address, holder)
         if filter_servers is not None:
             self._filter_servers.pop(address, None)
             if filter_servers:
@@ -262,12 +270,13 @@ class RouteTable:
     # --- data versions
 
     def is_changed(self, address: str, version: DataVersion) -> bool:
-        """Whether this address has other topics than those known, or none are known."""
-        return self.data_version(address) != version
+        """Return whether the topics of this version are not all known: it must register again."""
+        live = self._live.get(address)
+        return live is None or live.topics.version != version or not live.topics.is_whole
 
     def data_version(self, address: str) -> DataVersion | None:
         live = self._live.get(address)
-        return live.data_version if live is not None else None
+        return live.topics.version if live is not None else None
 
     def touch(self, address: str, now_ms: float) -> None:
         """The broker is alive and its topics are as before."""

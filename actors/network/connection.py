@@ -33,7 +33,7 @@ from protocol.command import RemotingCommand
 from protocol.end_wire import EndDecoder
 from protocol.errors import FrameError, FrameTooLong
 from protocol.frame import encode
-from protocol.host import pack_host
+from protocol.host import host_port, pack_host
 from protocol.pull_wire import PullDecoder
 from protocol.send_wire import SendDecoder
 from protocol.stream import EndGroup, Event, SendGroup, Stream, UnreadableSend
@@ -113,7 +113,7 @@ class Connection(Actor):
         super().__init__()
         self.peer_id = next(peer_ids)
         self.remote_host = remote[0]
-        self.remote = f"{remote[0]}:{remote[1]}"
+        self.remote = host_port(remote[0], remote[1])
         self.host = pack_host(remote[0], remote[1])
         self.is_fast = service.is_fast
         self.last_traffic_ms = 0.0

@@ -16,11 +16,8 @@ from dataclasses import dataclass
 from errno import EACCES, EADDRINUSE, EADDRNOTAVAIL, EMFILE, ENFILE, ENOBUFS, ENOMEM
 from select import EPOLLIN
 from socket import (
-    AF_INET,
-    AF_INET6,
     IPPROTO_TCP,
     TCP_NODELAY,
-    create_server,
     socket,
 )
 
@@ -29,6 +26,7 @@ from structlog import get_logger
 from actors.engine.actor import Actor, BatchEnd, Exited, Started, handles
 from actors.engine.address import Address
 from actors.network.accepted import Accepted
+from actors.network.bind_address import bound_to
 from actors.network.connection import Close, Connection, CopyOut, PeerLeft, StopReading
 from actors.network.limits import (
     ConnectionPlaces,
@@ -38,6 +36,7 @@ from actors.network.limits import (
 )
 from actors.network.request import PeerClosed
 from actors.network.service import Service
+from protocol.host import host_port
 
 log = get_logger(__name__)
 
@@ -58,7 +57,6 @@ _USED_UP = {
     ENOBUFS: "out of socket memory",
     ENOMEM: "out of memory",
 }
-BACKLOG = 1024
 
 
 class PortTaken(Exception):
@@ -367,13 +365,13 @@ def plain_address(remote: tuple[str, int]) -> tuple[str, int]:
 def open_listener(host: str, port: int, name: str, setting: str = "bindAddress") -> socket:
     """Binds and listens. Raises PortTaken with a sentence for the operator.
 
-    `setting` is where `host` stands.
+    `setting` is where `host` stands: an address, `*` for all IPv4 and IPv6 addresses, or `::` for
+    the same on a machine that must have IPv6.
     """
-    family = AF_INET6 if ":" in host else AF_INET
-    where = f"Cannot listen on {host}:{port} ({name})"
-    advice = f"write an address of this machine as {setting}, or 0.0.0.0 for all of them."
+    where = f"Cannot listen on {host_port(host, port)} ({name})"
+    advice = f"write an address of this machine as {setting}, or * for all of them."
     try:
-        sock = create_server((host, port), family=family, backlog=BACKLOG)
+        sock = bound_to(host, port)
     except UnicodeError:  # no name at all
         raise PortTaken(f"{where}: nobody knows this host; {advice}") from None
     except OSError as error:

@@ -14,6 +14,7 @@ from typing import ClassVar
 from actors.engine.actor import Actor, Where, handles
 from actors.engine.address import Address
 from actors.network.tls_contexts import ToCallWith
+from protocol.host import host_of
 from remoting.tls import reason_of_tls
 from remoting.tls_socket import TlsSocket
 from storage.errors import reason_of
@@ -58,9 +59,9 @@ class Dialler(Actor):
     @handles(Dial)
     def on_dial(self, message: Dial) -> None:
         """One try."""
-        host, _, port = message.address.rpartition(":")
+        host, port = host_of(message.address), message.address.rpartition(":")[2]
         try:
-            sock = self._opened(host.strip("[]"), int(port))
+            sock = self._opened(host, int(port))
         except SSLError as error:
             message.reply_to.tell(Dialed(None, reason_of_tls(error)))
         except OSError as error:

@@ -13,6 +13,7 @@ from actors.network.limits import is_loopback
 from actors.network.request import Peer
 from protocol.codes import ResponseCode
 from protocol.errors import LimitReached
+from protocol.host import host_of
 from protocol.sql92 import EXPRESSION_CHARS_MAX, is_compiled
 from storage.tables.consumer_filters import SQL92
 
@@ -48,7 +49,7 @@ class CompileBudget:
         up; it fills again with time."""
         if not is_to_be_compiled(kind, expression):
             return False
-        address = peer.remote.rpartition(":")[0]
+        address = host_of(peer.remote)
         if not is_loopback(address):
             self._take(address, len(expression), ADDRESS_TIMES)
         self._take(peer.peer_id, len(expression), 1)

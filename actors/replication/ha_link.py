@@ -16,6 +16,7 @@ from actors.engine.address import Address
 from actors.engine.interfaces import System
 from actors.pulling.cold_read import ReadCold
 from protocol.ha import ReportBuffer, encode_transfer_head
+from protocol.host import host_port
 from remoting.tls import reason_of_tls
 from remoting.tls_socket import TlsSocket
 from storage.errors import OffsetError
@@ -102,7 +103,7 @@ class SlaveLink:
 
     def __init__(self, master: Master, sock: socket | TlsSocket, remote: tuple[str, int]) -> None:
         self.host = remote[0]
-        self.remote = f"{remote[0]}:{remote[1]}"
+        self.remote = host_port(remote[0], remote[1])
         self.acked_offset = -1
         """What the slave has reported; -1: nothing yet."""
         self._master = master

@@ -35,7 +35,7 @@ from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
 from protocol.headers.send import ReplyMessageHeader, SendMessageHeader
-from protocol.host import unpack_host
+from protocol.host import host_port, unpack_host
 from protocol.message_id import offset_message_id
 from protocol.properties import DELAY, PUSH_REPLY_TIME, REPLY_TO_CLIENT, TAGS, WAIT, parse
 from protocol.properties import format as properties_text
@@ -200,7 +200,7 @@ class ReplyMessage(Responder):
             born_timestamp=header.born_timestamp,
             flag=header.flag,
             born_host=reply.request.peer.remote,
-            store_host=f"{host}:{port}",
+            store_host=host_port(host, port),
             store_timestamp=now_ms,
             properties=properties_text(properties).decode(),
             reconsume_times=header.reconsume_times,

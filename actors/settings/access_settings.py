@@ -29,8 +29,8 @@ class AccessSettings:
 
     acl_enable: bool = key("aclEnable", default=False)
     acl_file: str = key("rocketmq.acl.plain.file", default="")
-    """The default file; empty: plain_acl.yml beside the settings file, else in the conf folder of
-    ROCKETMQ_HOME. More files are below the folder acl beside it."""
+    """The default file; empty: plain_acl.yml beside the settings file, or, if none lies there, in
+    the conf folder of ROCKETMQ_HOME. More files are below the folder acl beside it."""
     takes_samples: bool = key("aclAllowSampleCredentials", default=False)
     """Whether the accounts that come with RocketMQ may be used: everybody knows their secrets."""
     is_white_admin: bool = key("aclWhiteListAdmin", default=False)
@@ -58,14 +58,22 @@ class AccessSettings:
         return addresses_of(self.admin_allowed_addresses) or None
 
     def acl_path(self, settings_path: str) -> str:
-        """Where the default file is. Raises StoreError."""
+        """Return where the default file is: the first place that has one, else the first place.
+
+        Raises StoreError where there is no place to look at.
+        """
         if self.acl_file:
             return os.path.abspath(self.acl_file)
+        places = []
         if settings_path:
-            return f"{os.path.dirname(settings_path)}/{PLAIN_ACL}"
-        home = os.environ.get("ROCKETMQ_HOME")
-        if home:
-            return f"{os.path.abspath(home)}/conf/{PLAIN_ACL}"
+            places.append(f"{os.path.dirname(settings_path)}/{PLAIN_ACL}")
+        if home := os.environ.get("ROCKETMQ_HOME"):
+            places.append(f"{os.path.abspath(home)}/conf/{PLAIN_ACL}")
+        for place in places:
+            if os.path.lexists(place):  # what cannot be read is told when it is read
+                return place
+        if places:
+            return places[0]
         raise StoreError(
             "aclEnable is true, and nobody says where the accounts are: name plain_acl.yml as"
             " rocketmq.acl.plain.file, or start with a settings file (-c) and put it beside it."

@@ -4,8 +4,10 @@ Source: RemotingUtil.getLocalAddress, BrokerConfig.localHostName.
 """
 
 from array import array
+from collections.abc import Iterator
 from contextlib import suppress
 from fcntl import ioctl
+from ipaddress import IPv6Address
 from pathlib import Path
 from socket import (
     AF_INET,
@@ -35,18 +37,23 @@ _ENTRY = Struct(
 _ADDRESSES_MAX = 1024
 
 
-def local_address() -> str:
+def local_address(listens_at: str = "*") -> str:
     """This machine's address as 4.9.7's broker and clients choose it.
 
     Of the interfaces' IPv4 addresses the newest, those of loopback and bridges left out, and of
-    192.168 only if there are no others, then the oldest of them.
+    192.168 only if there are no others, then the oldest of them. Without any, the first IPv6
+    address that is not of one link only. A server that listens at one IPv6 address has this one.
     """
+    if ":" in listens_at and listens_at != "::":
+        return listens_at
     addresses = [
         address
         for name, address in reversed(_interface_addresses())
         if not Path(f"/sys/class/net/{name.partition(':')[0]}/bridge").exists()
     ]
     chosen = preferred(addresses)
+    if chosen is None and listens_at in ("*", "::"):
+        chosen = next(iter(_global_v6_addresses()), None)
     if chosen is None:
         with suppress(OSError):
             chosen = gethostbyname(gethostname())
@@ -64,6 +71,15 @@ def _interface_addresses() -> list[tuple[str, str]]:
         (name.rstrip(b"\0").decode(), inet_ntoa(address))
         for name, address in _ENTRY.iter_unpack(buffer.tobytes()[:written])
     ]
+
+
+def _global_v6_addresses() -> Iterator[str]:
+    """Those of /proc/net/if_inet6 whose scope, the fourth column, is global."""
+    with suppress(OSError):
+        for line in Path("/proc/net/if_inet6").read_text(encoding="ascii").splitlines():
+            address, _, _, scope, *_ = line.split()
+            if scope == "00":
+                yield str(IPv6Address(bytes.fromhex(address)))
 
 
 def preferred(addresses: list[str]) -> str | None:

@@ -24,6 +24,9 @@ class MetricsSettings:
     metrics_topic_pattern: str = key("metricsTopicPattern", default="")
     metrics_group_pattern: str = key("metricsGroupPattern", default="")
     """What topics and groups have to match as a whole to be shown; empty: all. Ours."""
+    monitoring_hosts: str = key("monitoringHosts", default="")
+    """Names by which metrics and health may be called, with `,` between them; `*`: any. Ours.
+    Addresses, localhost, this machine's name and those of brokerIP1 and bindAddress always may."""
     metrics_system_topics: bool = key("metricsSystemTopics", default=False)
     """Whether retry topics and the broker's own are shown, too. Ours."""
 

@@ -24,6 +24,7 @@ from actors.engine.actor import Actor, Where, handles
 from actors.settings.span_settings import SpanSettings, without_user
 from actors.spans.span_queue import MARK, DeliveredNote, SpanQueue, StoredNote, carried
 from protocol import span_names as names
+from protocol.host import host_of
 from protocol.java_numbers import plain_number
 from protocol.message import RecordError, decode_records
 from protocol.message_id import parse_message_id
@@ -166,7 +167,7 @@ def _store(found: StoredNote, parent: TraceParent, ids: str = "", body_bytes: in
 
 
 def _common(operation: str, topic: str, queue_id: int, client: str) -> dict[str, AttributeValue]:
-    host, _, port = client.rpartition(":")
+    host, port = host_of(client), client.rpartition(":")[2]
     return {
         names.SYSTEM: names.ROCKETMQ,
         names.OPERATION_NAME: operation,

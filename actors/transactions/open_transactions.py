@@ -17,7 +17,7 @@ from protocol.bodies_own import OpenTransaction, OpenTransactions
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.transaction import OpenTransactionsHeader
-from protocol.host import unpack_host
+from protocol.host import host_port, unpack_host
 from protocol.message_id import offset_message_id
 from storage.message_store import MessageStore
 
@@ -88,6 +88,6 @@ class HalfMessageList(Actor):
             physical_offset=offset,
             born_timestamp=record.born_timestamp,
             store_timestamp=record.store_timestamp,
-            born_host=f"{ip}:{port}",
+            born_host=host_port(ip, port),
             check_times=half.check_times or 0,
         )

@@ -11,7 +11,7 @@ from zlib import crc32
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from protocol.host import pack_host
+from protocol.host import host_of, pack_host
 from protocol.message_id import offset_message_id
 from protocol.sysflag import COMPRESSED
 from spark.decoding.bodies import plain_body, with_plain
@@ -95,7 +95,7 @@ def _unsliced(values: pa.Array) -> pa.Array:
 
 def _msg_ids(store_hosts: pa.Array, offsets: pa.Array) -> pa.Array:
     packed = {
-        text: pack_host(text.rpartition(":")[0].strip("[]"), int(text.rpartition(":")[2]))
+        text: pack_host(host_of(text), int(text.rpartition(":")[2]))
         for text in store_hosts.unique().to_pylist()
     }
     pairs = zip(store_hosts.to_pylist(), offsets.to_pylist(), strict=True)

@@ -25,6 +25,7 @@ from spark.archive.files import (
     Manifest,
     QueueRows,
     fault_of,
+    path_below,
 )
 from spark.archive.read import file_tables, has_names_of_today
 from spark.archive.write import SCHEMA, parquet_writer
@@ -59,7 +60,7 @@ class Source:
 
     @property
     def path(self) -> Path:
-        return Path(self.directory) / self.file.path
+        return path_below(Path(self.directory), self.file)
 
 
 @dataclass(frozen=True, slots=True)

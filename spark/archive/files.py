@@ -46,6 +46,7 @@ from uuid import uuid4
 
 from protocol.checksum import crc32c
 from storage.errors import StoreError, reason_of
+from storage.files.below import below
 from storage.retention.archive_manifest import (
     FORMAT,
     MANIFEST,
@@ -56,6 +57,9 @@ from storage.retention.archive_manifest import (
     ends_of,
     run_number,
 )
+
+TABLE = "table"
+"""The folder of a table, below that of its archive."""
 
 DAMAGED_MAX = 10_000
 """Damaged messages that a manifest names; all of them are counted."""
@@ -166,14 +170,16 @@ class Manifest:
     def decode(cls, text: bytes, path: Path) -> "Manifest":
         """Raises StoreError if the bytes are not those that were written."""
         content = content_of(text, str(path))
+        for entry in content["files"]:
+            below(str(path.parent), *str(entry["path"]).split("/"))
         return cls(
-            run=content["run"],
+            run=int(content["run"]),
             run_id=content["run_id"],
             store=content["store"],
             published_offset=content["published_offset"],
             finished_ms=content["finished_ms"],
             damaged=tuple(DamagedMessage(**entry) for entry in content.get("damaged", ())),
-            replaces=tuple(content.get("replaces", ())),
+            replaces=tuple(map(int, content.get("replaces", ()))),
             table=Table(**content["table"]) if "table" in content else None,
             files=tuple(_file(entry) for entry in content["files"]),
             queues=tuple(ArchivedQueue(**entry) for entry in content["queues"]),
@@ -206,9 +212,19 @@ class Archive:
         """Raises StoreError if it is damaged or gone."""
         path = self.run_directory(run) / MANIFEST
         try:
-            return Manifest.decode(path.read_bytes(), path)
+            return self._located(Manifest.decode(path.read_bytes(), path))
         except FileNotFoundError as error:
             raise StoreError(f"{path} is gone: restore it, or archive elsewhere") from error
+
+    def _located(self, manifest: Manifest) -> Manifest:
+        """The table of an archive is in its folder, whatever path a manifest has."""
+        if manifest.table is None:
+            return manifest
+        return replace(manifest, table=replace(manifest.table, path=str(self.output / TABLE)))
+
+    def file_path(self, run: int, file: ArchivedFile) -> Path:
+        """Return where a file of a run lies. Raises OutsideFolder."""
+        return path_below(self.run_directory(run), file)
 
     def newest(self) -> Manifest | None:
         """The manifest of the last run; None before the first. Raises StoreError."""
@@ -220,7 +236,7 @@ class Archive:
         newest = self.newest()
         for path in (self.output / _STAGING).glob(f"*/data/{MANIFEST}"):
             try:
-                found = Manifest.decode(path.read_bytes(), path)
+                found = self._located(Manifest.decode(path.read_bytes(), path))
             except StoreError:
                 continue  # it was killed while it wrote this
             if found.table is not None and found.run == (newest.run + 1 if newest else 1):
@@ -297,9 +313,17 @@ class Archive:
         """Compares every file of a run with its manifest. Raises StoreError for the first lie."""
         directory = self.run_directory(run)
         for file in self.manifest(run).files:
-            fault = fault_of(directory / file.path, file)
+            fault = fault_of(path_below(directory, file), file)
             if fault is not None:
                 raise StoreError(fault)
+
+
+def path_below(directory: Path, file: ArchivedFile) -> Path:
+    """Return where a file of a manifest in `directory` lies. Raises OutsideFolder.
+
+    A link is refused that leads out of the directory.
+    """
+    return Path(below(str(directory), *file.path.split("/"), real_path=os.path.realpath))
 
 
 def seal(staged: Path, manifest: Manifest) -> None:

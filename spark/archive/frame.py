@@ -26,7 +26,7 @@ def archive_files(path: str) -> list[str]:
     _newest(archive)
     check_is_parquet(path, "archive_files", "use read_archive")
     return [
-        str(archive.run_directory(run) / file.path)
+        str(archive.file_path(run, file))
         for run in archive.runs()
         for file in archive.manifest(run).files
     ]
@@ -44,7 +44,7 @@ def read_archive(spark: "SparkSession", path: str) -> "DataFrame":
         return read_table(spark, newest.table, newest.run)
     for run in archive.runs():
         for file in archive.manifest(run).files[:1]:
-            if not has_names_of_today(archive.run_directory(run) / file.path):
+            if not has_names_of_today(archive.file_path(run, file)):
                 raise StoreError(
                     f"run {run} of {path} has the columns of an older version: the archive job "
                     "with compact=true renews it"

@@ -109,7 +109,7 @@ def _parts(
     archive: Archive, topic: str, queue_id: int
 ) -> list[tuple[Path, ArchivedFile, QueueRows]]:
     parts = [
-        (archive.run_directory(run) / file.path, file, rows)
+        (archive.file_path(run, file), file, rows)
         for run in archive.runs()
         for file in archive.manifest(run).files
         for rows in file.queues

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spark.archive.columns import ARCHIVE_COLUMNS
-from spark.archive.files import Archive, Manifest, Table, fault_of, seal
+from spark.archive.files import TABLE, Archive, Manifest, Table, fault_of, path_below, seal
 from spark.decoding.columns import sql_schema
 from storage.errors import StoreError
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PARQUET = "parquet"
-TABLE = "table"
 FILE_FORMATS = ("avro", "binaryfile", "csv", "json", "orc", "text", "xml")
 """Of Spark's own: directories of files without commits."""
 
@@ -98,7 +97,7 @@ def finish(spark: "SparkSession", target: Archive) -> int | None:
     staged, manifest = decided
     if not _rows(spark, manifest):
         for file in manifest.files:
-            fault = fault_of(staged / file.path, file)
+            fault = fault_of(path_below(staged, file), file)
             if fault is not None:
                 raise StoreError(fault)
         append(spark, staged, manifest)
@@ -115,7 +114,7 @@ def append(spark: "SparkSession", staged: Path, manifest: Manifest) -> None:
     messages = (
         spark.read.schema(sql_schema(ARCHIVE_COLUMNS))
         .option("basePath", f"file://{staged}")
-        .parquet(*(f"file://{staged / file.path}" for file in manifest.files))
+        .parquet(*(f"file://{path_below(staged, file)}" for file in manifest.files))
         .select(*ARCHIVE_COLUMNS, f.lit(manifest.run).alias("run"))
     )
     (

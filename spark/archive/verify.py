@@ -70,7 +70,7 @@ def verify(spark: "SparkSession | None", wanted: "Arguments") -> Report:
     )
     manifests = [archive.manifest(run) for run in runs]
     parts = [
-        VerifyPart(str(archive.run_directory(manifest.run) / file.path), file, reader)
+        VerifyPart(str(archive.file_path(manifest.run, file)), file, reader)
         for manifest in manifests
         for file in manifest.files
     ]

@@ -12,7 +12,7 @@ from zlib import crc32
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from protocol.host import HOST_V4_BYTES, HOST_V6_BYTES, unpack_host
+from protocol.host import HOST_V4_BYTES, HOST_V6_BYTES, host_port, unpack_host
 from protocol.message_id import offset_message_id
 from protocol.properties import KEYS, TAGS
 from protocol.properties import UNIQ_KEY as UNIQUE_KEY
@@ -213,7 +213,7 @@ def _packed_hosts(records: Records, at: NumpyArray, v6: NumpyArray) -> list[byte
 def host_text(packed: bytes) -> str:
     """address:port as people write it."""
     address, port = unpack_host(packed)
-    return f"[{address}]:{port}" if len(packed) == HOST_V6_BYTES else f"{address}:{port}"
+    return host_port(address, port)
 
 
 def _msg_id(source: _Source) -> pa.Array:

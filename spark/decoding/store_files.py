@@ -25,6 +25,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from storage.errors import StoreError
+from storage.files.below import below
 
 NumpyArray: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
@@ -186,7 +187,7 @@ class Store:
         return sorted(names)
 
     def queue(self, topic: str, queue_id: int) -> UnitFiles:
-        return UnitFiles(self._queues / topic / str(queue_id))
+        return UnitFiles(Path(below(str(self._queues), topic, str(queue_id))))
 
 
 def list_names(directory: Path) -> list[str]:

@@ -17,6 +17,7 @@ from typing import Any, TextIO
 
 from spark.leasing.broker_leases import RENEW_MS, BrokerLease
 from spark.leasing.store_lease import StoreLease, say
+from storage.child_python import child_command, child_environment
 from storage.errors import reason_of
 
 MODULE = __name__
@@ -34,18 +35,14 @@ def start_keeper(wanted: Mapping[str, Any], parent: int | None = None) -> bool:
     `wanted`: store, commit_log, job and offset of a store's lease, or brokers as BrokerLease tells
     them; timeout_ms. It ends with the process `parent`, by default the one that started this.
     """
-    # Only here: tasks import this module too, and start no session.
-    from spark.session import python_path
-
     told = {"parent": parent or os.getppid(), **wanted}
-    environment = {**os.environ, "PYTHONPATH": python_path(os.environ.get("PYTHONPATH", ""))}
     try:
         process = subprocess.Popen(
-            [sys.executable, "-m", MODULE],
+            child_command(MODULE),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env=environment,
+            env=child_environment(os.environ),
             start_new_session=True,  # Ctrl-C in a notebook ends a job, not what others still read
             text=True,
         )

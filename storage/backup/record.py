@@ -10,6 +10,9 @@
 A run adds to files only behind what the record says of them, and puts all else aside. So a run that
 is interrupted leaves the copy of the run before as it was. Once backup.next.json is on the disk the
 run has ended: what is left to be done, who comes next does (`settle`).
+
+A copy may have been in other hands: a record with a name that leads out of the copy is refused, and
+so is a link in the copy that does.
 """
 
 from collections.abc import Iterable
@@ -19,6 +22,7 @@ from typing import Any, NamedTuple
 
 from storage.config import StoreConfig
 from storage.errors import StoreError, StoreLocked, store_error
+from storage.files.below import OutsideFolder, below
 from storage.files.checked_json import read_checked, write_checked
 from storage.files.disk import Disk, DiskFile
 from storage.files.lock_file import create_abort
@@ -58,15 +62,21 @@ class BackupRecord:
 class BackupFolder:
     """The directory of a copy. One owner, which `take` makes sure of."""
 
-    def __init__(self, disk: Disk, root: str, log_dir: str = "") -> None:
-        """`log_dir`: where the log lies, if not below `root`."""
+    def __init__(
+        self, disk: Disk, root: str, log_dir: str = "", *, follows_links: bool = False
+    ) -> None:
+        """`log_dir`: where the log lies, if not below `root`. `follows_links`: of a store, whose
+        folders may be links that its operator has made."""
         self.disk, self.root = disk, root
-        self._log_dir = log_dir or f"{root}/{LOG_DIRECTORY}"
+        self._log_dir = log_dir
         own = f"{root}/{_DIRECTORY}"
         self._done_path, self._next_path = f"{own}/backup.json", f"{own}/backup.next.json"
         self._mark_path, self._lock_path = mark_path(root), f"{own}/backup.lock"
         self._aside = f"{own}/backup.next"
         self._lock: DiskFile | None = None
+        self._real_path = None if follows_links else disk.real_path
+        self._checked: set[str] = set()
+        """Directories that are known not to lead out of the copy."""
         self._changed: set[str] = set()
         """Directories with names that may not be on the disk yet."""
 
@@ -74,6 +84,7 @@ class BackupFolder:
 
     def take(self) -> None:
         """Nobody else works on it until `release`. Raises StoreLocked, StoreError."""
+        below(self.root, _DIRECTORY, real_path=self._real_path)
         try:
             self.disk.make_dirs(f"{self.root}/{_DIRECTORY}")
             file = self.disk.open(self._lock_path, create=True)
@@ -94,8 +105,23 @@ class BackupFolder:
     # -- what is there
 
     def done(self) -> BackupRecord | None:
-        """The last run that ended; None without one."""
-        return _record_of(read_checked(self.disk, self._done_path))
+        """The last run that ended; None without one. Raises OutsideFolder."""
+        return self._record(self._done_path)
+
+    def _record(self, path: str) -> BackupRecord | None:
+        record = _record_of(read_checked(self.disk, path))
+        if record is not None:
+            self._check(record.files, path)
+        return record
+
+    def _check(self, names: Iterable[str], path: str) -> None:
+        for name in names:
+            try:
+                self.path(name)
+            except OutsideFolder as error:
+                raise OutsideFolder(
+                    f"{path} is damaged or forged: {error}. Use another copy."
+                ) from None
 
     def is_ending(self) -> bool:
         """Whether a run has ended that has not been settled."""
@@ -107,18 +133,35 @@ class BackupFolder:
             return None
         found = read_checked(self.disk, self._mark_path)
         with suppress(AttributeError, TypeError, ValueError):
-            return _files_of(found["files"])
+            files = _files_of(found["files"])
+            self._check(files, self._mark_path)
+            return files
         return {}
 
     def path(self, name: str) -> str:
-        """Where a file of the copy lies."""
-        if name.partition("/")[0] == LOG_DIRECTORY:
-            return f"{self._log_dir}{name.removeprefix(LOG_DIRECTORY)}"
-        return f"{self.root}/{name}"
+        """Return where a file of the copy lies. Raises OutsideFolder."""
+        folder, names = self.root, name.split("/")
+        if self._log_dir and names[0] == LOG_DIRECTORY:
+            folder, names = self._log_dir, names[1:]
+        path = below(folder, *names)
+        directory = path.rpartition("/")[0]
+        if directory not in self._checked:
+            below(folder, *names[:-1], real_path=self._real_path)
+            self._checked.add(directory)
+        return path
+
+    def path_to_read(self, name: str) -> str:
+        """Return the same path. A file that is a link is refused, too. Raises OutsideFolder."""
+        path = self.path(name)
+        folder, _, last = path.rpartition("/")
+        return below(folder, last, real_path=self._real_path)
 
     def aside(self, name: str) -> str:
-        """Where a file is put that takes another one's place at the end of the run."""
-        return f"{self._aside}/{name}"
+        """Return where a file is put that takes another one's place at the end of the run.
+
+        Raises OutsideFolder.
+        """
+        return below(self._aside, *name.split("/"))
 
     # -- a run
 
@@ -163,7 +206,7 @@ class BackupFolder:
 
     def settle(self) -> None:
         """Does what is left to be done of a run that has ended. Raises StoreError."""
-        record = _record_of(read_checked(self.disk, self._next_path))
+        record = self._record(self._next_path)
         if record is None:
             return
         before = self.done()

@@ -33,7 +33,7 @@ class StoreRestore:
         """`config`: of the store that is to be made."""
         self._disk, self._config = disk, config
         self._copy = BackupFolder(disk, copy_root)
-        self._store = BackupFolder(disk, config.root, config.commit_log_dir)
+        self._store = BackupFolder(disk, config.root, config.commit_log_dir, follows_links=True)
         self._copier = FileCopier(disk, self._store, pace)
 
     def run(self) -> RestoreReport:
@@ -47,7 +47,7 @@ class StoreRestore:
             self._store.begin({})
             for name, copied in sorted(record.files.items()):
                 if not name.startswith(f"{ALSO}/"):
-                    path = self._copy.path(name)
+                    path = self._copy.path_to_read(name)
                     self._copier.copy(path, self._store.path(name), copied.through)
             self._reserve(record)
             self._store.sync_names()

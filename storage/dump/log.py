@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from protocol.checksum import body_crc
 from protocol.compression import CompressionError, decompress
-from protocol.host import unpack_host
+from protocol.host import host_port, unpack_host
 from protocol.message import MessageRecord, RecordError, RecordHead, decode_record
 from protocol.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 from protocol.sysflag import (
@@ -190,4 +190,4 @@ def _host(packed: bytes) -> str:
         address, port = unpack_host(packed)
     except ValueError:
         return packed.hex()
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+    return host_port(address, port)

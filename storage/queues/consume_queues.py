@@ -11,6 +11,7 @@ from zlib import crc32
 from protocol.sysflag import TRANSACTION_PREPARED
 from storage.config import StoreConfig
 from storage.errors import StoreError
+from storage.files.below import name_fault
 from storage.files.disk import Disk
 from storage.queues.consume_queue import UNIT, ConsumeQueue
 from storage.queues.consume_queue_ext import ExtUnit
@@ -69,7 +70,7 @@ class ConsumeQueues:
         """
         queue = self._by_name.get((topic, queue_id))
         if queue is None:
-            if not topic or topic in (".", "..") or "/" in topic or "\0" in topic or queue_id < 0:
+            if name_fault(topic) or queue_id < 0:
                 raise StoreError(
                     f"the commit log names queue {queue_id} of topic {topic!r}, which cannot be a "
                     "directory: the record is damaged or forged."

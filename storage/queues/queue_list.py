@@ -7,6 +7,7 @@ log is read from the durable offset only, so a directory that is gone would not 
 from collections.abc import Iterable
 
 from storage.config import StoreConfig
+from storage.files.below import name_fault
 from storage.files.checked_json import read_checked, write_checked
 from storage.files.disk import Disk
 
@@ -22,11 +23,12 @@ class QueueList:
         self._saved: frozenset[QueueName] | None = None
 
     def load(self) -> frozenset[QueueName]:
-        """What is in the file; nothing if it is missing or damaged."""
+        """What is in the file; nothing if it is missing, damaged, or names what is no folder."""
         found = read_checked(self._disk, self._path)
         try:
-            return frozenset((topic, int(each)) for topic in found for each in found[topic])
-        except (TypeError, ValueError):
+            names = frozenset((topic, int(each)) for topic in found for each in found[topic])
+            return frozenset() if any(name_fault(topic) for topic, _ in names) else names
+        except (AttributeError, TypeError, ValueError):
             return frozenset()
 
     def save(self, names: Iterable[QueueName]) -> None:

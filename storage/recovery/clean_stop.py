@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from storage.config import StoreConfig
+from storage.files.below import name_fault
 from storage.files.checked_json import read_checked, write_checked
 from storage.files.disk import Disk
 from storage.files.mapped_file_queue import MappedFileQueue
@@ -109,6 +110,8 @@ def _parsed(found: dict[str, Any]) -> CleanStop:
     physic_ms, logics_ms, index_ms = found["checkpoint"]
     queues: KnownQueues = {}
     for topic, by_id in found["queues"].items():
+        if fault := name_fault(topic):
+            raise ValueError(fault)
         for queue_id, (min_offset, max_offset, max_physical) in by_id.items():
             queues[topic, int(queue_id)] = (min_offset, max_offset, max_physical)
     return CleanStop(

@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from storage.errors import os_sentence
+from storage.files.below import below
 from storage.files.disk import Disk, DiskFile
 from storage.retention.unarchived import LogFilesOnDisk, QueueOnDisk
 
@@ -64,7 +65,7 @@ class FileLease:
             return None
         if len(disk.listdir(directory)) >= LEASES_MAX:
             raise OSError(f"{directory} has {LEASES_MAX} leases already")
-        new, path = f"{directory}/.{lease_id}", f"{directory}/{lease_id}{_SUFFIX}"
+        new, path = below(directory, f".{lease_id}"), below(directory, f"{lease_id}{_SUFFIX}")
         file = disk.open(new, create=True)
         lease = cls(disk, path, file, job)
         try:
@@ -149,11 +150,11 @@ def lowest_offset(
 ) -> int:
     """The first byte of the log that somebody needs who reads these queues from these offsets on.
 
-    `end_offset`: no unit that is missing yet will point before it. Raises OSError.
+    `end_offset`: no unit that is missing yet will point before it. Raises OSError, OutsideFolder.
     """
     lowest = end_offset
     for (topic, queue_id), queue_offset in queues.items():
-        queue = QueueOnDisk(disk, f"{queues_dir}/{topic}/{queue_id}")
+        queue = QueueOnDisk(disk, below(queues_dir, topic, str(queue_id)))
         wanted = max(queue.first, queue_offset)
         if wanted < queue.end:
             unit = queue.unit(wanted)

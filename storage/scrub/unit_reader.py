@@ -7,6 +7,7 @@ cannot give counts as zeros. Nothing is written.
 from struct import Struct
 
 from storage.config import StoreConfig
+from storage.files.below import below, name_fault
 from storage.files.disk import Disk, DiskFile
 from storage.files.mapped_file import file_name, first_offset_of
 from storage.log.reader import pread_or_zeros
@@ -75,10 +76,13 @@ class UnitReader:
         if code > _EXT_ADDRESS_MAX:
             return None
         position = code - _EXT_ADDRESS_BASE
-        directory = f"{self._ext_directory}/{_name(topic)}/{queue_id}"
+        names = _name(topic), str(queue_id)
+        if any(map(name_fault, names)):
+            return None
+        directory = below(self._ext_directory, *names)
         firsts = [first_offset_of(name) for name in self._disk.listdir(directory)]
         held = max((each for each in firsts if each is not None and each <= position), default=None)
-        file = None if held is None else self._file(f"{directory}/{file_name(held)}")
+        file = None if held is None else self._file(directory, file_name(held))
         if file is None or held is None:
             return None
         data = pread_or_zeros(file, _EXT_UNIT.size, position - held)
@@ -100,10 +104,9 @@ class UnitReader:
         while start < end:
             file_first = start - start % self.file_units
             count = min(end, file_first + self.file_units) - start
-            path = (
-                f"{self.directory}/{_name(topic)}/{queue_id}/{file_name(file_first * UNIT_BYTES)}"
+            file = self._file(
+                self.directory, _name(topic), str(queue_id), file_name(file_first * UNIT_BYTES)
             )
-            file = self._file(path)
             data = b""
             if file is not None:
                 data = pread_or_zeros(file, count * UNIT_BYTES, (start - file_first) * UNIT_BYTES)
@@ -115,7 +118,11 @@ class UnitReader:
         self._blocks[topic, queue_id, number] = block
         return block
 
-    def _file(self, path: str) -> DiskFile | None:
+    def _file(self, folder: str, *names: str) -> DiskFile | None:
+        """The file; None where there is none, or no topic has such a name."""
+        if any(map(name_fault, names)):
+            return None
+        path = below(folder, *names)
         if path in self._open:
             return self._open[path]
         while len(self._open) >= _OPEN_QUEUE_FILES_MAX:

@@ -23,6 +23,7 @@ from tests.support.golden import frames
 
 METRICS_KEYS = {
     *("metricsExporterType", "metricsPromExporterHost", "metricsPromExporterPort"),
+    "monitoringHosts",
     *("metricsOtelCardinalityLimit", "metricsTopicPattern", "metricsGroupPattern"),
     "metricsSystemTopics",
 }

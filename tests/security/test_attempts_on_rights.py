@@ -40,7 +40,7 @@ from troupemq.logs import set_up_logs, shut_down_logs
 READER = "reader-account"
 PAGES = (
     *("consolePort", "consoleBindAddress", "consoleHosts", "healthPort", "metricsExporterType"),
-    *("metricsPromExporterHost", "metricsPromExporterPort"),
+    *("metricsPromExporterHost", "metricsPromExporterPort", "monitoringHosts"),
 )
 FORBIDDEN = (
     *("storePathRootDir", "storePathCommitLog", "filterServerNums", "rocketmqHome"),

@@ -46,7 +46,7 @@ class Maker:
         if line[1] == "-Xshare:dump":
             Path(line[2].partition("=")[2]).write_bytes(b"base")
         else:
-            (Path(line[3]) / "spark.jsa").write_bytes(b"spark")
+            (Path(line[-2]) / "spark.jsa").write_bytes(b"spark")
 
 
 @pytest.fixture

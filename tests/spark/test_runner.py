@@ -25,7 +25,8 @@ from spark.runner import (
     parse,
     sentence_of,
 )
-from spark.session import DEFAULTS, PACKAGE_ROOT, read_settings, session_settings
+from spark.session import DEFAULTS, read_settings, session_settings
+from storage.child_python import PACKAGE_ROOT
 from storage.errors import StoreError
 from storage.retention.leases import leases_dir
 from tests.support.actors import WAIT_S
@@ -40,8 +41,8 @@ def test_a_command_says_all_that_the_run_needs() -> None:
         conf="/conf",
         settings={"spark.master": "local[2]"},
     )
-    assert line[:3] == [sys.executable, "-m", runner.__name__]
-    options = parse(line[3:])
+    assert line[:4] == [sys.executable, "-P", "-m", runner.__name__]
+    options = parse(line[4:])
     assert (options.job, options.work_directory, options.conf) == ("archive", "/work", "/conf")
     assert json.loads(options.arguments) == {"store": "/a b", "topics": ["t"]}
     assert dict(options.set) == {"spark.master": "local[2]"}

@@ -8,7 +8,7 @@ from typing import Any
 from actors.config import BrokerConfig
 from actors.engine.published import Published
 from actors.engine.supervisor import ChildSpec
-from actors.naming.namesrv_client import NamesrvUnreachable
+from actors.naming.namesrv_client import ConnectionChanged, NamesrvUnreachable
 from actors.naming.namesrv_link import Listening, NamesrvLink
 from actors.naming.registration import Registration
 from protocol.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigTable
@@ -46,7 +46,11 @@ class FakeNamesrv:
             raise NamesrvUnreachable("no frame")
         return self.connected
 
-    def call(self, request: RemotingCommand, timeout_s: float) -> RemotingCommand:
+    def call(
+        self, request: RemotingCommand, timeout_s: float, *, over: int | None = None
+    ) -> RemotingCommand:
+        if over is not None and over != self.connection_count:
+            raise ConnectionChanged("the connection was closed")
         self.tell(request, timeout_s)
         return self.answer(request)
 

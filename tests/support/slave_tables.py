@@ -36,7 +36,9 @@ class ToMaster:
     def is_connected(self) -> bool:
         return not self.down
 
-    def call(self, request: RemotingCommand, timeout_s: float) -> RemotingCommand:
+    def call(
+        self, request: RemotingCommand, timeout_s: float, *, over: int | None = None
+    ) -> RemotingCommand:
         if self.down:
             raise NamesrvUnreachable("connection refused")
         self.asked.append(request.code)

@@ -77,6 +77,14 @@ def taken() -> Iterator[socket]:
     sock.close()
 
 
+def test_an_advertised_address_that_is_not_listened_on_is_refused_as_by_a_start(
+    tmp_path: Path,
+) -> None:
+    found = examined(tmp_path, brokerIP1="::1")
+    assert refused(found) == ["settings"]
+    assert exit_code_of_all(found) == code_of_a_start(tmp_path, brokerIP1="::1") == 10
+
+
 def test_where_all_is_well_nothing_is_refused(tmp_path: Path) -> None:
     found = examined(tmp_path)
     assert refused(found) == [] and exit_code_of_all(found) == 0

@@ -1,13 +1,40 @@
 """Text on a terminal: what is escaped, how wide it is."""
 
+import json
+import re
+from pathlib import Path
+
 import pytest
 
-from troupemq.text import escaped, escaped_lines, one_line, padded, width_of
+from troupemq.text import escaped, escaped_json, escaped_lines, one_line, padded, width_of
 
 
 def test_what_moves_a_cursor_or_turns_a_line_is_escaped() -> None:
     assert escaped("a\x1b[2J\x85\u2028\u202eb\ud800") == r"a\x1b[2J\x85\u2028\u202eb\ud800"
     assert escaped("née 名\u200d") == "née 名\u200d"
+
+
+ODD = "a\x1b[2J\x7f\x85\x9b\u2028\u202eb\ud800 née 名\u200d"
+
+
+def test_json_keeps_its_meaning_and_moves_no_cursor() -> None:
+    """DEL, C1 and what turns the direction of a line passed as they were."""
+    for text in (json.dumps(ODD), json.dumps([ODD, 1], ensure_ascii=False, indent=1)):
+        found = escaped_json(text)
+        assert json.loads(found) == json.loads(text)
+        assert all(escaped(line) == line for line in found.split("\n"))
+    assert escaped_json('"née 名"') == '"née 名"'
+
+
+def test_every_command_escapes_its_json() -> None:
+    folder = Path(__file__).resolve().parents[2] / "troupemq"
+    lines = [
+        f"{path.name}: {line.strip()}"
+        for path in folder.rglob("*.py")
+        for line in path.read_text("utf-8").splitlines()
+        if re.search(r"(echo|_print|print)\(.*dumps\(", line) and "escaped_json" not in line
+    ]
+    assert lines == []
 
 
 def test_a_sentence_has_one_line_and_a_report_those_that_it_had() -> None:

@@ -17,7 +17,7 @@ from troupemq.cli.admin.session import Session
 from troupemq.cli.options import Command, json_option, leave
 from troupemq.client.errors import ClientError, understood
 from troupemq.job_line import job_line
-from troupemq.text import escaped, escaped_lines, one_line
+from troupemq.text import escaped, escaped_json, escaped_lines, one_line
 
 BROKER = "127.0.0.1:10911"
 LOOK_AGAIN_S = 0.5
@@ -119,7 +119,8 @@ def logs(run: str, lines: int, broker: str, as_json: bool) -> None:
     here = next((each for each in runs if each.run == run), None)
     if as_json:
         progress = None if here is None else _progress(here)
-        click.echo(json.dumps({"run": run, "lines": found.lines, "progress": progress}))
+        shown = {"run": run, "lines": found.lines, "progress": progress}
+        click.echo(escaped_json(json.dumps(shown)))
         return
     for line in found.lines:
         click.echo(escaped(line))
@@ -153,7 +154,8 @@ def run_there(
     if ended.state != "finished":
         leave(f"The job {name} {ended.state}: {ended.sentence or 'somebody ended it'}")
     report = ended.report
-    click.echo(json.dumps(report) if as_json else escaped_lines(str(report.get("text", ""))))
+    text = escaped_lines(str(report.get("text", "")))
+    click.echo(escaped_json(json.dumps(report)) if as_json else text)
 
 
 def _wait_for(session: Session, broker: str, run: str) -> JobRun:

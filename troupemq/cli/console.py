@@ -11,7 +11,9 @@ from threading import Thread
 
 import click
 
+from actors.network.bind_address import reached_at
 from actors.settings.tls_settings import TlsSettings
+from protocol.host import host_port, without_brackets
 from storage.access.account import account_of_environment
 from storage.errors import StoreError
 from troupemq.cli.options import (
@@ -188,8 +190,8 @@ def console(
         )
         server = ConsoleServer(settings, proxy)
         server.start()
-        host = f"[{bind}]" if ":" in bind else bind
-        tell(f"Console on {server.scheme}://{host}:{server.port}{prefix}/")
+        address = host_port(reached_at(without_brackets(bind)), server.port)
+        tell(f"Console on {server.scheme}://{address}{prefix}/")
         tell(_how_to_log_in(server.console.accounts.first_password, folder))
         if until_stdin_ends:
             Thread(target=_end_with_stdin, name="parent", daemon=True).start()

@@ -23,6 +23,7 @@ from troupemq.doctor import (
     verdict_of,
 )
 from troupemq.exit_codes import REFUSALS, exit_code_of
+from troupemq.text import escaped_json
 
 
 @click.command()
@@ -60,7 +61,7 @@ def doctor(config: str | None, settings: dict[str, str], data: Path | None, as_j
     verdict = verdict_of(found)
     if as_json:
         for each in (*found, verdict):
-            click.echo(dumps(asdict(each)).decode())
+            click.echo(escaped_json(dumps(asdict(each)).decode()))
     else:
         for each in found:
             click.echo(f"{each.verdict:8} {each.name}: {each.found}")

@@ -1,5 +1,6 @@
 """`troupemq health`: whether a server lives or is ready, for machines without curl."""
 
+from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from json import loads
 from typing import Any
@@ -11,6 +12,7 @@ from protocol.command import RemotingCommand
 from remoting.line import Line, RemotingFailed
 from troupemq.cli.options import leave
 from troupemq.exit_codes import WRONG_OPTIONS
+from troupemq.text import escaped, one_line
 
 TIMEOUT_S = 5.0
 UNWELL = 1
@@ -43,7 +45,7 @@ def health(what: str, port: int | None, host: str, address: str | None, verbose:
     found = _ask_over_http(host, port, what)
     for each in found["checks"]:
         if verbose or not each["ok"]:
-            click.echo(f"{each['check']}: {each['why'] or 'ok'}")
+            click.echo(escaped(f"{each['check']}: {each['why'] or 'ok'}"))
     raise SystemExit(0 if found["ok"] else UNWELL)
 
 
@@ -51,7 +53,11 @@ def _ask_over_http(host: str, port: int, what: str) -> dict[str, Any]:
     connection = HTTPConnection(host, port, timeout=TIMEOUT_S)
     try:
         connection.request("GET", f"/health/{what}")
-        found = loads(connection.getresponse().read())
+        answer = connection.getresponse()
+        text = answer.read()
+        if answer.status == HTTPStatus.MISDIRECTED_REQUEST:
+            leave(f"{host}:{port}: {one_line(text.decode(errors='replace'))}.", UNWELL)
+        found = loads(text)
         return {"ok": bool(found["ok"]), "checks": list(found["checks"])}
     except ConnectionRefusedError as error:
         leave(f"{host}:{port} does not answer: {error}. Is healthPort set there?", UNWELL)

@@ -31,7 +31,7 @@ from troupemq.job_line import job_line
 from troupemq.jobs_beside import SPARK_JOBS, has_spark
 from troupemq.logs import set_up_logs
 from troupemq.servers import Servers
-from troupemq.text import escaped, escaped_lines
+from troupemq.text import escaped, escaped_json, escaped_lines
 
 JOBS_DIRECTORY = "jobs"
 WAIT_S = 7 * 86_400.0
@@ -170,7 +170,8 @@ def _run_here(
             raise JobFailed(f"The job {name} {state.state}: {state.sentence}{where}")
         finished.append(state)
         report = dict(state.report)
-        click.echo(json.dumps(report) if as_json else escaped_lines(report["text"]))
+        text = escaped_json(json.dumps(report)) if as_json else escaped_lines(report["text"])
+        click.echo(text)
 
     code = serve(start, work=work, once=True)
     if code == 0 and not finished:

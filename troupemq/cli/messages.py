@@ -20,7 +20,7 @@ from troupemq.client.errors import ClientError, MessageIllegal
 from troupemq.client.message import Message, MessageView, SendResult
 from troupemq.client.producing.producer import Producer
 from troupemq.saying import say
-from troupemq.text import escaped
+from troupemq.text import escaped, escaped_json
 
 LOOK_AFTER_S = 5.0
 """Seconds without a message after which `consume` says why."""
@@ -121,7 +121,7 @@ def _print_result(result: SendResult, as_json: bool) -> None:
             "queue_id": result.queue.queue_id,
             "queue_offset": result.queue_offset,
         }
-        click.echo(json.dumps(fields))
+        click.echo(escaped_json(json.dumps(fields)))
     else:
         status = result.status.value
         where = f"{result.message_id} in {result.queue} at {result.queue_offset}"
@@ -229,7 +229,8 @@ class _Printer:
         with self._lock:
             for view in views:
                 as_json = self._as_json
-                click.echo(json.dumps(as_object(view)) if as_json else _line(view))
+                text = escaped_json(json.dumps(as_object(view))) if as_json else _line(view)
+                click.echo(text)
                 self.printed += 1
             if self._count is not None and self.printed >= self._count:
                 self.on_enough()

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from protocol import properties as names
 from protocol.compression import decompress
-from protocol.host import unpack_host
+from protocol.host import host_port, unpack_host
 from protocol.message import MessageRecord
 from protocol.message_id import offset_message_id
 from protocol.properties import (
@@ -352,4 +352,4 @@ def view_of(record: MessageRecord, queue: MessageQueue) -> MessageView:
 def host_text(packed: bytes) -> str:
     """`ip:port` of a packed host, the address of IPv6 in brackets."""
     ip, port = unpack_host(packed)
-    return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
+    return host_port(ip, port)

@@ -27,6 +27,7 @@ from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode
 from protocol import span_names as names
 from protocol.properties import TRAN_MSG
 from protocol.span_names import AttributeValue
+from remoting.address import split_address
 from troupemq.client.arguments import check_instance
 from troupemq.client.message import Message, MessageView, SendResult
 
@@ -160,9 +161,9 @@ class ClientSpans:
         span.set_attribute(names.MESSAGE_ID, result.message_id)
         span.set_attribute(names.PARTITION, str(result.queue.queue_id))
         if address is not None:
-            host, _, port = address.rpartition(":")
+            host, port = split_address(address)
             span.set_attribute(names.SERVER_ADDRESS, host)
-            span.set_attribute(names.SERVER_PORT, int(port))
+            span.set_attribute(names.SERVER_PORT, port)
         span.end()
 
     # --- consuming

@@ -5,7 +5,6 @@ import os
 import secrets
 import shlex
 import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
@@ -13,6 +12,7 @@ from threading import Event, Lock, Thread
 from time import monotonic
 from typing import Any, TextIO
 
+from storage.child_python import child_command, child_environment
 from troupemq.client.admin import Admin
 from troupemq.client.errors import RouteNotFound
 from troupemq.client.message import Message
@@ -195,7 +195,8 @@ class Demo:
                 if self._over.is_set():
                     raise DemoFailed("The demonstration was interrupted.")
                 self._job = job = Popen(
-                    [sys.executable, "-m", "troupemq", *words],
+                    child_command("troupemq", *words),
+                    env=child_environment(os.environ),
                     stdin=DEVNULL,
                     stdout=PIPE,
                     stderr=errors,

@@ -20,8 +20,11 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 
+from actors.network.connections import plain_address
+from protocol.errors import RemoteError
 from storage.errors import StoreError
 from troupemq.client.errors import ClientError
+from troupemq.client.log import client_logger
 from troupemq.console.accounts import Viewer
 from troupemq.console.asking import (
     PLACES,
@@ -58,10 +61,18 @@ from troupemq.console.parts import Note, Notes, Page, as_json
 from troupemq.console.rendering import Renderer
 from troupemq.console.sessions import BrowserSession
 
+log = client_logger(__name__)
+
 COOKIE = "troupemq_console"
 ZONE_COOKIE = "troupemq_zone"
 FIELDS_MAX = 100
 WRONG = "The name or the password is wrong."
+NOT_UNDERSTOOD = (
+    *(ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError),
+    *(RemoteError, TypeError, ValueError),
+)
+"""What a page raises that a server or client has told odd things: one page fails, and says why."""
+SAID_CHARS_MAX = 200
 ALL_OF_THEM = (
     *(access_changes, cluster_changes, house_changes, message_changes, offset_changes),
     *(access, brokers, groups, house, jobs, message, messages, overview, topics, waiting),
@@ -75,6 +86,10 @@ class NotAllowed(Exception):
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
         self.status = status
+
+
+class NotUnderstood(Exception):
+    """What servers or clients have told cannot be shown; says what Python says of it."""
 
 
 class Application:
@@ -115,6 +130,7 @@ class Application:
                 NotAllowed: self._refused,
                 NotThere: self._not_there,
                 NotUsable: self._not_usable,
+                NotUnderstood: self._not_understood,
                 ClientError: self._no_answer,
                 StoreError: self._no_answer,
             },
@@ -152,10 +168,16 @@ class Application:
             if not viewer.may(place.role):
                 raise NotAllowed(403, f"This is for the role {place.role}.")
             asked = self._asked(request, viewer)
-            page = place.make(asked)
-            if is_api:
-                return JSONResponse(as_json(page))
-            return HTMLResponse(self._renderer.page(page, place.path, viewer, csrf, asked.zone))
+            try:
+                page = place.make(asked)
+                if is_api:
+                    return JSONResponse(as_json(page))
+                return HTMLResponse(self._renderer.page(page, place.path, viewer, csrf, asked.zone))
+            except (ClientError, HTTPException, NotAllowed, NotThere, StoreError):
+                raise
+            except NOT_UNDERSTOOD as error:
+                log.error("page cannot be shown", path=place.path, exc_info=True)
+                raise NotUnderstood(f"{type(error).__name__}: {error}"[:SAID_CHARS_MAX]) from error
 
         return answer
 
@@ -329,6 +351,13 @@ class Application:
     def _not_usable(self, request: Request, error: Exception) -> Response:
         return self._sentence(request, 400, "Not usable", str(error))
 
+    def _not_understood(self, request: Request, error: Exception) -> Response:
+        sentence = (
+            "What a server or a client has told cannot be understood, so this page cannot be shown."
+            f" The console's log says more: {error}"
+        )
+        return self._sentence(request, 502, "Not understood", sentence)
+
     def _no_answer(self, request: Request, error: Exception) -> Response:
         return self._sentence(request, 502, "No answer", f"{error}")
 
@@ -353,7 +382,9 @@ def following_of(request: Request) -> str:
 
 
 def _address(request: Request) -> str:
-    return request.client.host if request.client is not None else "-"
+    if request.client is None:
+        return "-"
+    return plain_address((request.client.host, request.client.port))[0]
 
 
 async def _fields(request: Request) -> dict[str, str]:

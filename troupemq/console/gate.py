@@ -7,16 +7,15 @@ every answer: a content security policy without anything inline, nosniff, no fra
 """
 
 from collections.abc import Sequence
-from ipaddress import ip_address
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from actors.network.known_hosts import ANY, KnownHosts
 from protocol.java_numbers import plain_number
 
 BODY_BYTES_MAX = 256 << 10
-OWN_NAMES = ("localhost",)
 
 POLICY = "; ".join(
     (
@@ -46,7 +45,7 @@ class RequestGate:
 
     def __init__(self, app: ASGIApp, hosts: Sequence[str]) -> None:
         self._app = app
-        self._hosts = {each.lower() for each in (*OWN_NAMES, *hosts)}
+        self._hosts = KnownHosts(each for each in hosts if each != ANY)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -69,7 +68,7 @@ class RequestGate:
 
     def _refusal(self, scope: Scope) -> PlainTextResponse | None:
         headers = Headers(scope=scope)
-        if not self.knows(headers.get("host", "")):
+        if not self._hosts.knows(headers.get("host", "")):
             sentence = "This host is not known here: start the console with --host NAME.\n"
             return PlainTextResponse(sentence, 421)
         if scope["method"] not in ("GET", "HEAD", "POST"):
@@ -80,19 +79,3 @@ class RequestGate:
         if length > BODY_BYTES_MAX:
             return PlainTextResponse(f"At most {BODY_BYTES_MAX} bytes.\n", 413)
         return None
-
-    def knows(self, host: str) -> bool:
-        """Whether a Host is an address, which nobody's name server can turn, or one of ours."""
-        name = host_name(host)
-        try:
-            ip_address(name)
-        except ValueError:
-            return name in self._hosts
-        return True
-
-
-def host_name(host: str) -> str:
-    """A Host without its port, in small letters."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0].lower()
-    return host.partition(":")[0].lower()

@@ -6,17 +6,18 @@ it are counted here: PENDING_MAX at once, the rest is closed, and each has HANDS
 
 from collections.abc import Callable
 from contextlib import suppress
-from socket import AF_INET, AF_INET6, SHUT_RDWR, SO_REUSEADDR, SOL_SOCKET, socket
+from socket import SHUT_RDWR, socket
 from time import monotonic
 from typing import Any
 
+from actors.network.bind_address import bound_to
 from actors.network.connections import PortTaken
+from protocol.host import host_port, without_brackets
 from storage.errors import reason_of
 from troupemq.console.watched_socket import WatchedSocket
 
 HANDSHAKE_S = 10.0
 PENDING_MAX = 256
-BACKLOG = 128
 
 
 class PatientListener(socket):
@@ -25,8 +26,8 @@ class PatientListener(socket):
     Raises PortTaken from `listening`.
     """
 
-    def __init__(self, family: int) -> None:
-        super().__init__(family)
+    def __init__(self, family: int, fileno: int) -> None:
+        super().__init__(family, fileno=fileno)
         self.clock: Callable[[], float] = monotonic
         self.has_tls = False
         """What is accepted speaks TLS and nothing else."""
@@ -35,17 +36,14 @@ class PatientListener(socket):
     @classmethod
     def listening(cls, host: str, port: int) -> "PatientListener":
         """At that place; port 0: a free one."""
-        listener = cls(AF_INET6 if ":" in host else AF_INET)
-        listener.setsockopt(SOL_SOCKET, SO_REUSEADDR, 1)
         try:
-            listener.bind((host, port))
-        except OSError as error:
-            listener.close()
+            bound = bound_to(without_brackets(host), port)
+        except (OSError, UnicodeError) as error:
+            reason = reason_of(error) if isinstance(error, OSError) else "nobody knows this host"
             raise PortTaken(
-                f"The console cannot listen at {host}:{port}: {reason_of(error)}."
+                f"The console cannot listen at {host_port(host, port)}: {reason}."
             ) from None
-        listener.listen(BACKLOG)
-        return listener
+        return cls(bound.family, fileno=bound.detach())
 
     def accept(self) -> tuple[socket, Any]:
         """The next one; raises BlockingIOError where there is none, or one too many."""

@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 
 from troupemq.cli.admin.output import Time
 from troupemq.console.given import Rule
+from troupemq.numbers import odd_number
 
 Cells = Mapping[str, Any]
 """A row: text, numbers, yes or no, Time, Span, Size, Link, or several of them."""
@@ -217,6 +218,8 @@ def as_json(page: Page) -> dict[str, Any]:
 
 def plain(value: object) -> Any:
     """What JSON can say of a cell."""
+    if odd := odd_number(value):
+        return odd
     if isinstance(value, Time):
         return int(value) if value > 0 else None
     if isinstance(value, Mapping):

@@ -16,6 +16,7 @@ from troupemq.cli.admin.output import Time
 from troupemq.console.accounts import Viewer
 from troupemq.console.findings import spoken
 from troupemq.console.parts import Cells, Link, Page, Share, Size, Span
+from troupemq.numbers import odd_number
 from troupemq.text import escaped
 
 HERE = Path(__file__).parent
@@ -83,6 +84,8 @@ def numbers(rows: Iterable[Cells]) -> set[str]:
 @pass_context
 def cell(context: Context, value: object) -> Markup:
     """A cell in HTML."""
+    if odd := odd_number(value):
+        return escape(odd)
     match value:
         case None | "":
             return Markup('<span class="none">-</span>')

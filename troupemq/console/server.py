@@ -16,10 +16,11 @@ from typing import Any
 from uvicorn import Config, Server
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from actors.network.bind_address import BACKLOG
 from troupemq.console.app import Application
 from troupemq.console.asking import Console, ConsoleSettings
 from troupemq.console.certificate import FollowedCertificate
-from troupemq.console.listener import BACKLOG, PatientListener
+from troupemq.console.listener import PatientListener
 
 HEAD_S = 10.0
 ANSWER_S = 40.0

@@ -7,7 +7,6 @@ what lies among the dead letters. Who does not answer is missing, and said to be
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from math import isfinite
 from time import monotonic, time_ns
 from typing import TypeVar
 
@@ -28,6 +27,7 @@ from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 from troupemq.cli.admin.session import BrokerPlace
 from troupemq.client.errors import BrokerError, ClientError, understood
 from troupemq.console.cluster import Asker, Later
+from troupemq.numbers import first_finite
 from troupemq.text import one_line
 
 ROUND_S = 3.0
@@ -88,11 +88,7 @@ class BrokerSummary:
 
     def number(self, name: str) -> float | None:
         """The first number of one of its figures."""
-        try:
-            found = float(self.says[name].split()[0])
-        except (KeyError, ValueError, IndexError):
-            return None
-        return found if isfinite(found) else None
+        return first_finite(self.says.get(name))
 
 
 @dataclass

@@ -14,6 +14,7 @@ from json import dumps
 from actors.metrics.http_text import HttpRequest
 from actors.metrics.page_server import Page, PageAnswer, PageServer
 from actors.network.connections import open_listener
+from actors.network.known_hosts import KnownHosts
 from troupemq.health.checks import Health, HealthCheck, is_well
 
 JSON = "application/json"
@@ -24,9 +25,11 @@ def health_pages(health: Health) -> Mapping[str, Page]:
     return {"/health/live": _page(health.live), "/health/ready": _page(health.ready)}
 
 
-def health_server(host: str, port: int, health: Health) -> PageServer:
+def health_server(
+    host: str, port: int, health: Health, hosts: KnownHosts | None = None
+) -> PageServer:
     """Answers from now on, with these alone. Raises PortTaken."""
-    server = PageServer(open_listener(host, port, "healthPort"))
+    server = PageServer(open_listener(host, port, "healthPort"), hosts=hosts)
     server.add(health_pages(health))
     return server
 

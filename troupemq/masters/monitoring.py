@@ -27,6 +27,7 @@ from actors.metrics.metrics_server import page_server
 from actors.metrics.packed import Packed
 from actors.metrics.page import CONTENT_TYPE, MetricsPage, labels
 from actors.metrics.page_server import BROKER_PATH, EXPORTER_PATH, Page, PageAnswer
+from actors.network.bind_address import reached_at
 from storage.errors import StoreError, reason_of
 from troupemq.daemon import Serving
 from troupemq.health.checks import RECOVERS, HealthCheck
@@ -250,7 +251,7 @@ class Monitoring:
         config = self._config
         if config.serves_metrics and config.metrics_port == config.health_port:
             return "127.0.0.1"
-        return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(config.bind_address, config.bind_address)
+        return reached_at(config.bind_address)
 
 
 def _checks_of(name: str, body: bytes | None) -> list[HealthCheck]:

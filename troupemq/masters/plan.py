@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from actors.config import BrokerConfig, ConfigError
+from storage.child_python import child_command, child_environment
 from storage.config import StoreConfig
 from storage.errors import StoreLocked
 from storage.files.disk import RealDisk
@@ -34,7 +35,7 @@ from troupemq.masters.stores import PLAN_FILE, beside, check_none_is_left_out, f
 PORT_STEP = 10
 MONITORING = "monitoring"
 """The name of the process that shows all of them."""
-BROKER = (sys.executable, "-m", "troupemq", "broker")
+BROKER = tuple(child_command("troupemq", "broker"))
 SPARE_OPTION = "--spare"
 _PORT_MAX = 65_535
 _PORTS_OF_ONE = (-2, 0, 1)
@@ -217,4 +218,5 @@ def supervise(plan: supervisor.MastersPlan, store: StoreConfig) -> NoReturn:
     os.set_inheritable(file, True)
     program = [sys.executable, "-I", "-S", supervisor.__file__, path, str(file)]
     sys.stdout.flush()
+    os.environ.update(child_environment(os.environ))  # of the brokers
     os.execv(sys.executable, program)

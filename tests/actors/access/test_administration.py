@@ -21,9 +21,9 @@ def test_without_the_setting_nobody_is_asked() -> None:
 def test_what_only_administrators_ask_is_taken_only_from_there() -> None:
     made = administration(BROKER_RIGHTS, ALLOWED, Rarely(lambda: 0))
     assert made is not None
-    for remote in ("10.0.0.7:1", "10.1.0.255:2", "2001:db8::1:3"):
+    for remote in ("10.0.0.7:1", "10.1.0.255:2", "2001:db8::1:3", "[2001:db8::1]:3"):
         made.check(Code.UPDATE_BROKER_CONFIG, remote)
-    for remote in ("10.0.0.8:1", "127.0.0.1:2", "2001:db9::1:3", "somewhere:4"):
+    for remote in ("10.0.0.8:1", "127.0.0.1:2", "[2001:db9::1]:3", "somewhere:4"):
         with pytest.raises(RemoteError) as refused:
             made.check(Code.UPDATE_BROKER_CONFIG, remote)
         assert refused.value.code == ResponseCode.NO_PERMISSION

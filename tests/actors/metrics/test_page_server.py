@@ -54,6 +54,26 @@ def get(port: int) -> tuple[int, bytes]:
     return got(HTTPConnection(HOST, port, timeout=WAIT_S))
 
 
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:5557", "127.0.0.1.evil.example"])
+def test_a_name_of_others_that_leads_here_is_not_answered(host: str) -> None:
+    """A page of a stranger read the metrics by a name of its own (DNS rebinding)."""
+    with serving(text_page(b"own")) as server:
+        connection = HTTPConnection(HOST, server.port, timeout=WAIT_S)
+        connection.request("GET", "/page", headers={"Host": host})
+        answer = connection.getresponse()
+        assert answer.status == HTTPStatus.MISDIRECTED_REQUEST
+        assert b"monitoringHosts" in answer.read()
+        connection.close()
+        assert get(server.port) == (HTTPStatus.OK, b"own")
+
+
+def test_a_probe_that_names_no_host_is_answered() -> None:
+    """As some load balancers ask; a browser always names one."""
+    with serving(text_page(b"own")) as server, create_connection((HOST, server.port)) as sock:
+        sock.sendall(b"GET /page HTTP/1.0\r\n\r\n")
+        assert sock.recv(4096).startswith(b"HTTP/1.1 200 ")
+
+
 def is_closed(sock: socket) -> bool:
     """Waits until it is; whether nothing has come."""
     try:

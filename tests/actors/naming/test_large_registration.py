@@ -122,6 +122,30 @@ def test_very_many_topics_of_which_a_part_was_refused_come_again(part: int) -> N
         assert {each and each.queue_datas[0].read_queue_nums for each in found} == {5}
 
 
+@pytest.mark.heavy
+def test_parts_behind_a_closed_connection_are_not_taken_for_the_whole() -> None:
+    """A name server that restarted got the last part alone, with the version of the table."""
+    with registration(1) as bench:
+        (fake,) = bench.namesrvs
+        namesrv = Collecting("n")
+
+        def answer(request: RemotingCommand) -> RemotingCommand:
+            answered = namesrv.answer(request)
+            if len(namesrv.sizes) == 2 and fake.connection_count == 1:
+                namesrv.routes = RouteTable()
+                fake.connection_count = 2
+                fake.connected = False
+            return answered
+
+        fake.answer = answer
+        bench.table.value = many(1)
+        bench.listen()
+        assert namesrv.take_sizes() == [PART_TOPICS, PART_TOPICS]
+        assert namesrv.routes.data_version(ADDRESS) is None
+        bench.system.advance(5_000)
+        assert len(namesrv.routes.topics()) == MANY
+
+
 def test_a_slave_with_very_many_topics_sends_none_of_them() -> None:
     with registration(1, broker_role="SLAVE", broker_id=1) as bench:
         namesrv = Collecting("n")

@@ -106,7 +106,7 @@ def test_the_question_for_the_data_version_keeps_a_broker_alive() -> None:
         command = request(RequestCode.QUERY_DATA_VERSION, identity, DataVersion(1000, 1).encode())
         answer = ask(system, "namesrv", command)
         assert (answer.fields, answer.body) == ({"changed": "true"}, None)
-        ask(system, "namesrv", registration(TOPIC))
+        ask(system, "namesrv", registration(TOPIC, TopicConfig("broker-a")))
         for _ in range(3):
             system.advance(60_000)
             answer = ask(system, "namesrv", command)

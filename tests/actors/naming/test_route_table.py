@@ -46,11 +46,11 @@ def test_a_master_brings_its_topics_and_a_slave_does_not() -> None:
 
 def test_topics_are_taken_over_when_the_data_version_differs() -> None:
     routes = RouteTable()
-    register(routes, MASTER, table("t"))
-    register(routes, MASTER, table("t", "same-version"))
+    register(routes, MASTER, table("broker-a", "t"))
+    register(routes, MASTER, table("broker-a", "same-version"))
     assert routes.route("same-version") is None
     register(routes, MASTER, table("u", version=2))
-    assert set(routes.topics()) == {"t", "u"}, "a registration never removes topics"
+    assert set(routes.topics()) == {"broker-a", "t", "u"}, "a registration never removes topics"
 
 
 def test_a_slave_is_told_where_its_live_master_is() -> None:
@@ -194,7 +194,7 @@ def test_the_brokers_of_a_connection_leave_in_one_pass_over_what_there_is() -> N
 def test_the_same_version_keeps_a_broker_alive() -> None:
     routes = RouteTable()
     assert routes.is_changed(MASTER.broker_address, DataVersion(1000, 1))
-    register(routes, MASTER, table("t"), now_ms=0)
+    register(routes, MASTER, table("broker-a", "t"), now_ms=0)
     assert not routes.is_changed(MASTER.broker_address, DataVersion(1000, 1))
     assert routes.is_changed(MASTER.broker_address, DataVersion(1000, 2))
     routes.touch(MASTER.broker_address, 100)

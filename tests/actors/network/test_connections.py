@@ -372,7 +372,7 @@ def test_a_port_that_cannot_be_had_is_a_sentence(
     def refuse(*_: object, **named: object) -> None:
         raise OSError(code, "")
 
-    monkeypatch.setattr("actors.network.connections.create_server", refuse)
+    monkeypatch.setattr("actors.network.bind_address.create_server", refuse)
     with pytest.raises(PortTaken) as caught:
         open_listener("host", 80, "listenPort")
     assert said in str(caught.value) and "80" in str(caught.value)

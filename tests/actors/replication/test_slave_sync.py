@@ -167,7 +167,9 @@ BODIES = {
 class OddMaster(ToMaster):
     """A master of 4.9.7's with an entry in each table that no broker can work with."""
 
-    def call(self, request: RemotingCommand, timeout_s: float) -> RemotingCommand:
+    def call(
+        self, request: RemotingCommand, timeout_s: float, *, over: int | None = None
+    ) -> RemotingCommand:
         answer = super().call(request, timeout_s)
         answer.body = BODIES.get(RequestCode(request.code), answer.body)
         return answer

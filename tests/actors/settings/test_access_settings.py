@@ -1,10 +1,15 @@
 """Where the accounts of a server are, and a broker's own account."""
 
-import pytest
+from pathlib import Path
 
+import pytest
+from structlog.testing import capture_logs
+
+from actors.access.acl_store import AclStore
 from actors.config import NamesrvConfig, parse_broker_config, settings_of
 from protocol.signature import Credentials
 from storage.errors import StoreError
+from storage.files.disk import RealDisk
 
 
 def test_the_accounts_are_beside_the_settings_unless_somebody_says_where(
@@ -18,6 +23,32 @@ def test_the_accounts_are_beside_the_settings_unless_somebody_says_where(
         config.acl_path("")
     monkeypatch.setenv("ROCKETMQ_HOME", "/opt/mq")
     assert config.acl_path("") == "/opt/mq/conf/plain_acl.yml"
+
+
+def test_without_accounts_beside_the_settings_those_of_the_home_folder_are_used(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A start was refused, for a settings file has a folder, and that had none."""
+    home, settings = tmp_path / "home", tmp_path / "etc" / "broker.conf"
+    beside, at_home = settings.with_name("plain_acl.yml"), home / "conf" / "plain_acl.yml"
+    settings.parent.mkdir()
+    at_home.parent.mkdir(parents=True)
+    monkeypatch.setenv("ROCKETMQ_HOME", str(home))
+    config = NamesrvConfig()
+    assert config.acl_path(str(settings)) == str(beside), "neither: the first one is told"
+    at_home.touch()
+    assert config.acl_path(str(settings)) == str(at_home)
+    beside.symlink_to("gone")
+    assert config.acl_path(str(settings)) == str(beside), "what cannot be read is no reason"
+
+
+def test_the_line_of_a_start_says_which_accounts_were_read(tmp_path: Path) -> None:
+    path = tmp_path / "plain_acl.yml"
+    path.write_text("accounts:\n- accessKey: admin-key\n  secretKey: admin-secret\n  admin: true\n")
+    with capture_logs() as logs:
+        AclStore(RealDisk(), str(path), lambda: 0, takes_samples=False).load()
+    (line,) = [each for each in logs if each["event"] == "access control read"]
+    assert line["file"] == str(path)
 
 
 def test_a_brokers_own_account_comes_from_its_file_or_the_environment(

@@ -9,11 +9,12 @@ import pytest
 from pyarrow import parquet
 
 from spark.archive.check import compare, damages_in, describe_files
-from spark.archive.files import Archive, DamagedMessage, Manifest
+from spark.archive.files import Archive, DamagedMessage, Manifest, Table
 from spark.decoding.records import Queue
 from spark.decoding.store_files import Store
 from spark.source.plan import QueuePlan, QueueRange
 from storage.errors import StoreError
+from storage.files.below import OutsideFolder
 from storage.retention.archive_manifest import MANIFEST, LastMessage
 from tests.spark.store_writer import StoreWriter, patch
 
@@ -125,6 +126,39 @@ def test_a_damaged_manifest_is_no_manifest(archive: Archive, staged: Path) -> No
     path.unlink()
     with pytest.raises(StoreError, match="is gone"):
         archive.manifest(1)
+
+
+@pytest.mark.parametrize("path", ["../x", "/etc/hostname", "topic=T/../../x", "", "a\0b"])
+def test_a_manifest_whose_files_lead_out_of_its_run_is_refused(
+    archive: Archive, staged: Path, path: str
+) -> None:
+    """Its checksum is right: whoever can write the file can count it."""
+    manifest = manifest_of(archive, staged)
+    directory = archive.publish(staged, manifest)
+    forged = replace(manifest, files=(replace(manifest.files[0], path=path),))
+    (directory / MANIFEST).write_bytes(forged.encode())
+    with pytest.raises(OutsideFolder):
+        archive.manifest(1)
+
+
+def test_a_file_of_an_archive_that_is_a_link_out_of_its_run_is_refused(
+    archive: Archive, staged: Path, tmp_path: Path
+) -> None:
+    manifest = manifest_of(archive, staged)
+    path = archive.publish(staged, manifest) / manifest.files[0].path
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OutsideFolder):
+        archive.check(1)
+
+
+def test_the_table_of_an_archive_is_below_it_whatever_its_manifest_says(
+    archive: Archive, staged: Path
+) -> None:
+    manifest = replace(manifest_of(archive, staged), table=Table("delta", "/elsewhere", "app"))
+    archive.publish(staged, manifest)
+    found = archive.manifest(1).table
+    assert found is not None and found.path == f"{archive.output}/table"
 
 
 def test_two_runs_do_not_write_at_once(archive: Archive) -> None:

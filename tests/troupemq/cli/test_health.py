@@ -51,6 +51,11 @@ def test_who_does_not_answer_is_unwell_in_a_sentence(server: PageServer) -> None
     assert away.exit_code == 1 and away.stderr.count("\n") == 1
 
 
+def test_a_name_that_the_server_does_not_know_is_said_with_the_setting(server: PageServer) -> None:
+    refused = ask("-p", str(server.port), "--host", "127.1")
+    assert refused.exit_code == 1 and "name it in monitoringHosts" in refused.stderr
+
+
 def test_without_a_port_nobody_can_be_asked() -> None:
     assert ask().exit_code == 2
     assert ask("-a", "nowhere").exit_code == 2

@@ -192,10 +192,13 @@ def test_of_two_supervisors_the_second_is_refused(
 ) -> None:
     programs: list[list[str]] = []
     monkeypatch.setattr(os, "execv", lambda path, program: programs.append(program))
+    for name in ("PYTHONPATH", "PYTHONSAFEPATH"):  # of the brokers, not of the tests that follow
+        monkeypatch.setenv(name, "")
     store, plan = StoreConfig(str(tmp_path / "store")), planned(tmp_path)
     supervise(plan, store)
     with pytest.raises(StoreLocked, match="are in use by another process"):
         supervise(plan, store)
     ((*_, path, lock),) = programs
     assert os.path.samestat(os.fstat(int(lock)), os.stat(path)) and os.get_inheritable(int(lock))
+    assert os.environ["PYTHONSAFEPATH"] == "1"
     os.close(int(lock))

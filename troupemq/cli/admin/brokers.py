@@ -1,7 +1,6 @@
 """Commands about clusters and brokers: state, settings, cleaning."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from math import isfinite
 from time import sleep, time_ns
 
 from protocol.bodies import KVTable
@@ -13,6 +12,7 @@ from troupemq.cli.admin.properties import and_says, check_known, properties_of, 
 from troupemq.cli.admin.session import BrokerPlace, Session
 from troupemq.cli.admin.times import SECONDS
 from troupemq.client.errors import BrokerError, ClientError
+from troupemq.numbers import first_finite
 
 SECTION = "Clusters and brokers"
 _HOUR_MS = 3_600_000
@@ -65,11 +65,7 @@ def _asked(session: Session, out: Output, place: BrokerPlace, show: _Show) -> It
 
 def first_number(text: str | None) -> float:
     """The first of the averages over 10, 60 and 600 s; 0 where there is none."""
-    try:
-        found = float((text or "").split()[0])
-    except (IndexError, ValueError):
-        return 0.0
-    return found if isfinite(found) else 0.0
+    return first_finite(text) or 0.0
 
 
 def _rate_row(place: BrokerPlace, table: dict[str, str]) -> Row:

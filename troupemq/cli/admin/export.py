@@ -30,6 +30,7 @@ from troupemq.cli.admin.output import Output
 from troupemq.cli.admin.session import Session
 from troupemq.cli.admin.stats import broker_stats
 from troupemq.client.errors import BrokerError, ClientError
+from troupemq.numbers import whole
 
 SECTION = "Export and import"
 SYSTEM_GROUPS = frozenset((*ALWAYS_PRESENT, TRANSACTION_GROUP))
@@ -233,9 +234,8 @@ def _rates(
     delayed = _stats(session, address, SCHEDULE_TOPIC)
 
     def yesterday(kind: str) -> int:
-        days = (table.get(f"msg{kind}Total{day}Morning") for day in ("Today", "Yesterday"))
-        today, before = (int(first_number(text)) for text in days)
-        return today - before
+        today = whole(table.get(f"msg{kind}TotalTodayMorning")) or 0
+        return today - (whole(table.get(f"msg{kind}TotalYesterdayMorning")) or 0)
 
     rates = {
         "normalInTps": first_number(table.get("putTps")),

@@ -14,6 +14,7 @@ from protocol.bodies_admin import (
 )
 from protocol.bodies_own import AclRefusal, AclRefusals, GroupChanges
 from protocol.codes import RequestCode
+from protocol.errors import RemoteError
 from protocol.fastjson import Key
 from protocol.headers.admin import ConsumerGroupHeader, ProducerGroupHeader
 from protocol.headers.client import GetConsumerRunningInfoHeader
@@ -23,9 +24,12 @@ from troupemq.cli.admin.output import Output, Row, Time
 from troupemq.cli.admin.session import Session, json_object
 from troupemq.cli.admin.times import INT_MAX
 from troupemq.client.errors import ClientError, RouteNotFound, understood
+from troupemq.numbers import odd_number, whole
 
 SECTION, PRODUCERS = "Consumer groups", "Producers"
 MEMBERS_OF = option("g", "consumerGroup", "The consumer group.", required=True)
+_CACHED = "cachedMsgCount"
+_KEY_CHARS_MAX, _ODD_CHARS_MAX, _ODDITIES_MAX = 100, 40, 5
 
 
 @command(
@@ -159,6 +163,8 @@ def consumer_status(
             out.fail(f"{client} says nothing: {error}")
             continue
         rows.append({"client": client, "version": member.version, **_said_by(info)})
+        for sentence in _oddities(info):
+            out.fail(f"{client} says {sentence}.")
         stacks[client] = info.get("jstack")
     if out.as_json:
         more = ({"jstack": stacks[str(row["client"])]} if jstack else {} for row in rows)
@@ -224,14 +230,28 @@ def _said_by(info: Mapping[str, object]) -> dict[str, object]:
     """What a table shows of it: the queues, and what waits in the client to be consumed."""
     queues, settings = info.get("mqTable"), info.get("properties")
     table = queues if isinstance(queues, dict) else {}
-    held = [each for each in table.values() if isinstance(each, dict)]
     return {
         "model": settings.get("messageModel") if isinstance(settings, dict) else None,
         "subscriptions": sorted(map(_subscription, _items(info.get("subscriptionSet")))),
         "queues": len(table),
-        "cached": sum(plain_number(str(each.get("cachedMsgCount"))) or 0 for each in held),
+        "cached": sum(
+            whole(each.get(_CACHED)) or 0 for each in table.values() if isinstance(each, dict)
+        ),
         "queue_names": sorted(table),
     }
+
+
+def _oddities(info: Mapping[str, object]) -> list[str]:
+    """What of it cannot be, in words: it is left out of the sum."""
+    queues = info.get("mqTable")
+    found = []
+    for name, each in queues.items() if isinstance(queues, dict) else ():
+        if not isinstance(each, dict):
+            found.append(f"nothing that can be understood of the queue {name}")
+        elif each.get(_CACHED) is not None and whole(each[_CACHED]) is None:
+            odd = (odd_number(each[_CACHED]) or str(each[_CACHED]))[:_ODD_CHARS_MAX]
+            found.append(f"{odd!r} where the number of messages of the queue {name} should be")
+    return found[:_ODDITIES_MAX]
 
 
 def running_info(
@@ -283,7 +303,10 @@ def _plain(value: object) -> object:
 def _key(key: object) -> str:
     if isinstance(key, int | str):
         return str(key)
-    queue = MessageQueue.from_json(dict(key) if isinstance(key, tuple | frozenset) else key)
+    try:
+        queue = MessageQueue.from_json(dict(key) if isinstance(key, tuple | frozenset) else key)
+    except (RemoteError, TypeError, ValueError):
+        return str(key)[:_KEY_CHARS_MAX]
     return f"{queue.topic}@{queue.broker_name}:{queue.queue_id}"
 
 

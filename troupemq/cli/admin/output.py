@@ -13,8 +13,9 @@ from datetime import datetime
 import click
 
 from troupemq.client.errors import ClientError
+from troupemq.numbers import odd_number
 from troupemq.saying import say
-from troupemq.text import escaped, one_line, padded, width_of
+from troupemq.text import escaped, escaped_json, one_line, padded, width_of
 
 Row = Mapping[str, object]
 GAP = "  "
@@ -120,15 +121,17 @@ class Output:
 
 def as_json(found: object, indent: int | None = None) -> str:
     """JSON for this stdout: what it cannot show is escaped."""
-    text = json.dumps(_plain(found), ensure_ascii=False, indent=indent)
+    text = escaped_json(json.dumps(_plain(found), ensure_ascii=False, indent=indent))
     try:
         text.encode(_encoding())
     except UnicodeEncodeError:
-        return json.dumps(_plain(found), indent=indent)
+        return escaped_json(json.dumps(_plain(found), indent=indent))
     return text
 
 
 def _plain(value: object) -> object:
+    if odd := odd_number(value):
+        return odd
     if isinstance(value, Time):
         return int(value) if value > 0 else None
     if isinstance(value, Mapping):
@@ -188,6 +191,8 @@ def _fields(fields: Row) -> Iterator[str]:
 
 
 def _cell(value: object) -> str:
+    if odd := odd_number(value):
+        return odd
     if value is None or value == "":
         return "-"
     if isinstance(value, bool):

@@ -17,8 +17,8 @@ Source: client/trace/TraceDataEncoder.java.
 
 from collections.abc import Iterator
 
-from protocol.java_numbers import plain_number
 from troupemq.cli.admin.output import Row, Time
+from troupemq.numbers import whole
 
 FIELD, RECORD = "\x01", "\x02"
 
@@ -79,7 +79,10 @@ _SHOWN = ("group", "client", "cost_ms", "success", "retries", "state", "host")
 
 
 def events_of(body: bytes) -> Iterator[Row]:
-    """The records of a trace message that can be understood, each with the same keys."""
+    """The records of a trace message that can be understood, each with the same keys.
+
+    A time that is no number stays the text that it is.
+    """
     for record in body.decode(errors="replace").split(RECORD):
         kind, *values = record.split(FIELD)
         names = _FIELDS.get(kind)
@@ -88,10 +91,10 @@ def events_of(body: bytes) -> Iterator[Row]:
         found = dict(zip(names, values, strict=False))
         if "message_id" not in found:
             continue
-        time_ms = plain_number(found.get("time_ms", ""))
+        time = whole(found.get("time_ms"))
         yield {
             "kind": kind,
             "message_id": found["message_id"],
-            "time_ms": None if time_ms is None else Time(time_ms),
+            "time_ms": found.get("time_ms") or None if time is None else Time(time),
             **{name: found.get(name) for name in _SHOWN},
         }

@@ -2,9 +2,10 @@
 
 import os
 from collections.abc import Callable, Sequence
+from ipaddress import ip_address
 from itertools import count
 from random import getrandbits
-from socket import AF_INET, SOCK_DGRAM, inet_aton, socket
+from socket import AF_INET, AF_INET6, SOCK_DGRAM, socket
 from ssl import SSLContext
 from threading import Lock
 from time import time_ns
@@ -52,20 +53,20 @@ def now_ms() -> int:
 
 
 def local_ip(toward: str) -> str:
-    """This machine's IPv4 address as `toward` would see it; no packet is sent."""
+    """This machine's address as `toward` would see it; no packet is sent."""
     host, port = split_address(toward)
-    with socket(AF_INET, SOCK_DGRAM) as probe:
-        try:
+    try:
+        with socket(AF_INET6 if ":" in host else AF_INET, SOCK_DGRAM) as probe:
             probe.connect((host, port))
-        except OSError:  # an IPv6 name server, or a network that is down
-            return "127.0.0.1"
-        ip: str = probe.getsockname()[0]
-        return ip
+            ip: str = probe.getsockname()[0]
+            return ip.partition("%")[0]
+    except OSError:  # a name that has IPv6 addresses only, or a network that is down
+        return "127.0.0.1"
 
 
 def next_message_id(ip: str) -> str:
     """A new UNIQ_KEY; one count for the whole process, as they are distinguished by pid only."""
-    packed = inet_aton(ip)
+    packed = ip_address(ip).packed
     with _ids_lock:
         ids = _ids.get(packed)
         if ids is None:

@@ -20,8 +20,9 @@ from protocol import bodies
 from protocol.errors import RemoteError
 from protocol.fastjson import dumps
 from protocol.json_body import Body
+from storage.files.below import OutsideFolder, below
 from troupemq.client.consuming.consumer_offsets import Offsets, QueueEnds
-from troupemq.client.errors import ClientError
+from troupemq.client.errors import ArgumentIllegal, ClientError
 from troupemq.client.log import client_logger
 from troupemq.client.message import MessageQueue
 
@@ -47,7 +48,7 @@ class LocalOffsets(Offsets):
 
     def __init__(self, folder: Path, client_id: str, group: str, ends: QueueEnds) -> None:
         super().__init__(ends)
-        self.path = folder / client_id / group / FILE_NAME
+        self.path = Path(_below(folder, client_id, group))
         self._lock = Lock()
         self._offsets: dict[MessageQueue, int] = {}
 
@@ -111,6 +112,13 @@ class LocalOffsets(Offsets):
             if previous:
                 _replace(self._backup, previous)
             _replace(self.path, dumps(_OffsetFile(table).to_json(), pretty=True))
+
+
+def _below(folder: Path, client_id: str, group: str) -> str:
+    try:
+        return below(str(folder), client_id, group, FILE_NAME)
+    except OutsideFolder as error:
+        raise ArgumentIllegal(f"offsets cannot be kept: {error}") from None
 
 
 def _read(path: Path) -> bytes | None:

@@ -192,12 +192,14 @@ def trace(asked: PageRequest) -> Page:
     events = [event for view in views for event in events_of(view.body)]
     ids = {event["message_id"] for event in events}
     wanted = [each for each in events if message_id not in ids or each["message_id"] == message_id]
-    wanted.sort(key=lambda event: int(str(_time_of(event["time_ms"]))))
-    began_ms = next((_time_of(each["time_ms"]) for each in wanted if each["time_ms"]), 0)
+    wanted.sort(key=lambda event: _time_of(event["time_ms"]))
+    began_ms = next((_time_of(each["time_ms"]) for each in wanted if _time_of(each["time_ms"])), 0)
     rows = [
         {
             "what": _SPOKEN.get(str(event["kind"]), event["kind"]),
-            "after_ms": Span(_time_of(event["time_ms"]) - began_ms) if event["time_ms"] else None,
+            "after_ms": (
+                Span(_time_of(event["time_ms"]) - began_ms) if _time_of(event["time_ms"]) else None
+            ),
             **{key: value for key, value in event.items() if key != "kind"},
         }
         for event in wanted

@@ -7,7 +7,6 @@ from time import time_ns
 from protocol.bodies_admin import ConsumeQueueView
 from protocol.codes import RequestCode
 from protocol.headers.admin import QueryConsumeQueueHeader
-from protocol.java_numbers import plain_number
 from protocol.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC
 from protocol.topic_names import DLQ_TOPIC_PREFIX, SCHEDULE_TOPIC
 from troupemq.cli.admin.output import Time
@@ -20,6 +19,7 @@ from troupemq.console.pages.message import body_of
 from troupemq.console.pages.messages import Search, rows_of
 from troupemq.console.parts import Cells, Form, Input, Link, Links, Page, RowTable, Span
 from troupemq.console.snapshot import BrokerSummary
+from troupemq.numbers import whole
 
 _OFFSET = "scheduleMessageOffset_"
 LETTERS = 50
@@ -207,10 +207,10 @@ def _levels(each: BrokerSummary) -> list[tuple[int, int, int]]:
     """Level, offset of the next, and the one behind the last."""
     found = []
     for name, value in each.says.items():
-        level, (offset, _, most) = name.removeprefix(_OFFSET), value.partition(",")
-        number, next_offset = plain_number(level), plain_number(offset)
-        if name.startswith(_OFFSET) and number is not None and next_offset is not None:
-            found.append((number, next_offset, plain_number(most) or 0))
+        level, (next_one, _, most) = whole(name.removeprefix(_OFFSET)), value.partition(",")
+        offset = whole(next_one)
+        if name.startswith(_OFFSET) and level is not None and offset is not None:
+            found.append((level, offset, whole(most) or 0))
     return sorted(found)
 
 

@@ -1,0 +1,89 @@
+"""The addresses that servers listen at: one address, or all of them, of IPv4 and of IPv6.
+
+    *          all addresses of both families; of IPv4 only where the kernel has no IPv6
+    ::         the same, and an error where the kernel has no IPv6
+    0.0.0.0    all IPv4 addresses
+    else       that address; a name is looked up among IPv4 addresses
+
+Peers that come by IPv4 to a socket of both families are seen as IPv4 (`connections.plain_address`).
+"""
+
+from errno import EADDRNOTAVAIL, EAFNOSUPPORT
+from ipaddress import ip_address
+from socket import (
+    AF_INET,
+    AF_INET6,
+    SOCK_STREAM,
+    AddressFamily,
+    create_server,
+    getaddrinfo,
+    has_dualstack_ipv6,
+    socket,
+)
+
+from actors.config import BrokerConfig, ConfigError
+
+EVERYWHERE, ANY_V6 = "*", "::"
+BACKLOG = 1024
+BOTH = frozenset((AF_INET, AF_INET6))
+_NAMES = {AF_INET: "IPv4", AF_INET6: "IPv6"}
+
+
+def bound_to(host: str, port: int) -> socket:
+    """Return a socket that listens at this setting. Raises OSError, UnicodeError."""
+    if host in (EVERYWHERE, ANY_V6) and has_dualstack_ipv6():
+        try:
+            return create_server(
+                (ANY_V6, port), family=AF_INET6, backlog=BACKLOG, dualstack_ipv6=True
+            )
+        except OSError as error:
+            if host == ANY_V6 or error.errno not in (EADDRNOTAVAIL, EAFNOSUPPORT):
+                raise
+    family = AF_INET6 if ":" in host else AF_INET
+    return create_server(("" if host == EVERYWHERE else host, port), family=family, backlog=BACKLOG)
+
+
+def reached_at(host: str) -> str:
+    """Return where this machine reaches a server that listens at this setting."""
+    return {EVERYWHERE: "127.0.0.1", "0.0.0.0": "127.0.0.1", ANY_V6: "::1"}.get(host, host)
+
+
+def families_of(host: str) -> frozenset[AddressFamily]:
+    """Return the families of a literal or a name; both for a name that nobody knows."""
+    try:
+        address = ip_address(host.partition("%")[0])
+    except ValueError:
+        try:
+            found = {each[0] for each in getaddrinfo(host, None, type=SOCK_STREAM)}
+        except (OSError, UnicodeError):
+            return BOTH
+        return frozenset(found)
+    is_v6 = address.version == 6 and address.ipv4_mapped is None
+    return frozenset((AF_INET6 if is_v6 else AF_INET,))
+
+
+def listened_families(host: str) -> frozenset[AddressFamily]:
+    """Return the families of which a server listens at this setting."""
+    if host in (EVERYWHERE, ANY_V6):
+        return BOTH if has_dualstack_ipv6() else frozenset((AF_INET,))
+    return frozenset((AF_INET6 if ":" in host else AF_INET,))
+
+
+def require_listened(config: BrokerConfig) -> None:
+    """Raises ConfigError for an advertised address of a family that is not listened on."""
+    ha_setting = "haBindAddress" if config.ha_bind_address else "bindAddress"
+    advertised = [("brokerIP1", config.broker_ip1, "bindAddress", config.bind_address)]
+    if not config.is_slave:
+        advertised.append(("brokerIP2", config.broker_ip2, ha_setting, config.ha_address))
+    for setting, host, bind_setting, bind in advertised:
+        families, listened = families_of(host), listened_families(bind)
+        if not families & listened:
+            names = ", ".join(_NAMES.get(each, str(each)) for each in families)
+            here = ", ".join(_NAMES[each] for each in listened)
+            advice = f"set {bind_setting}=* for both, or another {setting}"
+            if bind == EVERYWHERE:
+                advice = f"this machine has no IPv6: set another {setting}"
+            raise ConfigError(
+                f"{setting} is {host} ({names}), and the broker listens on {here} only"
+                f" ({bind_setting} is {bind}): {advice}."
+            )

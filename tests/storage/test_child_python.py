@@ -1,0 +1,83 @@
+"""Tests of storage/child_python.py: nothing of the working directory runs in our processes."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from spark import class_data_session, runner
+from spark.leasing import keeper
+from spark.session import DEFAULTS, prepare_environment
+from storage.child_python import PACKAGE_ROOT, child_command, child_environment, python_path
+from storage.recovery import part_worker
+from troupemq.console_child import ConsoleChild
+from troupemq.masters.plan import BROKER
+
+HOSTILE = ("json", "structlog", "typing", "click", "orjson", "subprocess", "pyspark", "pyarrow")
+CHILDREN = {
+    "part worker": child_command(part_worker.__name__, "{"),
+    "keeper": child_command(keeper.MODULE),
+    "runner": runner.command("no-such-job", {}, work_directory="/nowhere"),
+    "class data": child_command(class_data_session.__name__),
+    "master": [*BROKER, "--help"],
+    "console": [*ConsoleChild("localhost:1", 0, Path("data"))._command[:5], "--help"],
+    "python -m": [sys.executable, "-m", "troupemq", "--version"],
+}
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> Path:
+    """A folder with modules that leave a mark when they are imported."""
+    for name in HOSTILE:
+        text = f"open({str(tmp_path / 'MARK')!r}, 'a').write('{name} ')\nraise SystemExit(99)\n"
+        (tmp_path / f"{name}.py").write_text(text)
+    return tmp_path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CHILDREN)
+def test_a_process_of_ours_imports_nothing_of_the_working_directory(
+    name: str, hostile: Path
+) -> None:
+    """json.py and structlog.py of a folder in which a broker was started ran as the broker."""
+    inherited = {**os.environ, "PYTHONPATH": os.pathsep.join([str(PACKAGE_ROOT), ""])}
+    environment = child_environment(inherited)
+    if name == "python -m":
+        environment = {**os.environ, "PYTHONPATH": str(PACKAGE_ROOT)}
+    done = subprocess.run(
+        CHILDREN[name], cwd=hostile, env=environment, stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert not (hostile / "MARK").exists(), (hostile / "MARK").read_text()
+    assert "No module named 'storage'" not in done.stderr and "troupemq'" not in done.stderr
+    assert done.returncode != 99
+
+
+def test_every_process_of_python_is_started_without_the_working_directory() -> None:
+    """Of the product, the image and the Makefile; the supervisor is isolated by -I."""
+    files = [
+        path
+        for package in ("storage", "actors", "spark", "troupemq", "conf/deploy/container")
+        for path in (PACKAGE_ROOT / package).rglob("*")
+        if path.suffix == ".py" or path.name == "Dockerfile"
+    ]
+    texts = {path: path.read_text("utf-8") for path in [*files, PACKAGE_ROOT / "Makefile"]}
+    wrong = re.compile(r'(executable|python3"|\$\(python\)),? "?-m"?,? "?(troupemq|\w*(?i:module))')
+    assert [str(path) for path, text in texts.items() if wrong.search(text)] == []
+
+
+def test_the_environment_of_a_child_holds_for_its_own_children() -> None:
+    found = child_environment({"A": "b", "PYTHONPATH": f"x{os.pathsep}{os.pathsep}y"})
+    assert found["A"] == "b" and found["PYTHONSAFEPATH"] == "1"
+    assert found["PYTHONPATH"].split(os.pathsep) == [str(PACKAGE_ROOT), "x", "y"]
+    assert python_path(found["PYTHONPATH"]) == found["PYTHONPATH"]
+
+
+def test_the_python_workers_of_spark_leave_it_out_too() -> None:
+    environment: dict[str, str] = {}
+    prepare_environment(DEFAULTS, environment)
+    assert environment["PYTHONSAFEPATH"] == "1"
+    assert DEFAULTS["spark.executorEnv.PYTHONSAFEPATH"] == "1"

@@ -1,0 +1,105 @@
+"""Pages of what clients and brokers tell of themselves, whatever they call a number.
+
+One message with an odd trace, or one member with odd figures, made its page fail for good.
+"""
+
+from datetime import UTC
+
+import pytest
+
+from tests.compat.patience import wait_until
+from tests.troupemq.console.conftest import Visit
+from troupemq import Message, Producer, PushConsumer
+from troupemq.cli.admin import members
+from troupemq.cli.admin.session import BrokerPlace
+from troupemq.console.pages import message
+from troupemq.console.parts import Facts, Page, RowTable, Size, Span, as_json
+from troupemq.console.rendering import Renderer
+from troupemq.console.snapshot import BrokerSummary
+from troupemq.servers import Servers
+
+HUGE = 10**5000
+"""Python refuses to write it out."""
+
+ODD_INFO = {
+    "mqTable": {
+        ("queueId", "x"): {"cachedMsgCount": "many", "commitOffset": HUGE},
+        "a": {"cachedMsgCount": HUGE, "lastPullTimestamp": 1 << 70, "locked": "perhaps"},
+        "b": {"cachedMsgCount": 1.5},
+        "c": {"cachedMsgCount": "7"},
+        "d": [],
+    },
+    "statusTable": {"T": {"pullTPS": float("nan"), "consumeRT": float("inf")}},
+    "subscriptionSet": [{"topic": 1, "subVersion": -(1 << 80)}, 5],
+    "properties": {"x": HUGE},
+    "jstack": 7,
+}
+
+
+def test_a_member_that_says_odd_numbers_is_shown_with_them(
+    live: Visit, servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    namesrv = f"127.0.0.1:{servers.ports['namesrv']}"
+    monkeypatch.setattr(members, "json_object", lambda _: ODD_INFO)
+    with PushConsumer("odd", lambda views: None, namesrv) as consumer:
+        consumer.subscribe("Orders")
+        wait_until(
+            lambda: bool(live.json("/group/members", name="odd")["members"]), "the member is there"
+        )
+        found = live.json("/group/members", name="odd")
+        (member,) = found["members"]
+        assert member["waiting_in_it"] == 7
+        said = " ".join(note["text"] for note in found["agreement"])
+        assert "'many' where the number of messages" in said and "'a number of 16610 bits'" in said
+        assert live.get("/group/members", name="odd").status_code == 200
+        page = live.get("/client", group="odd", client=member["client"])
+        assert page.status_code == 200 and "a number of 16610 bits" in page.text
+        (rate,) = live.json("/client", group="odd", client=member["client"])["rates"]
+        assert (rate["pulled_tps"], rate["milliseconds_to_consume"]) == ("nan", "inf")
+
+
+def test_a_trace_with_odd_numbers_is_shown_with_them(live: Visit, servers: Servers) -> None:
+    records = [
+        ["Pub", time, "r", "G", "Orders", "odd-id", "", "", "h", "many", "long"]
+        for time in ("-", "9" * 5000, str((1 << 63) - 1), "5")
+    ]
+    body = "".join("\x01".join(each) + "\x02" for each in records).encode()
+    with Producer("shop", f"127.0.0.1:{servers.ports['namesrv']}") as producer:
+        producer.send(Message("RMQ_SYS_TRACE_TOPIC", body, keys="odd-id"))
+
+    def events() -> list[dict[str, object]]:
+        found: list[dict[str, object]] = live.json("/trace", id="odd-id")["events"]
+        return found
+
+    wait_until(lambda: len(events()) == 4, "the trace is indexed")
+    assert {str(each["time_ms"])[:20] for each in events()} >= {"-", "9" * 20, "5"}
+    assert live.get("/trace", id="odd-id").status_code == 200
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-inf 1", "1e400", "9" * 5000, "", "x", " "])
+def test_a_broker_whose_figure_is_no_number_has_none(text: str) -> None:
+    summary = BrokerSummary(BrokerPlace("c", "b", 0, "h:1"), {"putTps": text})
+    assert summary.number("putTps") is None
+
+
+def test_any_number_can_be_shown_and_told() -> None:
+    odd = {"a": HUGE, "b": Span(HUGE), "c": Size(HUGE), "d": float("nan"), "e": [HUGE, -HUGE]}
+    page = Page("Odd", [RowTable("rows", "", [odd]), Facts("facts", "", {"f": odd})])
+    text = Renderer("").page(page, "/topics", None, "", UTC)
+    assert text.count("a number of 16610 bits") >= 5 and "nan" in text
+    assert as_json(page)["rows"][0]["b"] == "a number of 16610 bits"
+
+
+@pytest.mark.parametrize("error", [ValueError("odd"), KeyError("odd"), RecursionError("odd")])
+def test_what_is_not_understood_is_said_and_ends_no_more_than_its_page(
+    live: Visit, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(message, "found_by_key", fail)
+    answer = live.get("/trace", id="x")
+    assert answer.status_code == 502 and type(error).__name__ in answer.text
+    told = live.client.get("/api/trace", params={"id": "x"})
+    assert told.status_code == 502 and "cannot be understood" in told.json()["error"]
+    assert live.get("/topics").status_code == 200
