@@ -23,9 +23,9 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 
 ROOMS: dict[str, str] = {
-    "storage": "errors spelling clock child_python delay_levels config finding files access log queues"
-    " index tables dispatching recovery reading transactions message_store retention replica scrub"
-    " checking backup dump",
+    "storage": "errors spelling clock child_python delay_levels config finding files access log"
+    " queues index tables dispatching recovery reading transactions message_store retention replica"
+    " scrub checking backup dump",
     "actors": "engine settings config access network tables statistics dispatching retention"
     " scrubbing naming sending pulling consumers delays transactions replication admin jobs spans"
     " metrics parts"
