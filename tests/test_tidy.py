@@ -114,14 +114,12 @@ SAME_NAMES = {
 }
 """Public classes that exist more than once in the product, and why that is right."""
 
-NAME_OTHER_FILES = {
-    "hatch_build.py": "an example",
-    "tests/compat/test_wheel.py": "files of a wheel",
-}
+NAME_OTHER_FILES = {"hatch_build.py": "an example", "tests/compat/test_wheel.py": "of a wheel"}
 
 LONG_FILES = {
     "actors/config.py": "all settings of a broker and of a name server, to be seen at once",
     "actors/dispatching/reput.py": "all that the one writer of queues is asked for",
+    "actors/tables/consumer_offsets.py": "all that the one owner of offsets is told and asked",
     "actors/transactions/transactions.py": "verdicts, checks and progress share its puts",
     "remoting/tls_socket.py": "one object of OpenSSL, both ways: what it reads it may answer",
     "storage/queues/consume_queues.py": "the path of every unit, from a send and from recovery",
