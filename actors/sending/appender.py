@@ -104,9 +104,13 @@ class Appender:
             state.configure(config)
         return state
 
+    def config_of(self, topic: str) -> TopicConfig | None:
+        """Return the topic's configuration; None if it is in no table."""
+        return self._topics.value.get(topic)
+
     def own_state_of(self, topic: str) -> TopicState:
         """Where delayed, half and our own messages go; their topics need not be in the table."""
-        config = self._topics.value.get(topic)
+        config = self.config_of(topic)
         if config is None:
             state = self._states.get(topic)
             return self.state_of(topic, TopicConfig(topic, 1, 1)) if state is None else state

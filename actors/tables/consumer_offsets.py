@@ -305,15 +305,18 @@ class ConsumerOffsets(TickedTable):
             if refusal := self._refusal(group, topic, queue_id):
                 raise refusal
             guard, peer, offset = self._guard, request.peer, header.commit_offset
-            is_member = guard is not None and guard.is_member(group, peer)
+            consumes = guard is not None and guard.consumes(group, topic, peer)
             is_left = (topic, group, queue_id) in self._old_places.marks
             is_beyond = self._bounds is not None and offset > self._bounds.end(topic, queue_id)
-            if is_member or (is_left and is_beyond):
+            if consumes or (is_left and is_beyond):
                 if self._is_from_elsewhere(group, topic, queue_id, offset, peer):
                     return request.command.answer(fields={})
             else:
                 self._old_places.forget(topic, group, queue_id)
-                if is_beyond:  # an order, so it holds; what comes up to there is skipped
+                is_member = guard is not None and guard.is_member(group, peer)
+                if (
+                    is_beyond and not is_member
+                ):  # an order, so it holds; what comes up to there is skipped
                     self.system.rarely.warn(
                         "consumer offset set behind the end of its queue",
                         of=topic,
@@ -323,7 +326,8 @@ class ConsumerOffsets(TickedTable):
                         offset=offset,
                         peer=peer.remote,
                     )
-                if guard is not None and offset != self._offset(group, topic, queue_id):
+                moved = offset != self._offset(group, topic, queue_id)
+                if guard is not None and moved and not is_member:
                     guard.reset(group, topic, (queue_id,), self.system.clock.monotonic_ms())
             self._store(group, topic, queue_id, offset)
         return request.command.answer(fields={})
