@@ -1,6 +1,7 @@
 """Admin: what an application may ask of a cluster beyond sending and consuming."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Self
 
 from protocol.codes import RequestCode, ResponseCode
@@ -114,14 +115,14 @@ class Admin:
         self, address: str, broker_name: str, header: QueryMessageHeader
     ) -> list[MessageView]:
         """The messages with the key that one broker has."""
-        command = RemotingCommand(RequestCode.QUERY_MESSAGE, header.encode())
+        command = RemotingCommand(RequestCode.QUERY_MESSAGE, key_question(header).encode())
         try:
             answer = self._ask(address, command, ADMIN_TIMEOUT_MS)
         except BrokerError as error:
             if error.code != ResponseCode.QUERY_NOT_FOUND:
                 raise
             return []
-        return views_with_key(answer.body, broker_name, header.key)
+        return views_with_key(answer.body, broker_name, header)
 
     def view_message(self, offset_message_id: str) -> MessageView:
         """The message with this id of the broker's (`SendResult.offset_message_id`).
@@ -163,12 +164,27 @@ class Admin:
         return understood(OffsetResponseHeader.decode, answer.fields).offset
 
 
+def key_question(header: QueryMessageHeader) -> QueryMessageHeader:
+    """Return what a broker is asked: 4.9.7 knows seconds only, and may leave out the begin."""
+    return replace(header, begin_timestamp=max(0, header.begin_timestamp - 999))
+
+
 def views_with_key(
-    body: bytes | memoryview | None, broker_name: str, key: str
+    body: bytes | memoryview | None, broker_name: str, header: QueryMessageHeader
 ) -> list[MessageView]:
-    """What one broker has found of a key: its index knows only the hash, others may have it too."""
+    """Return what one broker has found of a key.
+
+    The index of 4.9.7 knows only the hash of topic and key: messages of others may have it, too.
+    """
+    key, times = header.key, (header.begin_timestamp, header.end_timestamp)
     found = [view_of(each, _queue_of(each, broker_name)) for each in _records(body)]
-    return [each for each in found if key in each.keys or key == each.message_id]
+    return [
+        each
+        for each in found
+        if each.queue.topic == header.topic
+        and times[0] <= each.store_timestamp_ms <= times[1]
+        and (key in each.keys or key == each.message_id)
+    ]
 
 
 def _records(body: bytes | memoryview | None) -> list[MessageRecord]:
