@@ -90,9 +90,12 @@ class ConsumeQueues:
     def begin_at(self, topic: str, queue_id: int, queue_offset: int) -> None:
         """Let a queue that has no message begin with this number; make it if it is missing.
 
-        Raises StoreError for a topic that cannot be the name of a directory.
+        At the border of two files it begins with the next one: its first file then tells, by a
+        filler, that no file before it is missing. Raises StoreError for a topic that cannot be the
+        name of a directory.
         """
         queue = self.get_or_create(topic, queue_id)
+        queue_offset += queue_offset % queue.file_units == 0
         if queue.is_empty and queue.takes(queue_offset):
             queue.begin_at(queue_offset)
 

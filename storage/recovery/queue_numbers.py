@@ -147,11 +147,11 @@ class QueueNumbers:
         self._strays.clear()
 
     def _is_too_late(self, queue: ConsumeQueue, number: int) -> bool:
-        """Return whether no queue can begin with this number."""
+        """Return whether no queue can begin with this number (see ConsumeQueues.begin_at)."""
         return (
             queue.is_empty
             and self._from_the_first
-            and number > self._committed(queue.topic, queue.queue_id)
+            and number > self._committed(queue.topic, queue.queue_id) + 1
         )
 
     # -- one record -----------------------------------------------------------------------------
