@@ -34,6 +34,7 @@ from actors.statistics.put_stats import PutStats
 from actors.statistics.transaction_stats import TransactionStats
 from actors.tables.groups import GroupFinder
 from actors.tables.offset_guard import OffsetStats
+from actors.tables.old_places import OldPlaces
 from actors.tables.tables import Tables
 from protocol.host import pack_host
 from protocol.topic_names import REPLY_TOPIC_SUFFIX, TRACE_TOPIC
@@ -89,6 +90,7 @@ class Parts:
         self.tables = Tables(config.bloom)
         self.put_stats, self.pull_stats = PutStats(), PullStats()
         self.offset_stats, self.transaction_stats = OffsetStats(), TransactionStats()
+        self.old_places = OldPlaces()
         self.answer_stats, self.sync_ms = AnswerStats(), ClassCounts(SYNC_BOUNDS_MS)
         self.spans, self.random = _span_queue(config), random or Random()
         self.hooks = Hooks(hooks if self.spans is None else [*hooks, self.spans])
@@ -151,6 +153,17 @@ class Parts:
             reply_topic=self.config.broker_cluster_name + REPLY_TOPIC_SUFFIX,
             trace_topic=TRACE_TOPIC,
         )
+
+    def starts_in_memory(self, topic: str, queue_id: int) -> bool:
+        """Whether a queue still begins at 0 with a message that is likely to be cached."""
+        queue = self.store.consume_queues.get(topic, queue_id)
+        if queue is None:
+            return True
+        if queue.min_offset > 0:
+            return False
+        unit = queue.unit(0)
+        cached_bytes = physical_memory_bytes() * self.store.config.access_in_memory_max_ratio // 100
+        return unit is None or self.store.commit_log.end_offset - unit[0] <= cached_bytes
 
     def group_finder(self) -> GroupFinder:
         """Finds the settings of a group, as far as they are known."""

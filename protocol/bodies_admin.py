@@ -50,6 +50,11 @@ class OffsetWrapper(Body):
     consumer_offset: int = 0
     last_timestamp: int = 0
 
+    @property
+    def lag(self) -> int:
+        """Messages; a broker of 4.9.7 may know an offset behind the end of its queue."""
+        return max(0, self.broker_offset - self.consumer_offset)
+
 
 @dataclass(slots=True)
 class ConsumeStatsBody(Body):

@@ -108,10 +108,7 @@ SAME_NAMES = {
 }
 """Public classes that exist more than once in the product, and why that is right."""
 
-NAME_OTHER_FILES = {
-    "hatch_build.py": "an example",
-    "tests/compat/test_wheel.py": "files of a wheel",
-}
+NAME_OTHER_FILES = {"hatch_build.py": "an example", "tests/compat/test_wheel.py": "of a wheel"}
 
 LONG_FUNCTIONS = {
     "actors/sending/admission.py:put_of": "the path of every send: a call saved is 0.1 µs of its 7",

@@ -172,10 +172,9 @@ class Photographer:
             if queue.topic.startswith(RETRY_TOPIC_PREFIX):
                 continue
             line = found.setdefault((group, queue.topic), GroupFigures(group, queue.topic))
-            behind = offsets.broker_offset - offsets.consumer_offset
-            line.lag += max(0, behind)
+            line.lag += offsets.lag
             if tps:
                 line.tps, tps = line.tps + tps, 0.0
             stored_ms = offsets.last_timestamp
-            if behind > 0 and stored_ms > 0:
+            if offsets.lag and stored_ms > 0:
                 line.consumed_ms = min(line.consumed_ms or stored_ms, stored_ms)

@@ -6,12 +6,13 @@ interruption: they are looked up by their marks before they are sent. So is a co
 answer, before it is tried again; and each of them, where others may have sent the same ones.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from time import monotonic
 
 from troupemq.client.admin import Admin
 from troupemq.client.errors import ClientError, MessageIllegal, RouteNotFound
-from troupemq.client.message import Message
+from troupemq.client.message import Message, MessageQueue
 from troupemq.client.producing.producer import Producer
 from troupemq.client.producing.queue_choice import QueueChoice
 
@@ -33,12 +34,15 @@ class Copier:
         self._wait = wait
         self._next_s = 0.0
         self._in_doubt = True
+        self._readable: dict[str, frozenset[MessageQueue]] = {}
+        """By topic."""
         self.sent = 0
         self.found = 0
 
     def begin(self) -> None:
         """What follows is of another queue, with commits of its own."""
         self._in_doubt = True
+        self._readable.clear()
 
     def copy(
         self, message: Message, mark: str, choose: QueueChoice, admin: Admin, producer: Producer
@@ -57,9 +61,14 @@ class Copier:
         self, message: Message, mark: str, choose: QueueChoice, admin: Admin, producer: Producer
     ) -> None:
         """With a choice of its own a send has one try only."""
+        readable = self._readable_of(message.topic, admin)
+
+        def choose_readable(queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
+            return choose([each for each in queues if each in readable] or queues, message)
+
         for number in range(1, TRIES + 1):
             try:
-                producer.send(message, choose=choose)
+                producer.send(message, choose=choose_readable)
                 return
             except MessageIllegal:
                 raise
@@ -69,6 +78,13 @@ class Copier:
             self._wait(number)
             if _is_there(admin, message.topic, mark):
                 return
+
+    def _readable_of(self, topic: str, admin: Admin) -> frozenset[MessageQueue]:
+        """Return the queues that consumers read; nobody gets what is written to others."""
+        if topic not in self._readable:
+            with suppress(RouteNotFound):  # then the send says so
+                self._readable[topic] = frozenset(admin.queues(topic))
+        return self._readable.get(topic, frozenset())
 
 
 def _is_there(admin: Admin, topic: str, mark: str) -> bool:

@@ -12,6 +12,7 @@ from actors.engine.supervisor import ChildSpec
 from actors.network.long_answers import LongAnswers
 from actors.parts import Parts, physical_memory_bytes
 from actors.pulling.cold_read import ColdRead
+from actors.pulling.pull_correction import PullCorrection
 from actors.pulling.pull_hold import PullHold
 from actors.pulling.pull_message import PullMessage
 from actors.pulling.query_message import QueryMessage
@@ -57,6 +58,7 @@ def reading_children(parts: Parts) -> list[ChildSpec]:
                 hooks=parts.hooks,
                 stats=parts.pull_stats,
                 held=parts.held,
+                correction=_correction(parts),
                 addresses=to,
             ),
         ),
@@ -156,6 +158,19 @@ def _group_children(parts: Parts, probe: PageProbe) -> list[ChildSpec]:
     ]
 
 
+def _correction(parts: Parts) -> PullCorrection:
+    tables = parts.tables
+    return PullCorrection(
+        parts.store.consume_queues,
+        broker_name=parts.config.broker_name,
+        consumers=tables.consumers,
+        offsets=tables.live_offsets,
+        old_places=parts.old_places,
+        starts_in_memory=parts.starts_in_memory,
+        put_message=parts.system.address("put_message"),
+    )
+
+
 def _send_back(parts: Parts) -> SendBack:
     return SendBack(
         parts.store,
@@ -198,11 +213,13 @@ def _transactions(parts: Parts) -> Transactions:
 
 
 def _clean_files(parts: Parts) -> CleanFiles:
-    names = ("put_message", "reput", "flush_real_time", "connections", "slave_sync")
+    log = ("put_message", "reput", "flush_real_time")
+    names = (*log, "connections", "slave_sync", "consumer_offsets")
     return CleanFiles(
         parts.store,
         parts.following,
         topics=parts.tables.topics,
+        offsets=parts.tables.live_offsets,
         addresses={name: parts.system.address(name) for name in names},
         kept=parts.kept,
     )

@@ -1,17 +1,16 @@
 """The making of the actors that own tables: topics, groups, offsets, filters, clients."""
 
-from functools import partial
-
 from actors.admin.access_control import AccessControl
 from actors.admin.settings import BrokerSettings
 from actors.consumers.clients import Clients
 from actors.engine.supervisor import ChildSpec
 from actors.network.client_calls import ClientCalls, Waiting
-from actors.parts import Parts, physical_memory_bytes
+from actors.parts import Parts
 from actors.tables.config_writer import ConfigWriter
 from actors.tables.consumer_filters import FilterTable
 from actors.tables.consumer_offsets import ConsumerOffsets
 from actors.tables.groups import GroupTable
+from actors.tables.offset_bounds import OffsetBounds
 from actors.tables.offset_ceiling import OffsetCeiling
 from actors.tables.table_encoder import TableEncoder
 from actors.tables.topics import TopicTable
@@ -22,8 +21,7 @@ from storage.replica.replica_mark import retried_groups
 def table_children(parts: Parts) -> list[ChildSpec]:
     """Started first: everybody reads what they publish."""
     config, tables, address = parts.config, parts.tables, parts.system.address
-    directory = parts.store.config.config_dir
-    writer = address("config_writer")
+    directory, writer = parts.store.config.config_dir, address("config_writer")
     calls: Waiting = {}
     return [
         ChildSpec("config_writer", lambda _: ConfigWriter()),
@@ -38,6 +36,7 @@ def table_children(parts: Parts) -> list[ChildSpec]:
                 config_writer=writer,
                 registration=address("registration"),
                 clean_files=address("clean_files"),
+                consumer_offsets=address("consumer_offsets"),
                 encoder=address("table_encoder"),
                 queued=parts.queued_topics,
             ),
@@ -58,7 +57,7 @@ def table_children(parts: Parts) -> list[ChildSpec]:
             lambda _: ConsumerOffsets(
                 f"{directory}/consumerOffset.json",
                 interval_ms=config.flush_consumer_offset_interval_ms,
-                starts_in_memory=partial(_starts_in_memory, parts),
+                starts_in_memory=parts.starts_in_memory,
                 offsets=tables.offsets,
                 live_offsets=tables.live_offsets,
                 config_writer=writer,
@@ -67,6 +66,8 @@ def table_children(parts: Parts) -> list[ChildSpec]:
                 guards=config.consumer_offset_guard_enable,
                 stats=parts.offset_stats,
                 ceiling=OffsetCeiling(tables.groups, tables.topics, config.auto_groups_max),
+                bounds=None if config.is_slave else OffsetBounds(parts.store.consume_queues),
+                old_places=parts.old_places,
             ),
         ),
         ChildSpec("consumer_filters", lambda _: _filter_table(parts)),
@@ -115,15 +116,3 @@ def _filter_table(parts: Parts) -> FilterTable:
         was_stopped_cleanly=parts.recovery.clean,
         config_writer=parts.system.address("config_writer"),
     )
-
-
-def _starts_in_memory(parts: Parts, topic: str, queue_id: int) -> bool:
-    """Whether a queue still begins at 0 with a message that is likely to be cached."""
-    queue = parts.store.consume_queues.get(topic, queue_id)
-    if queue is None:
-        return True
-    if queue.min_offset > 0:
-        return False
-    unit = queue.unit(0)
-    cached_bytes = physical_memory_bytes() * parts.store.config.access_in_memory_max_ratio // 100
-    return unit is None or parts.store.commit_log.end_offset - unit[0] <= cached_bytes

@@ -199,6 +199,7 @@ class Clients(Responder):
         elif self._has_no_room(name, self._consumers.groups):
             return False
         done = self._consumers.register(data, member)
+        done.warn_of_late(self.system.rarely, name, member)
         if done.published:
             self._stale.add(name)
         if done.mismatched:
@@ -215,9 +216,8 @@ class Clients(Responder):
         topic = RETRY_TOPIC_PREFIX + group
         if topic not in self._topic_configs.value:
             flag = UNIT_SUB_FLAG if unit_mode else 0
-            self._topic_table.tell(
-                CreateSystemTopic(topic, config.retry_queue_nums, topic_sys_flag=flag)
-            )
+            made = CreateSystemTopic(topic, config.retry_queue_nums, topic_sys_flag=flag)
+            self._topic_table.tell(made)
 
     @serves(RequestCode.UNREGISTER_CLIENT)
     def unregister(self, request: Request) -> RemotingCommand:
@@ -244,9 +244,8 @@ class Clients(Responder):
         if peer is None:
             message.then.tell(NoProducer(message.context))
         else:
-            self._client_calls.tell(
-                CallClient(peer, message.command, message.then, message.context)
-            )
+            call = CallClient(peer, message.command, message.then, message.context)
+            self._client_calls.tell(call)
 
     @handles(PeerClosed)
     def on_peer_closed(self, message: PeerClosed) -> None:
@@ -288,8 +287,7 @@ class Clients(Responder):
 
     def _tell(self, event: str, name: str, member: Member, **about: object) -> None:
         if self.system.rarely.may_tell(_MANY, group=name):
-            client, peer = member.client_id, member.peer.remote
-            log.info(event, group=name, client=client, peer=peer, **about)
+            log.info(event, group=name, client=member.client_id, peer=member.peer.remote, **about)
 
     @handles(BatchEnd)
     def on_batch_end(self, _: BatchEnd) -> None:
@@ -320,8 +318,9 @@ class Clients(Responder):
         name = ConsumerGroupHeader.decode(request.command.fields).consumer_group
         group = self._consumers.groups.get(name)
         if group is None:
-            remark = f"the consumer group[{name}] not online"
-            raise RemoteError(ResponseCode.CONSUMER_NOT_ONLINE, remark)
+            raise RemoteError(
+                ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online"
+            )
         return request.command.answer(body=consumer_connection(group).encode())
 
     @serves(RequestCode.GET_PRODUCER_CONNECTION_LIST)

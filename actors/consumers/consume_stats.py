@@ -163,7 +163,7 @@ class ConsumeStats(QueueWorker):
             for (topic, group), queues in offsets.items()
             if (sees_all or (grant is not None and grant.may_use_topic(topic, SUB)))
             and (config := self._counted(group, topic, body)) is not None
-            for queue_id in range(config.read_queue_nums)
+            for queue_id in self._lagging(config, config.read_queue_nums, queues)
         )
         return QueueWork(request, jobs, partial(_answer, request, body))
 
@@ -184,7 +184,7 @@ class ConsumeStats(QueueWorker):
         ) -> None:
             nonlocal behind
             added = self._add(body, config, queue_id, offset, times)
-            behind += added.broker_offset - added.consumer_offset
+            behind += added.lag
 
         def jobs() -> Iterator[Job]:
             for (topic, group), queues in offsets.items():
@@ -193,7 +193,7 @@ class ConsumeStats(QueueWorker):
                 if config is None or (only_ordered and not config.order):
                     continue
                 by_group[group].append(body)
-                for queue_id in range(config.write_queue_nums):
+                for queue_id in self._lagging(config, config.write_queue_nums, queues):
                     yield partial(add, body, config, queue_id, queues.get(queue_id, 0))
 
         def finish() -> None:
@@ -216,6 +216,22 @@ class ConsumeStats(QueueWorker):
         body.consume_tps += self._tables.group_tps.value.get(offset_key(topic, group), 0.0)
         return config
 
+    def _lagging(
+        self, config: TopicConfig, count: int, offsets: Mapping[int, int]
+    ) -> Iterator[int]:
+        """Give `count` queue ids, then those of queues that nobody reads, if messages wait there.
+
+        4.9.7 does not count what is in queues that the topic does not have any more.
+        """
+        topic = config.topic_name
+        yield from range(count)
+        for queue_id in range(count, self._store.consume_queues.id_count(topic)):
+            queue = self._queue(topic, queue_id)
+            if queue is not None and queue.max_offset > max(
+                offsets.get(queue_id, 0), queue.min_offset
+            ):
+                yield queue_id
+
     def _add(
         self,
         body: ConsumeStatsBody,
@@ -224,9 +240,14 @@ class ConsumeStats(QueueWorker):
         offset: int,
         times: QueueTimes,
     ) -> OffsetWrapper:
-        queue, offset = self._queue(config.topic_name, queue_id), max(offset, 0)
+        queue, end = self._queue(config.topic_name, queue_id), 0
+        if queue is not None:
+            end = queue.max_offset
+            if queue_id >= config.read_queue_nums:  # of what is gone nothing can be lost
+                offset = max(offset, queue.min_offset)
+        offset = min(max(offset, 0), end)  # else tools show a lag below 0
         stored = times.stored_at(queue, offset - 1) if offset > 0 else 0
-        found = OffsetWrapper(0 if queue is None else queue.max_offset, offset, max(stored, 0))
+        found = OffsetWrapper(end, offset, max(stored, 0))
         body.offset_table[self._name(config, queue_id)] = found
         return found
 

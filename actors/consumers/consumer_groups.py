@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from actors.consumers.mismatches import mismatches_of
+from actors.consumers.mismatches import alike, mismatches_of
+from actors.engine.rarely import Rarely, shown_names
 from actors.network.request import Peer
 from actors.tables.consumer_views import ConsumerView, Member, Mismatch, Producing, Subscription
 from protocol.bodies import ConsumerData, SubscriptionData
@@ -17,6 +18,7 @@ from protocol.bodies import ConsumerData, SubscriptionData
 View = TypeVar("View")
 CLIENT_EXPIRES_MS = 120_000
 SUBSCRIBE_ALL = "*"
+LONG_MAX = (1 << 63) - 1
 
 
 @dataclass(slots=True)
@@ -55,25 +57,59 @@ class ConsumerGroup:
     def peers(self) -> list[Peer]:
         return [member.peer for member in self.members.values()]
 
-    def subscribe(self, wanted: Sequence[SubscriptionData]) -> tuple[bool, bool]:
-        """Takes over a member's subscriptions: whether topics came or went, whether any is newer.
+    def subscribe(self, wanted: list[SubscriptionData], known: Member | None) -> "Subscribed":
+        """Takes over a member's subscriptions; `known` is what the same client said until now.
 
-        Every member is expected to want the same; the last heartbeat counts.
+        Every member is expected to want the same; the newest subscription counts. One that its
+        client has changed is newer than what the group has, whatever its version says: the clock
+        of the client went back. It gets a version of its own in `wanted`, else the next heartbeat
+        of another member would undo it. What the client said before that is only late.
         """
-        came_or_went, newer = False, False
-        for data in wanted:
+        done = Subscribed()
+        for number, data in enumerate(wanted):
             old = self.subscriptions.get(data.topic)
             if old is None:
-                came_or_went = True
+                done.came_or_went = True
             elif data.sub_version > old.sub_version:
-                newer = True
+                done.newer = True
+            elif known is not None and _has_changed(known, data) and not alike(old, data):
+                done.newer = True
+                done.late.append(data.topic)
+                version = min(old.sub_version + 1, LONG_MAX)
+                data = wanted[number] = replace(data, sub_version=version)
             else:
                 continue
             self.subscriptions[data.topic] = data
         for topic in self.subscriptions.keys() - {data.topic for data in wanted}:
             del self.subscriptions[topic]
-            came_or_went = True
-        return came_or_went, newer
+            done.came_or_went = True
+        return done
+
+    def known(self, member: Member) -> Member | None:
+        """Return the same client, over this connection or another one."""
+        found = self.members.get(member.peer.peer_id)
+        if found is None:
+            same = (each for each in self.members.values() if each.client_id == member.client_id)
+            found = next(same, None)
+        return found
+
+
+def _has_changed(known: Member, data: SubscriptionData) -> bool:
+    """Return whether a client wants something else of a topic than it ever did."""
+    own, earlier = known.wants.get(data.topic), known.wanted.get(data.topic)
+    is_late = earlier is not None and earlier.sub_version == data.sub_version
+    return own is not None and not is_late and not alike(own, data)
+
+
+@dataclass(slots=True)
+class Subscribed:
+    """What a member's subscriptions did to those of its group."""
+
+    came_or_went: bool = False
+    """Topics have come or gone."""
+    newer: bool = False
+    late: list[str] = field(default_factory=list)
+    """Topics whose new subscription has an older version than the last one."""
 
 
 def _codes(data: SubscriptionData) -> frozenset[int] | None:
@@ -93,6 +129,20 @@ class HeartbeatResult:
     joined: bool
     mismatched: bool
     """What its members do not subscribe alike has changed."""
+    late: Sequence[str] = ()
+    """Topics whose new subscription has an older version than the last one."""
+
+    def warn_of_late(self, rarely: Rarely, group: str, member: Member) -> None:
+        """Warn of a client whose clock went back."""
+        if self.late:
+            rarely.warn(
+                "subscription changed with an older version",
+                of=group,
+                group=group,
+                client=member.client_id,
+                topics=shown_names(self.late),
+                hint="the clock of the client went back; the change counts",
+            )
 
 
 @dataclass(slots=True)
@@ -129,17 +179,30 @@ class Consumers:
         known = group.members.get(member.peer.peer_id)
         wants = {each.topic: each for each in data.subscription_data_set}
         joined_ms = member.updated_ms if known is None else known.joined_ms
-        group.members[member.peer.peer_id] = replace(member, joined_ms=joined_ms, wants=wants)
+        same = group.known(member)
+        wanted: Mapping[str, SubscriptionData] = {}
+        if same is not None:
+            wanted = same.wanted if same.wants == wants else same.wants
+        group.members[member.peer.peer_id] = replace(
+            member, joined_ms=joined_ms, wants=wants, wanted=wanted
+        )
         self._groups_of.setdefault(member.peer.peer_id, {})[data.group_name] = None
-        came_or_went, newer = group.subscribe(data.subscription_data_set)
+        done = group.subscribe(data.subscription_data_set, same)
         renamed = known is not None and known.client_id != member.client_id
         mismatched = (known is None or renamed or known.wants != wants) and group.compare()
         joined = known is None
         return HeartbeatResult(
-            rebalance=joined or came_or_went,
-            published=is_new or joined or renamed or changed or came_or_went or newer or mismatched,
+            rebalance=joined or done.came_or_went,
+            published=is_new
+            or joined
+            or renamed
+            or changed
+            or done.came_or_went
+            or done.newer
+            or mismatched,
             joined=joined,
             mismatched=mismatched,
+            late=done.late,
         )
 
     def unregister(self, group_name: str, peer_id: int) -> Left | None:

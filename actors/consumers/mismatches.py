@@ -54,6 +54,11 @@ def _same(one: Mapping[str, SubscriptionData], other: Mapping[str, SubscriptionD
     )
 
 
+def alike(one: SubscriptionData, other: SubscriptionData) -> bool:
+    """Return whether both want the same messages."""
+    return _expression(one) == _expression(other)
+
+
 def _expression(data: SubscriptionData | None) -> str:
     if data is None:
         return NOT_SUBSCRIBED

@@ -13,7 +13,7 @@ Source: store/schedule/ScheduleMessageService.java.
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from actors.engine.actor import handles
@@ -25,6 +25,7 @@ from actors.tables.persisted import TickedTable
 from protocol.bodies import DelayOffsetTable
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
+from protocol.topic_names import SCHEDULE_TOPIC
 from storage.log.commit_log import CommitLog
 from storage.tables.delay_offsets import format_delay_offsets, parse_delay_offsets
 
@@ -80,12 +81,16 @@ class DelayOffsets(TickedTable):
         config_writer: Address,
         flusher: Address,
         offsets: Published[Mapping[int, int]],
+        begin_at: Callable[[str, int, int], None] | None = None,
     ) -> None:
+        """`begin_at` lets a queue that has no message, of a topic and an id, begin with a number;
+        None on a slave, whose master numbers them.
+        """
         super().__init__(path, config_writer)
         self._log = commit_log
         self._interval_ms = interval_ms
         self._flusher = flusher
-        self._published = offsets
+        self._published, self._begin_at = offsets, begin_at
         self._offsets: dict[int, int] = {}
         self._safe: dict[int, int] = {}
         self._unflushed: deque[Delivered] = deque()
@@ -101,6 +106,9 @@ class DelayOffsets(TickedTable):
             self._safe = loaded.value.offset_table
         self._offsets = dict(self._safe)
         self._published.value = dict(self._offsets)
+        if self._begin_at is not None and self.incarnation == 1:
+            for level, offset in self._offsets.items():  # else what comes next counts as delivered
+                self._begin_at(SCHEDULE_TOPIC, level - 1, offset)
         self._changed = loaded.is_to_be_saved
         self.save_every(self._interval_ms)
 

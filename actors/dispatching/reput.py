@@ -6,8 +6,8 @@ Told by: PutMessage (`Appended`, with the dispatch entries alongside so that not
 twice), its own tick, FlushRealTime (`WriteOutQueues`, `QueuesSynced`), CleanFiles (`TrimBefore`,
 `RemoveQueues`), CatchUp (`FollowersCaughtUp`), QueryMessage (`WriteOutIndex`), RecordChecker and
 Transactions (`AwaitDispatch`), the scrubber (`RepairUnits`, `RebuildIndex`).
-Tells: PullHold (`Arrived`, `CaughtUp`), FlushRealTime (`QueuesWritten`), PutMessage
-(`WritesForbidden`), CleanFiles (`Trimmed`, `QueuesRemoved`, `QueuesBegunAnew`), CatchUp
+Tells: PullHold (`Arrived`, `CaughtUp`, `QueuesEmptied`), FlushRealTime (`QueuesWritten`),
+PutMessage (`WritesForbidden`), CleanFiles (`Trimmed`, `QueuesRemoved`, `QueuesBegunAnew`), CatchUp
 (`FollowerBehind`).
 
 At its start it reads from the log whatever was appended and not dispatched.
@@ -33,11 +33,13 @@ from actors.dispatching.repair import RepairUnits, repair_units
 from actors.dispatching.sync_queues import QueuesSynced, QueuesWritten, WriteOutQueues
 from actors.dispatching.trim import (
     QueuesBegunAnew,
+    QueuesEmptied,
     QueuesRemoved,
     RemoveQueues,
     TrimBefore,
     Trimmed,
     TrimSome,
+    begin_again,
 )
 from actors.engine.actor import Actor, BatchEnd, handles
 from actors.engine.address import Address
@@ -423,6 +425,10 @@ class Reput(Actor):
             )
         except StoreError as error:
             refused = str(error)
+        if removed.queues:
+            if message.offsets is not None:
+                begin_again(self._store.consume_queues, removed, message.offsets.value)
+            self._pull_hold.tell(QueuesEmptied([each[:2] for each in removed.queues]))
         message.reply_to.tell(QueuesRemoved(removed, refused))
 
     @handles(RepairUnits)

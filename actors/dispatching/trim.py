@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from actors.engine.address import Address
 from actors.engine.published import Published
 from protocol.bodies import TopicConfig
+from storage.queues.consume_queues import ConsumeQueues
 from storage.retention.trimming import RemovedQueues, Trimming
+from storage.tables.committed import highest_offsets
+from storage.tables.offsets import topic_of
 
 
 @dataclass(slots=True)
@@ -54,6 +57,8 @@ class RemoveQueues:
     """And just those without a message behind this place of the log."""
     queue_ids: Collection[int] | None = None
     """And just these."""
+    offsets: Published[Mapping[str, Mapping[int, int]]] | None = None
+    """Not None: their topics stay, so their numbers go on at the highest of these."""
 
     def refuse(self, remark: str) -> None:
         """Reput died with it."""
@@ -76,3 +81,26 @@ class QueuesBegunAnew:
     removed: RemovedQueues
     topics: Mapping[str, int]
     """Their topics, and where in the log the newest record with number 0 lies."""
+
+
+@dataclass(slots=True)
+class QueuesEmptied:
+    """Told to PullHold: these queues, by topic and id, are out of use; pulls at them are late."""
+
+    queues: Sequence[tuple[str, int]]
+
+
+def begin_again(
+    queues: ConsumeQueues,
+    removed: RemovedQueues,
+    offsets: Mapping[str, Mapping[int, int]],
+) -> None:
+    """Let queues whose messages are gone, not their topics, go on at the highest consumer offset.
+
+    4.9.7 numbers them from 0, and groups skip what comes until the number is their offset.
+    """
+    topics = {topic for topic, _, _ in removed.queues}
+    highest = highest_offsets({key: offsets[key] for key in offsets if topic_of(key) in topics})
+    for topic, queue_id, _ in removed.queues:
+        if offset := highest.get((topic, queue_id)):
+            queues.begin_at(topic, queue_id, offset)

@@ -197,12 +197,15 @@ class Lags:
         topic, group, queue_of = lag.topic, lag.group, self._queues.get
         consumed = behind = in_flight = 0
         lag.oldest_ms = lag.oldest_ready_ms = 0.0
-        for queue_id in range(queue_count):
+        for queue_id in range(max(queue_count, self._queues.id_count(topic))):
             committed = offsets.get(queue_id, 0)
             if committed < 0:
                 committed = 0
-            consumed += committed
             queue = queue_of(topic, queue_id)
+            if queue_id < queue_count:
+                consumed += committed
+            elif queue is not None and committed < queue.min_offset:
+                committed = queue.min_offset  # nobody reads it; of what is gone nothing is lost
             if queue is None or (end := queue.max_offset) <= committed:
                 continue
             read = min(max(pulled.get(queue_id, committed), committed), end)

@@ -11,7 +11,7 @@ broker of a name.  Times are monotonic.
 Source: namesrv/routeinfo/RouteInfoManager.java.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from actors.naming.ceilings import (
@@ -36,7 +36,6 @@ from protocol.headers.namesrv import RegisterBrokerHeader, RegisterBrokerRespons
 
 BROKER_EXPIRES_MS = 120_000
 MASTER_ID = 0
-_PERM_READ = 4
 _PERM_WRITE = 2
 
 Holder = tuple[str, str]
@@ -66,6 +65,8 @@ class RouteTable:
         self._clusters: dict[str, set[str]] = {}
         self._live: dict[str, LiveBroker] = {}
         self._filter_servers: dict[str, list[str]] = {}
+        self._wiped: dict[str, dict[str, tuple[QueueData, int]]] = {}
+        """By broker and topic: what had its write permission wiped, and the permission before."""
 
     def sizes(self) -> tuple[int, int, int]:
         """Topics, broker addresses, and clusters. Any thread."""
@@ -256,6 +257,7 @@ class RouteTable:
         gone = {*broker_names}
         for name in broker_names:
             self._leave(self._brokers.pop(name))
+            self._wiped.pop(name, None)
         for topic in [topic for topic, own in self._queues.items() if not gone.isdisjoint(own)]:
             self._forget_topic(topic, gone.intersection(self._queues[topic]))
 
@@ -335,20 +337,31 @@ class RouteTable:
 
         The next registration with another data version puts the broker's own values back.
         """
-        return self._change_perm(broker_name, lambda perm: perm & ~_PERM_WRITE)
+        wiped, count = self._wiped.setdefault(broker_name, {}), 0
+        for topic, data in self._queues_at(broker_name):
+            if data.perm & _PERM_WRITE:
+                wiped[topic] = data, data.perm
+                data.perm &= ~_PERM_WRITE
+            count += 1
+        return count
 
     def add_write_perm(self, broker_name: str) -> int:
-        """Read and write for every topic, whatever it was before."""
-        return self._change_perm(broker_name, lambda _: _PERM_READ | _PERM_WRITE)
+        """Restore what the broker has registered. Return how many topics that concerns.
 
-    def _change_perm(self, broker_name: str, changed: Callable[[int], int]) -> int:
-        count = 0
-        for queues in self._queues.values():
-            data = queues.get(broker_name)
-            if data is not None:
-                data.perm = changed(data.perm)
-                count += 1
+        4.9.7 lets every topic be read and written, those that are read-only, too.
+        """
+        wiped, count = self._wiped.pop(broker_name, {}), 0
+        for topic, data in self._queues_at(broker_name):
+            registered, perm = wiped.get(topic, (None, 0))
+            if registered is data:  # else the broker has registered it since
+                data.perm = perm
+            count += 1
         return count
+
+    def _queues_at(self, broker_name: str) -> Iterator[tuple[str, QueueData]]:
+        for topic, queues in self._queues.items():
+            if (data := queues.get(broker_name)) is not None:
+                yield topic, data
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
         """Forgets a topic, or only its queues in one cluster."""

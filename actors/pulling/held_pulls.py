@@ -222,6 +222,10 @@ class HoldTable:
             ]
         )
 
+    def of_queue(self, topic: bytes, queue_id: int) -> list[Hold]:
+        """Take out all that wait at this queue."""
+        return self._take([*self._held.get((topic, queue_id), ())])
+
     def doubtful(self) -> list[Hold]:
         """Takes out those that wait for any unit to be verified."""
         return self._take_where(lambda hold: hold.is_doubtful)

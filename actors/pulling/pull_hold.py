@@ -1,8 +1,8 @@
 """Long polling: pulls that found nothing wait here for a message or their deadline.
 
 Owns: the held pulls, by topic and queue.
-Told by: PullMessage (`Hold`), Reput (`Arrived`, `CaughtUp`), the scrubber (`UnitVerified`),
-connections (`PeerClosed`), its own tick.
+Told by: PullMessage (`Hold`), Reput (`Arrived`, `CaughtUp`, `QueuesEmptied`), the scrubber
+(`UnitVerified`), connections (`PeerClosed`), its own tick.
 Tells: PullMessage (`Woken`: process it again, but do not hold it again; `BarrierForHolds`, when the
 broker stops).
 
@@ -20,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from actors.dispatching.reput import Arrived, CaughtUp
+from actors.dispatching.trim import QueuesEmptied
 from actors.dispatching.verify_unit import UnitVerified
 from actors.engine.actor import Actor, handles
 from actors.engine.address import Address
@@ -141,6 +142,12 @@ class PullHold(Actor):
         """Wakes whoever waits for a record that was dispatched without a word, or for a unit."""
         self._wake(self._table.behind(self._max_offset))
         self._wake(self._table.doubtful())
+
+    @handles(QueuesEmptied)
+    def on_queues_emptied(self, message: QueuesEmptied) -> None:
+        """Wake everyone who waits at them: their places are gone with the messages."""
+        for topic, queue_id in message.queues:
+            self._wake(self._table.of_queue(topic.encode("utf-8", "surrogateescape"), queue_id))
 
     @handles(UnitVerified)
     def on_unit_verified(self, message: UnitVerified) -> None:

@@ -6,15 +6,13 @@ Told by: connections (`Request`), PullHold (`Woken`, `BarrierForHolds`), ColdRea
 Tells: the connection (header and views of the log), PullHold (`Hold`, when there is nothing yet, or
 the first message is in doubt; `LastAnswered`), the scrubber (`VerifyUnit`), ColdRead (`ReadCold`),
 ConsumerOffsets (`CommitOffset`, piggybacked on a pull), consumer_filters (`CompileFirst`),
-PutMessage (`InternalAppend`, about a pull outside of its queue).
+PutMessage (`InternalAppend`, about a pull outside of its queue: pull_correction.py).
 
 Source: PullMessageProcessor.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-
-from structlog import get_logger
 
 from actors.config import MASTER_ID, BrokerConfig
 from actors.dispatching.verify_unit import VerifyUnit
@@ -26,10 +24,9 @@ from actors.network.request import Request, Responder, serves
 from actors.network.sends import StreamPeer
 from actors.pulling.cold_read import ReadCold
 from actors.pulling.held_pulls import NEVER, TOO_MANY_HELD, HoldTable, hold_of
-from actors.pulling.offset_moved import offset_moved_record
+from actors.pulling.pull_correction import PullCorrection
 from actors.pulling.pull_hold import BarrierForHolds, LastAnswered, Woken
 from actors.pulling.pull_rules import NotCompiled, PullRules
-from actors.sending.internal_append import InternalAppend
 from actors.statistics.counts import GroupCounts
 from actors.statistics.pull_stats import PullStats
 from actors.tables.consumer_filters import CompileFirst
@@ -48,8 +45,6 @@ from storage.queues.message_filter import MessageFilter
 from storage.reading.get_message import GetLimits, GetResult, GetStatus, get_message
 from storage.reading.page_probe import PageProbe
 from storage.tables.consumer_filters import ConsumerFilters
-
-log = get_logger(__name__)
 
 _CODE_OF_STATUS = {
     GetStatus.FOUND: ResponseCode.SUCCESS,
@@ -123,6 +118,7 @@ class PullMessage(Responder):
         hooks: Hooks,
         stats: PullStats,
         held: HoldTable,
+        correction: PullCorrection,
         addresses: Mapping[str, Address],
     ) -> None:
         super().__init__()
@@ -131,6 +127,7 @@ class PullMessage(Responder):
         self._topics, self._groups = topics, groups
         self._consumers, self._filters = consumers, filters
         self._hooks, self.stats, self._held, self._to = hooks, stats, held, addresses
+        self._correction = correction
         self._rules = PullRules(config, lambda: self.system.clock.monotonic_ms())
         self._replies = PullReplies()
 
@@ -226,8 +223,9 @@ class PullMessage(Responder):
         rules = self._rules
         rules.check_queue(header, self._topics.value.get(header.topic), request.peer.remote)
         wanted = rules.wanted(header, group, self._consumers.value, self._filters.value, request)
-        began_ms = self.system.clock.monotonic_ms()
-        result = get_message(
+        began_ms, is_corrected = self.system.clock.monotonic_ms(), self._limits.correct_offsets
+        old = self._correction.old(header, request.peer, began_ms) if is_corrected else None
+        result = old or get_message(
             self._store.consume_queues.get_or_create(header.topic, header.queue_id),
             self._store.commit_log,
             header.queue_offset,
@@ -240,15 +238,7 @@ class PullMessage(Responder):
         )
         self._count(header, result, self.system.clock.monotonic_ms() - began_ms)
         if not this.is_again and header.sys_flag & PULL_COMMIT_OFFSET and not self._config.is_slave:
-            self._to["consumer_offsets"].tell(
-                CommitOffset(
-                    header.consumer_group,
-                    header.topic,
-                    header.queue_id,
-                    header.commit_offset,
-                    request.peer,
-                )
-            )
+            self._commit(request, header)
         if result.status is _FOUND:
             self._send(request, header, result, _SUCCESS, self._suggested(group, result))
             return
@@ -265,9 +255,12 @@ class PullMessage(Responder):
             result.status = GetStatus.OFFSET_FOUND_NULL
         code = self._code(header, result.status)
         suggested = self._suggested(group, result)
-        if code == ResponseCode.PULL_OFFSET_MOVED:
-            code = self._moved(header, result)
-            suggested = suggested if self._limits.correct_offsets else group.broker_id
+        if code == ResponseCode.PULL_OFFSET_MOVED and is_corrected:
+            self._correction.aim(header, result)
+            host = self._store.commit_log.store_host
+            self._correction.tell(header, result, self.system, host)
+        elif code == ResponseCode.PULL_OFFSET_MOVED:  # a slave may only say: come again
+            code, suggested = int(ResponseCode.PULL_RETRY_IMMEDIATELY), group.broker_id
         may_hold = this.may_hold and header.sys_flag & PULL_SUSPEND
         if code == ResponseCode.PULL_NOT_FOUND and may_hold:
             if self._held.has_room(request.peer.peer_id):  # else it would come back from there
@@ -275,6 +268,11 @@ class PullMessage(Responder):
                 return
             self.system.rarely.warn(TOO_MANY_HELD, peer=request.peer.remote, held=self._held.count)
         self._send(request, header, result, code, suggested)
+
+    def _commit(self, request: Request, header: PullMessageHeader) -> None:
+        place = header.consumer_group, header.topic, header.queue_id
+        commit = CommitOffset(*place, header.commit_offset, request.peer)
+        self._to["consumer_offsets"].tell(commit)
 
     def _count(self, header: PullMessageHeader, result: GetResult, took_ms: float) -> None:
         stats = self.stats
@@ -297,34 +295,6 @@ class PullMessage(Responder):
             moved = header.queue_offset != 0
             return ResponseCode.PULL_OFFSET_MOVED if moved else ResponseCode.PULL_NOT_FOUND
         return _CODE_OF_STATUS[status]
-
-    def _moved(self, header: PullMessageHeader, result: GetResult) -> int:
-        """The answer to an offset that is out of range; a slave may only say: come again."""
-        if not self._limits.correct_offsets:
-            return ResponseCode.PULL_RETRY_IMMEDIATELY
-        if self.system.rarely.may_tell("many pull offsets moved", group=header.consumer_group):
-            log.info(
-                "pull offset moved",
-                group=header.consumer_group,
-                topic=header.topic,
-                queue_id=header.queue_id,
-                asked=header.queue_offset,
-                corrected=result.next_offset,
-                status=result.status.value,
-            )
-        self._note_moved(header, result)
-        return ResponseCode.PULL_OFFSET_MOVED
-
-    def _note_moved(self, header: PullMessageHeader, result: GetResult) -> None:
-        """A message for whoever watches that topic."""
-        record = offset_moved_record(
-            header,
-            result.next_offset,
-            broker_name=self._config.broker_name,
-            now_ms=self.system.clock.now_ms(),
-            host=self._store.commit_log.store_host,
-        )
-        self._to["put_message"].tell(InternalAppend([record], None))
 
     def _hold(
         self, request: Request, header: PullMessageHeader, wanted: MessageFilter | None

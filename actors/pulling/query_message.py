@@ -6,7 +6,8 @@ Tells: Reput (`WriteOutIndex`: keys that are in its memory alone would not be fo
 (`CheckRecord`: what lies at an offset may be a part of a body).
 
 While the index is made anew behind the log, answers come from what there is of it so far. Records
-that are damaged or gone are left out. A hit is encoded in the server's own serialisation, whatever
+that are damaged or gone are left out, and so are those that have only the hash of topic and key;
+4.9.7 sends them. A hit is encoded in the server's own serialisation, whatever
 the request's was, as in RocketMQ.
 
 Source: broker/processor/QueryMessageProcessor.java, DefaultMessageStore.java (queryMessage).
@@ -35,6 +36,7 @@ from protocol.headers.pull import (
 )
 from protocol.message import decode_record
 from storage.access.acl_file import SUB
+from storage.dispatching.dispatch import index_keys
 from storage.message_store import MessageStore
 from storage.reading.record_place import place_of
 
@@ -42,6 +44,8 @@ log = get_logger(__name__)
 
 BODY_BYTES_MAX = FRAME_BYTES_MAX - (64 << 10)
 """Of one answer: no client takes a longer frame. The newest messages are in it."""
+CANDIDATES_MAX = 10_000
+"""Records read for one question: whoever knows the hash can store any number of false ones."""
 NOT_FOUND = "can not find message, maybe time range not correct"
 _NOTHING_AT = "can not find message by the offset, %d"
 
@@ -121,45 +125,66 @@ class QueryMessage(Responder):
         count = header.max_num
         if fields.get(UNIQUE_KEY_QUERY) == "true":
             count = self._store.config.default_query_max_num
+        index, wanted = self._store.index, _Wanted(self._store, request, header)
         answer = QueryMessageResponseHeader(0, 0)
-        records: list[tuple[int, bytes]] = []
-        for offset, last_timestamp, last_offset in self._offsets(header, count):
-            answer = QueryMessageResponseHeader(last_timestamp, last_offset)
-            record = self._store.commit_log.read_whole(offset, self._store.damage)
-            if record is None:
-                continue
-            if request.grant and not request.grant.may_use_topic(_topic_of(record), SUB):
-                continue  # the index knows only the hash of a topic and a key
-            if sum(len(each) for _, each in records) + len(record) > BODY_BYTES_MAX:
-                break
-            records.append((offset, record))
-        if not records:
+        times = header.begin_timestamp, header.end_timestamp
+        try:
+            if index is not None:
+                found = index.query(header.topic, header.key, count, *times, wanted.accepts)
+                if found.physical_offsets:
+                    last = found.last_timestamp, found.last_physical_offset
+                    answer = QueryMessageResponseHeader(*last)
+        except OSError as error:
+            log.error("index not read", reason=str(error))
+        if wanted.is_cut:
+            self.system.rarely.warn("key query cut short", topic=header.topic, read=CANDIDATES_MAX)
+        if not wanted.records:
             remark = NOT_FOUND
             return request.command.answer(
                 ResponseCode.QUERY_NOT_FOUND, answer.encode(), remark=remark
             )
-        body = b"".join(record for _, record in sorted(records))
+        body = b"".join(record for _, record in sorted(wanted.records.items()))
         return _hit(request, answer.encode(), body)
 
-    def _offsets(self, header: QueryMessageHeader, count: int) -> list[tuple[int, int, int]]:
-        """Where the records are, newest first and each once, with how far the index had come."""
-        index = self._store.index
-        if index is None:
-            return []
-        try:
-            found = index.query(
-                header.topic, header.key, count, header.begin_timestamp, header.end_timestamp
-            )
-        except OSError as error:
-            log.error("index not read", reason=str(error))
-            return []
-        last = found.last_timestamp, found.last_physical_offset
-        return [(offset, *last) for offset in dict.fromkeys(found.physical_offsets)]
 
+class _Wanted:
+    """The records that a key query is about, out of those that the index names: it knows only the
+    hash of topic and key, and the second."""
 
-def _topic_of(data: bytes) -> str:
-    record = decode_record(data, check_crc=False)
-    return real_topic(record.topic, record.properties)
+    def __init__(self, store: MessageStore, request: Request, header: QueryMessageHeader) -> None:
+        self._store, self._grant, self._header = store, request.grant, header
+        self._key = header.key.encode()
+        self._seen: set[int] = set()
+        self._body_bytes = 0
+        self.records: dict[int, bytes] = {}
+        """By physical offset."""
+        self.is_cut = False
+        """There may be more of them."""
+
+    def accepts(self, offset: int) -> bool:
+        """Take the record at this offset if it is wanted; each once."""
+        if offset in self._seen or self.is_cut:
+            return False
+        self._seen.add(offset)
+        self.is_cut = len(self._seen) >= CANDIDATES_MAX
+        data = self._store.commit_log.read_whole(offset, self._store.damage)
+        if data is None or not self._is_wanted(data):
+            return False
+        self._body_bytes += len(data)
+        if self._body_bytes > BODY_BYTES_MAX:
+            self.is_cut = True
+            return False
+        self.records[offset] = data
+        return True
+
+    def _is_wanted(self, data: bytes) -> bool:
+        record, header, grant = decode_record(data, check_crc=False), self._header, self._grant
+        return (
+            record.topic == header.topic
+            and header.begin_timestamp <= record.store_timestamp <= header.end_timestamp
+            and self._key in index_keys(record.properties)
+            and (not grant or grant.may_use_topic(real_topic(record.topic, record.properties), SUB))
+        )
 
 
 def _hit(request: Request, fields: dict[str, str] | None, body: bytes) -> RemotingCommand:

@@ -35,7 +35,7 @@ from actors.naming.namesrv_client import NamesrvClient, NamesrvUnreachable
 from actors.naming.namesrv_link import BlockingConnection
 from actors.network.tls_contexts import ToCallWith
 from actors.replication.messages import UnknownTopics
-from actors.tables.consumer_offsets import TakeOffsets
+from actors.tables.consumer_offsets import TakeOffsets, TopicsGone
 from actors.tables.groups import TakeGroups
 from actors.tables.persisted import LEFT_OUT_LINES_MAX
 from actors.tables.topics import RemoveTopic, TakeTopics
@@ -166,6 +166,7 @@ class SlaveSync(Actor):
     def on_queues_begun_anew(self, message: QueuesBegunAnew) -> None:
         """The master will say which queues of these topics have begun anew and are still empty."""
         self._begun.update(message.topics)
+        self._to["consumer_offsets"].tell(TopicsGone(frozenset(message.topics)))
 
     def _ask_all(self) -> None:
         """Asks for everything, in the order of 4.9.7."""

@@ -6,7 +6,7 @@ Told by: its own ticks, connections (`Request`: 306, 316, 329, 30005), topics (`
 `QueuesBegunAnew`), SlaveSync (`RemoveTopic`).
 Tells: PutMessage (`DropFiles`, `QueuesGone`, `WritesForbidden`), Reput (`TrimBefore`,
 `RemoveQueues`), FlushRealTime (`SyncSoon`), Connections (`CopyOut`), SlaveSync
-(`QueuesBegunAnew`).
+(`QueuesBegunAnew`), ConsumerOffsets (`ForgetTopic`, of queues whose topic is in no table).
 
 What readers have leased, or no archive has yet, stays (keeping.py).
 
@@ -40,6 +40,7 @@ from actors.engine.published import Published
 from actors.network.connection import CopyOut
 from actors.network.request import Request, Responder, serves
 from actors.retention.keeping import Keeping, KeepingReport
+from actors.tables.consumer_offsets import ForgetTopic
 from actors.tables.topics import RemoveTopic, TablesComplete
 from protocol.bodies import TopicConfig
 from protocol.codes import RequestCode
@@ -119,13 +120,14 @@ class CleanFiles(Responder):
         following: Following,
         *,
         topics: Published[Mapping[str, TopicConfig]],
+        offsets: Published[Mapping[str, Mapping[int, int]]],
         addresses: Mapping[str, Address],
         kept: Published[KeepingReport],
     ) -> None:
         super().__init__()
         self._kept = kept
         self._store, self._following = store, following
-        self._topics, self._to = topics, addresses
+        self._topics, self._offsets, self._to = topics, offsets, addresses
         self._is_busy = False
         """A round is under way: an answer or a pause is waited for."""
         self._is_full: bool | None = None
@@ -319,7 +321,8 @@ class CleanFiles(Responder):
     def _remove_queues(self, request: Request, topics: frozenset[str] | None) -> None:
         self.begin_change()
         self._asked.append(request)
-        self._to["reput"].tell(RemoveQueues(topics, self.address))
+        offsets = self._offsets if topics is None else None
+        self._to["reput"].tell(RemoveQueues(topics, self.address, offsets=offsets))
 
     @handles(QueuesRemoved)
     def on_queues_removed(self, message: QueuesRemoved) -> None:
@@ -347,6 +350,8 @@ class CleanFiles(Responder):
             self._to["flush_real_time"].tell(SyncSoon())
         for topic, queue_id, _ in removed.queues:
             log.info("queue removed", topic=topic, queue_id=queue_id)
+        for topic in {each[0] for each in removed.queues} - self._topics.value.keys():
+            self._to["consumer_offsets"].tell(ForgetTopic(topic))
         self._doom_removed()
         if not self._is_busy:
             self._go_on()

@@ -5,7 +5,7 @@ A plain class; PutMessage owns the one there is.  What it appends is a `Put`: a 
 Queue offsets are given here, at the last moment, so that what is refused or parked leaves no hole.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -80,13 +80,19 @@ class Appender:
         for (topic, queue_id), offset in next_offsets.items():
             self._next_offsets.setdefault(topic, {})[queue_id] = offset
 
-    def forget_queues(self, queues: Iterable[tuple[str, int, int]]) -> None:
-        """Topic, queue id and offset: what is still at this offset begins at 0 again."""
+    def forget_queues(
+        self,
+        queues: Iterable[tuple[str, int, int]],
+        begins_at: Callable[[str, int], int] = lambda *_: 0,
+    ) -> None:
+        """Topic, queue id and offset: what is still at this offset begins again."""
         for topic, queue_id, offset in queues:
             state = self._states.get(topic)
             known = self._next_offsets.get(topic, {}) if state is None else state.next_offsets
             if known.get(queue_id) == offset:
                 del known[queue_id]
+                if begins := begins_at(topic, queue_id):
+                    known[queue_id] = begins
 
     def state_of(self, topic: str, config: TopicConfig) -> TopicState:
         """What is known of a topic, with this configuration."""
@@ -98,9 +104,13 @@ class Appender:
             state.configure(config)
         return state
 
+    def config_of(self, topic: str) -> TopicConfig | None:
+        """Return the topic's configuration; None if it is in no table."""
+        return self._topics.value.get(topic)
+
     def own_state_of(self, topic: str) -> TopicState:
         """Where delayed, half and our own messages go; their topics need not be in the table."""
-        config = self._topics.value.get(topic)
+        config = self.config_of(topic)
         if config is None:
             state = self._states.get(topic)
             return self.state_of(topic, TopicConfig(topic, 1, 1)) if state is None else state

@@ -20,6 +20,7 @@ from actors.sending.send_rules import (
     PROPERTIES_BYTES_MAX,
     RefusedError,
     TopicState,
+    read_queue,
 )
 from actors.sending.topic_parking import TopicParking
 from actors.tables.topics import CreateSystemTopic, TopicReady
@@ -250,6 +251,9 @@ class InternalAppends:
                     if state is None:
                         state = self._appender.own_state_of(record.topic_name)
                         states[record.topic_name] = state
+                    if record.queue_id >= state.config.read_queue_nums:
+                        known = self._appender.config_of(record.topic_name)
+                        record.queue_id = read_queue(known, record.queue_id)
                     puts.append(OwnPut(state, record, append))
                 elif puts and puts[-1].append is append:
                     break  # its result comes behind those of the records before it

@@ -264,8 +264,8 @@ class PutMessage(Actor):
 
     @handles(QueuesGone)
     def on_queues_gone(self, message: QueuesGone) -> None:
-        """The next message of such a queue has offset 0, unless one has come meanwhile."""
-        self._appender.forget_queues(message.queues)
+        """Lets such a queue begin again, unless a message has come meanwhile."""
+        self._appender.forget_queues(message.queues, self._store.consume_queues.end_of)
 
     @handles(_Tick)
     def on_tick(self, _: _Tick) -> None:

@@ -291,6 +291,8 @@ class ReplyMessage(Responder):
         (result,) = message.results
         if result.is_stored:
             message_id = offset_message_id(self._store_host, result.physical_offset)
+            if result.topic_name == reply.header.topic:
+                reply.queue_id = result.queue_id
             self._place(reply, message_id, result.queue_offset)
             if reply.context is not None:
                 reply.context.message_id, reply.context.queue_id = message_id, reply.queue_id

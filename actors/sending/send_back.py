@@ -27,7 +27,12 @@ from actors.network.hooks import Hooks, SendBackContext
 from actors.network.request import Request, Responder, serves
 from actors.sending.internal_append import InternalAppend, InternalAppended, InternalRecord
 from actors.sending.send_prepare import Redirect, delayed
-from actors.sending.send_rules import DLQ_QUEUES, FAQ, MAX_RECONSUME_FROM_VERSION
+from actors.sending.send_rules import (
+    DLQ_QUEUES,
+    FAQ,
+    MAX_RECONSUME_FROM_VERSION,
+    read_queue,
+)
 from actors.statistics.counts import Counts
 from actors.statistics.put_stats import PutStats
 from actors.tables.groups import GroupFinder
@@ -151,9 +156,10 @@ class SendBack(Responder):
         group = self._checked_group(header.group)
         if group.retry_queue_nums <= 0:
             return request.command.answer()
-        queue_id = self._random.randrange(99_999_999) % group.retry_queue_nums
         topic = RETRY_TOPIC_PREFIX + header.group
         config = self._topics.value.get(topic)
+        queue_id = self._random.randrange(99_999_999) % group.retry_queue_nums
+        queue_id = read_queue(config, queue_id)  # the topic may be older than the group's settings
         if config is not None and not config.perm & _PERM_WRITE:
             raise RemoteError(
                 ResponseCode.NO_PERMISSION, f"the topic[{topic}] sending message is forbidden"

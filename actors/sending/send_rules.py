@@ -26,6 +26,7 @@ from protocol.topic_names import (
     group_name_fault,
     topic_name_fault,
 )
+from storage.retention.trimming import KEPT_TOPICS
 
 FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 MAX_RECONSUME_FROM_VERSION = 121
@@ -80,6 +81,17 @@ def new_state(topic: str, config: TopicConfig, puts: TopicCounts | None = None) 
     state.is_retry = topic.startswith(RETRY_TOPIC_PREFIX)
     state.configure(config)
     return state
+
+
+def read_queue(config: TopicConfig | None, queue_id: int) -> int:
+    """Return where a message of the broker's own goes: there if it is read, else to another queue.
+
+    A delayed message may come back to a topic that has fewer queues by then. Messages of a key
+    stay together. Nothing is known of a topic that is in no table, or that nobody may read.
+    """
+    if config is None or config.read_queue_nums <= 0 or config.topic_name in KEPT_TOPICS:
+        return queue_id
+    return queue_id % config.read_queue_nums
 
 
 class SendRules:
@@ -141,8 +153,10 @@ class SendRules:
         )
 
     def random_queue(self, state: TopicState) -> int:
-        """A write queue for a send that does not name one."""
-        return self._random.randrange(99_999_999) % max(1, state.config.write_queue_nums)
+        """Return a queue for a send that does not name one, of those that are written and read."""
+        writes, reads = state.config.write_queue_nums, state.config.read_queue_nums
+        count = min(writes, reads) if reads > 0 else writes
+        return self._random.randrange(99_999_999) % max(1, count)
 
     def dead_letter_topic(self, send: Send, groups: FindsGroups) -> str | None:
         """For a send to %RETRY%group: the dead letter topic when its retries are used up.

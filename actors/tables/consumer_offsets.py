@@ -2,14 +2,17 @@
 
 Owns: the table of offsets and consumerOffset.json.
 Told by: connections (`Request`), PullMessage, Transactions (`CommitOffset`), OffsetReset
-(`ResetOffsets`), SlaveSync (`TakeOffsets`), groups (`ForgetOffsets`, `GroupsGone`), who needs to
-know how far groups are (`TellOffsets`), its own tick.
+(`ResetOffsets`), SlaveSync (`TakeOffsets`, `TopicsGone`), groups (`ForgetOffsets`, `GroupsGone`),
+topics (`ForgetTopic`, `TopicsGone`), CleanFiles (`ForgetTopic`), who needs to know how far groups
+are (`TellOffsets`), its own tick.
 Tells: config_writer; who asked (`OffsetsTold`).
 
 What a consumer commits one-way or with a pull is stored unless it goes back and should not
 (offset_guard.py); what somebody asks for is stored as it comes.  Neither past the ceiling of what
-nobody knows (offset_ceiling.py).  The file follows every few
-seconds, after a reset and at the stop; what a crash loses is consumed again.
+nobody knows (offset_ceiling.py), nor behind the end of the queue (offset_bounds.py).  Offsets go
+with their topic, and do not come back with a consumer that has not noticed (old_places.py).  The
+file follows every few seconds, after a reset or a deletion and at the stop; what a crash loses is
+consumed again.
 
 Source: broker/offset/ConsumerOffsetManager.java, ConsumerManageProcessor.java.
 """
@@ -25,9 +28,11 @@ from actors.engine.published import Published
 from actors.network.request import Peer, Request, serves
 from actors.tables.consumer_views import ConsumerView
 from actors.tables.names import check_group_name, check_topic_name
+from actors.tables.offset_bounds import OffsetBounds
 from actors.tables.offset_ceiling import OffsetCeiling
 from actors.tables.offset_guard import OffsetGuard, OffsetStats
-from actors.tables.persisted import TickedTable
+from actors.tables.old_places import OldPlaces
+from actors.tables.persisted import Then, TickedTable
 from protocol.bodies import ConsumerOffsetTable, TopicConfig
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
@@ -51,6 +56,7 @@ from storage.tables.offsets import (
     group_of,
     offset_key,
     parse_offsets,
+    topic_of,
 )
 
 log = get_logger(__name__)
@@ -125,10 +131,30 @@ class GroupsGone:
 
 
 @dataclass(frozen=True, slots=True)
+class TopicsGone:
+    """A slave's master has deleted these topics, or their queues; `there` are those it has."""
+
+    gone: frozenset[str]
+    there: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class ForgetOffsets:
     """The group was deleted with its offsets."""
 
     group: str
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetTopic:
+    """The topic was deleted: so are all offsets in it. `then` is called once the file says so."""
+
+    topic: str
+    then: Callable[[str], None] = lambda _: None
+
+    def refuse(self, remark: str) -> None:
+        """The table died with it."""
+        self.then(remark)
 
 
 class ConsumerOffsets(TickedTable):
@@ -148,13 +174,16 @@ class ConsumerOffsets(TickedTable):
         guards: bool = True,
         stats: OffsetStats | None = None,
         ceiling: OffsetCeiling | None = None,
+        bounds: OffsetBounds | None = None,
+        old_places: OldPlaces | None = None,
     ) -> None:
         """`starts_in_memory(topic, queue_id)`: whether the queue is young, that is, its minimum is
         0 and its first message is recent enough to lie in memory still.
 
         `offsets` is published at every save, so it may be as old as that; `live_offsets` is never
-        old, and never at rest. Without `guards` every
-        commit is stored, as 4.9.7 does.
+        old, and never at rest. Without `guards` every commit up to the end of its queue is stored,
+        as 4.9.7 does. `bounds` is None on a slave, which may know more offsets than it has
+        messages.
         """
         super().__init__(path, config_writer)
         self._interval_ms = interval_ms
@@ -168,14 +197,22 @@ class ConsumerOffsets(TickedTable):
         """Keys whose queues are not as they were published."""
         self._consumers, self._topics = consumers, topics
         self._ceiling = ceiling
+        self._bounds, self._old_places = bounds, old_places or OldPlaces()
         self._gone: frozenset[str] = frozenset()
         """Of a slave: groups that its master has deleted, perhaps with their offsets."""
-        self._guard = OffsetGuard(consumers, stats or OffsetStats()) if guards else None
+        self._gone_topics: frozenset[str] = frozenset()
+        """Of a slave: the same of topics."""
+        self._stats = stats or OffsetStats()
+        self._guard = OffsetGuard(consumers, self._stats) if guards else None
 
     def on_start(self) -> None:
         loaded = self.load(parse_offsets)
         self._offsets = loaded.value.offset_table if loaded.value is not None else {}
         self._changed = loaded.is_to_be_saved
+        if self._bounds is not None:
+            if self.incarnation == 1:
+                self._bounds.begin_empty(self._offsets)
+            self._changed |= bool(self._bounds.move_back(self._offsets))
         self._live.value = self._offsets
         self._unpublished = dict.fromkeys(self._offsets)
         self._publish()
@@ -205,11 +242,39 @@ class ConsumerOffsets(TickedTable):
             self._gone -= forgotten
             for group in forgotten:
                 self.on_forget(ForgetOffsets(group))
+        for topic in self._gone_topics - {topic_of(key) for key in table}:
+            self._forget_topic(topic)
+            self._gone_topics -= {topic}
 
     @handles(GroupsGone)
     def on_groups_gone(self, message: GroupsGone) -> None:
         """Their offsets may be wanted still: what the master tells next shows it."""
         self._gone = (self._gone | message.gone) - message.there
+
+    @handles(TopicsGone)
+    def on_topics_gone(self, message: TopicsGone) -> None:
+        """Waits, as with groups, for a table of the master's without their offsets."""
+        self._gone_topics = (self._gone_topics | message.gone) - message.there
+
+    @handles(ForgetTopic)
+    def on_forget_topic(self, message: ForgetTopic) -> None:
+        """The topic may be made again at once, and be numbered from 0."""
+        if self._forget_topic(message.topic):
+            self.save_changes(message.then)
+        else:
+            message.then("")
+
+    def _forget_topic(self, topic: str) -> bool:
+        """Return whether any group had an offset in it."""
+        keys, now_ms = self._keys(topic=topic), self.system.clock.monotonic_ms()
+        for _, group in keys:
+            queues = self._offsets.pop(offset_key(topic, group))
+            self._old_places.note(topic, group, queues, now_ms)
+            self._note_changed(offset_key(topic, group))
+        if keys:
+            log.info("offsets deleted", topic=topic, groups=len(keys))
+            self._publish()
+        return bool(keys)
 
     @handles(ForgetOffsets)
     def on_forget(self, message: ForgetOffsets) -> None:
@@ -241,11 +306,30 @@ class ConsumerOffsets(TickedTable):
             if refusal := self._refusal(group, topic, queue_id):
                 raise refusal
             self.begin_change()
-            guard, peer = self._guard, request.peer
-            moved = header.commit_offset != self._offset(group, topic, queue_id)
-            if guard is not None and moved and not guard.is_member(group, peer):
-                guard.reset(group, topic, (queue_id,), self.system.clock.monotonic_ms())
-            self._store(group, topic, queue_id, header.commit_offset)
+            guard, peer, offset = self._guard, request.peer, header.commit_offset
+            consumes = guard is not None and guard.consumes(group, topic, peer)
+            is_left = (topic, group, queue_id) in self._old_places.marks
+            is_beyond = self._bounds is not None and offset > self._bounds.end(topic, queue_id)
+            if consumes or (is_left and is_beyond):
+                if self._is_from_elsewhere(group, topic, queue_id, offset, peer):
+                    return request.command.answer(fields={})
+            else:
+                self._old_places.forget(topic, group, queue_id)
+                is_member = guard is not None and guard.is_member(group, peer)
+                if is_beyond and not is_member:  # an order holds: what comes up to there is skipped
+                    self.system.rarely.warn(
+                        "consumer offset set behind the end of its queue",
+                        of=topic,
+                        group=group,
+                        topic=topic,
+                        queue_id=queue_id,
+                        offset=offset,
+                        peer=peer.remote,
+                    )
+                moved = offset != self._offset(group, topic, queue_id)
+                if guard is not None and moved and not is_member:
+                    guard.reset(group, topic, (queue_id,), self.system.clock.monotonic_ms())
+            self._store(group, topic, queue_id, offset)
         return request.command.answer(fields={})
 
     @handles(ResetOffsets)
@@ -255,6 +339,7 @@ class ConsumerOffsets(TickedTable):
             now_ms = self.system.clock.monotonic_ms()
             self._guard.reset(message.group, message.topic, message.offsets, now_ms)
         for queue_id, offset in message.offsets.items():
+            self._old_places.forget(message.topic, message.group, queue_id)
             self._store(message.group, message.topic, queue_id, offset)
         self.save_changes()
 
@@ -282,6 +367,8 @@ class ConsumerOffsets(TickedTable):
                 key = offset_key(topic, header.dest_group)
                 self._offsets[key] = dict(offsets)
                 self._note_changed(key)
+                for queue_id in offsets:
+                    self._old_places.forget(topic, header.dest_group, queue_id)
         log.info("offsets cloned", group=header.src_group, to=header.dest_group, topics=topics)
         return request.command.answer()
 
@@ -329,6 +416,9 @@ class ConsumerOffsets(TickedTable):
         """What a consumer says by the way; a commit that changes nothing is nothing to think of."""
         stored = self._offsets.get(offset_key(topic, group), {}).get(queue_id)
         guard = self._guard
+        is_news = offset != stored
+        if peer and is_news and self._is_from_elsewhere(group, topic, queue_id, offset, peer):
+            return
         if peer is not None and guard is not None and stored not in (None, offset):
             backward = offset < stored
             if guard.concerns(group, topic, queue_id, backward=backward):
@@ -338,6 +428,37 @@ class ConsumerOffsets(TickedTable):
                     guard.ignored(self.system.rarely, *place, offset, stored, peer.remote)
                     return
         self._store(group, topic, queue_id, offset)
+
+    def _is_from_elsewhere(
+        self, group: str, topic: str, queue_id: int, offset: int, peer: Peer
+    ) -> bool:
+        """Return whether an offset is none of the queue's: behind its end, or of an earlier queue.
+
+        It is ignored then: its consumer has not noticed that the queue is another one.
+        """
+        if self._bounds is None:
+            return False
+        end, marks = self._bounds.end(topic, queue_id), self._old_places
+        is_old = offset > end
+        if not is_old and self._guard is not None and marks.marks:
+            now_ms = self.system.clock.monotonic_ms()
+            joined_ms = self._guard.joined_ms(group, peer)
+            place = topic, group, queue_id, offset
+            is_old = marks.is_old_commit(*place, joined_ms=joined_ms, now_ms=now_ms)
+        if is_old:
+            self._stats.ignored_count += 1
+            self.system.rarely.warn(
+                "offset commit ignored: not of this queue",
+                names=[group],
+                group=group,
+                topic=topic,
+                queue_id=queue_id,
+                offset=offset,
+                queue_end=end,
+                peer=peer.remote,
+                ignored_in_all=self._stats.ignored_count,
+            )
+        return is_old
 
     def _offset(self, group: str, topic: str, queue_id: int) -> int:
         return self._offsets.get(offset_key(topic, group), {}).get(queue_id, -1)
@@ -384,7 +505,7 @@ class ConsumerOffsets(TickedTable):
         self._published.value = self._copy = copied
         return copied
 
-    def save_changes(self) -> None:
+    def save_changes(self, *thens: Then) -> None:
         """A snapshot, published with it."""
         if self._guard is not None:
             self._guard.expire(self.system.clock.monotonic_ms())
@@ -394,4 +515,4 @@ class ConsumerOffsets(TickedTable):
         if self._ceiling is not None:
             self._ceiling.count_again(self._offsets)
         table = ConsumerOffsetTable(self._publish())
-        self.save(lambda: format_offsets(table))
+        self.save(lambda: format_offsets(table), *thens)

@@ -54,6 +54,8 @@ class Member:
     """When this connection came into the group; heartbeats later than that do not change it."""
     wants: Mapping[str, SubscriptionData] = field(default_factory=dict)
     """What this client alone said last, by topic; for a producer nothing."""
+    wanted: Mapping[str, SubscriptionData] = field(default_factory=dict)
+    """What it said before it said something else."""
     grant: Grant | None = None
     """What it said so with; None where there is no access control."""
 

@@ -54,6 +54,16 @@ class OffsetGuard:
         """Whether that connection is a live member's of the group."""
         return self._member(group, peer) is not None
 
+    def consumes(self, group: str, topic: str, peer: Peer) -> bool:
+        """Return whether that connection is a live member's, and the group subscribes the topic."""
+        view = self._consumers.value.get(group)
+        return view is not None and topic in view.subscriptions and self.is_member(group, peer)
+
+    def joined_ms(self, group: str, peer: Peer) -> float | None:
+        """Return when that connection came into the group; None if it is no member's."""
+        member = self._member(group, peer)
+        return None if member is None else member.joined_ms
+
     def _member(self, group: str, peer: Peer) -> Member | None:
         """Whose connection it is; of those that it can be, who came first."""
         view = self._consumers.value.get(group)

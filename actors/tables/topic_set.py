@@ -5,6 +5,8 @@ Source: broker/topic/TopicConfigManager.java.
 
 from dataclasses import replace
 
+from structlog import get_logger
+
 from actors.config import PERM_INHERIT, BrokerConfig
 from protocol.bodies import DataVersion, TopicConfig, TopicConfigTable
 from protocol.topic_names import (
@@ -15,6 +17,8 @@ from protocol.topic_names import (
     SYSTEM_TOPICS,
 )
 from storage.tables.topics import READ_WRITE, always_present
+
+log = get_logger(__name__)
 
 UNIT_FLAG = 1
 UNIT_SUB_FLAG = 2
@@ -48,6 +52,15 @@ class Topics:
 
     def put(self, config: TopicConfig, now_ms: int) -> None:
         """Creates or changes a topic."""
+        before = self.configs.get(config.topic_name)
+        if before is not None and config.read_queue_nums < before.read_queue_nums:
+            log.warning(
+                "queues no longer read",
+                topic=config.topic_name,
+                first_queue=config.read_queue_nums,
+                last_queue=before.read_queue_nums - 1,
+                hint="consumers do not get what is in them; consumer lag counts it",
+            )
         self.configs[config.topic_name] = config
         self.version = self.version.next(now_ms)
 

@@ -5,7 +5,8 @@ Told by: connections (`Request`), PutMessage (`CreateTopicOnSend`, `CreateSystem
 (`CreateSystemTopic`, `WhenRegistered`), ReplyMessage (`CreateTopicOnSend`), Registration
 (`SetOrderTopics`), Settings (`PermissionChanged`), SlaveSync (`TakeTopics`).
 Tells: config_writer; Registration (`RegisterTopic`, `RegisterAll`, `WhenRegistered`); CleanFiles
-(`RemoveTopic`, `TablesComplete`); TableEncoder (`EncodeAnswer`); whoever asked (`TopicReady`).
+(`RemoveTopic`, `TablesComplete`); ConsumerOffsets (`ForgetTopic`, `TopicsGone`); TableEncoder
+(`EncodeAnswer`); whoever asked (`TopicReady`).
 
 A change is published, answered and registered once it is on disk: nobody can lose a topic that he
 was told of.
@@ -24,6 +25,7 @@ from actors.engine.address import Address
 from actors.engine.published import Published
 from actors.engine.rarely import shown_names
 from actors.network.request import Request, serves
+from actors.tables.consumer_offsets import ForgetTopic, TopicsGone
 from actors.tables.names import check_topic_name
 from actors.tables.persisted import BatchedTable, Then
 from actors.tables.registering import (
@@ -151,6 +153,7 @@ class TopicTable(BatchedTable):
         config_writer: Address,
         registration: Address,
         clean_files: Address,
+        consumer_offsets: Address,
         encoder: Address,
         queued: Mapping[str, int] | None = None,
     ) -> None:
@@ -162,7 +165,7 @@ class TopicTable(BatchedTable):
         self._config = config
         self._published, self._published_table = topics, table
         self._registration, self._clean_files = registration, clean_files
-        self._encoder = encoder
+        self._consumer_offsets, self._encoder = consumer_offsets, encoder
         self._topics = Topics(config)
         self._queued = dict(queued or {})
         self._taken = TopicConfigTable()
@@ -259,7 +262,10 @@ class TopicTable(BatchedTable):
         is_later = table.data_version.counter > taken.data_version.counter
         if is_later and message.continues:
             gone = taken.topic_configs.keys() - table.topic_configs.keys()
-            self._gone.update((each, False) for each in gone if not self._topics.is_system(each))
+            gone = {each for each in gone if not self._topics.is_system(each)}
+            self._gone.update(dict.fromkeys(gone, False))
+            told = TopicsGone(frozenset(gone), frozenset(table.topic_configs))
+            self._consumer_offsets.tell(told)
         self._taken = table
         self._topics.replace(table)
         log.info("topics taken over from the master", topics=len(table.topic_configs))
@@ -305,7 +311,6 @@ class TopicTable(BatchedTable):
         log.info("topic updated", topic=header.topic, peer=request.peer.remote)
         self.begin_change()
         self._topics.put(config, self.system.clock.now_ms())
-
         version = self._topics.version
 
         def answer(refusal: str) -> None:
@@ -340,18 +345,23 @@ class TopicTable(BatchedTable):
         topic = TopicHeader.decode({"topic": "", **(request.command.fields or {})}).topic
         self._check_new(topic)
         log.info("topic deleted", topic=topic, peer=request.peer.remote)
-        self.begin_change()
-        if not self._topics.delete(topic, self.system.clock.now_ms()):
-            self._clean_files.tell(RemoveTopic(topic, request))
-            return None
 
         def remove(refusal: str) -> None:
+            """Its offsets are gone: the numbers of its queues may begin again."""
             if refusal:
                 self.answer_saved(request, refusal)
             else:
                 self._clean_files.tell(RemoveTopic(topic, request))
 
-        self.changed(remove)
+        def forget(refusal: str) -> None:
+            told = ForgetTopic(topic, remove)
+            told.refuse(refusal) if refusal else self._consumer_offsets.tell(told)
+
+        self.begin_change()
+        if self._topics.delete(topic, self.system.clock.now_ms()):
+            self.changed(forget)
+        else:
+            forget("")
         return None
 
     @serves(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)

@@ -7,7 +7,7 @@ files in bulk: an entry put alone costs 7 µs, one of 500 costs 0.4.
 Source: store/index/IndexService.java.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -314,12 +314,18 @@ class Index:
     # -- searching ----------------------------------------------------------------------------
 
     def query(
-        self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int
+        self,
+        topic: str,
+        key: str,
+        max_count: int,
+        begin_ms: int,
+        end_ms: int,
+        accepts: Callable[[int], bool] = lambda _: True,
     ) -> QueryResult:
         """Records of a topic with a key, stored between two times (both included).
 
-        Any thread may ask. Keys in memory alone are not found: have them written out first.
-        Raises OSError.
+        The index knows a hash and a second: `accepts` looks at the record. Any thread may ask.
+        Keys in memory alone are not found: have them written out first. Raises OSError.
         """
         files = self.files
         result = QueryResult([], 0, 0)
@@ -332,7 +338,7 @@ class Index:
         found = result.physical_offsets
         for file in reversed(files):
             if file.overlaps(begin_ms - CLOCK_STEP_MS, end_ms + CLOCK_STEP_MS):
-                found += file.find(key_hash, wanted - len(found), begin_ms, end_ms)
+                found += file.find(key_hash, wanted - len(found), begin_ms, end_ms, accepts)
             if file.begin_timestamp < begin_ms - CLOCK_STEP_MS or len(found) >= wanted:
                 break
         return result

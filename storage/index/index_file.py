@@ -9,7 +9,7 @@ Source: store/index/IndexFile.java, IndexHeader.java.
 """
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from sys import byteorder
 
 from storage.errors import store_error
@@ -268,10 +268,18 @@ class IndexFile:
         """Whether the file may have entries of that time (both ends included)."""
         return begin_ms <= self.end_timestamp and end_ms >= self.begin_timestamp
 
-    def find(self, key_hash: int, max_count: int, begin_ms: int, end_ms: int) -> list[int]:
+    def find(
+        self,
+        key_hash: int,
+        max_count: int,
+        begin_ms: int,
+        end_ms: int,
+        accepts: Callable[[int], bool] = lambda _: True,
+    ) -> list[int]:
         """Physical offsets of up to `max_count` records with this hash and time, newest first.
 
-        Times are exact to a second only, and other keys may have the same hash. Any thread: it
+        Times are known to a second only, so up to a second before `begin_ms` is found, too; and
+        other keys may have the same hash: only those that `accepts` are found. Any thread: it
         reads through a descriptor of its own, and a file that is deleted meanwhile has nothing.
         """
         next_entry = self.next_entry
@@ -286,33 +294,30 @@ class IndexFile:
             (number,) = SLOT.unpack(file.pread(SLOT_BYTES, slot))
             if number >= next_entry:  # put meanwhile, or damaged
                 next_entry = self.next_entry
-            entries = EntryReader(file, self._entries_start)
-            return self._walk(entries, number, next_entry, key_hash, max_count, begin_ms, end_ms)
+            chain = self._chain(EntryReader(file, self._entries_start), number, next_entry)
+            found: list[int] = []
+            for entry_hash, physical_offset, stored_ms in chain:
+                if stored_ms < begin_ms - CLOCK_STEP_MS:
+                    break
+                is_meant = entry_hash == key_hash and begin_ms - 1000 < stored_ms <= end_ms
+                if is_meant and accepts(physical_offset):
+                    found.append(physical_offset)
+                    if len(found) == max_count:
+                        break
+            return found
         finally:
             file.close()
 
-    def _walk(
-        self,
-        entries: EntryReader,
-        number: int,
-        limit: int,
-        key_hash: int,
-        max_count: int,
-        begin_ms: int,
-        end_ms: int,
-    ) -> list[int]:
-        found: list[int] = []
-        while 0 < number < limit and len(found) < max_count:
+    def _chain(
+        self, entries: EntryReader, number: int, limit: int
+    ) -> Iterator[tuple[int, int, int]]:
+        """Hash, physical offset and time of the entries of one slot, newest first."""
+        while 0 < number < limit:
             entry_hash, physical_offset, seconds, previous = entries.entry(number)
-            stored_ms = self.begin_timestamp + seconds * 1000
             if seconds < 0:
                 break
-            if entry_hash == key_hash and begin_ms <= stored_ms <= end_ms:
-                found.append(physical_offset)
-            if stored_ms < begin_ms - CLOCK_STEP_MS:
-                break
+            yield entry_hash, physical_offset, self.begin_timestamp + seconds * 1000
             number, limit = previous, number  # a chain only leads back: no loop in a broken file
-        return found
 
     def last_of_record(self) -> tuple[int, int]:
         """The record of the last entry, and how many entries at the end are this record's.

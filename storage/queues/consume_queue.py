@@ -20,7 +20,7 @@ from storage.errors import StoreError
 from storage.files.disk import Disk
 from storage.queues.consume_queue_ext import ExtUnit
 from storage.queues.queue_files import QueueFiles
-from storage.queues.queue_run import QueueRun, count_used, read_queue_run
+from storage.queues.queue_run import QueueRun, begins_with_filler, count_used, read_queue_run
 from storage.queues.queue_units import (
     FILLER_BYTES,
     UNIT,
@@ -138,8 +138,7 @@ class ConsumeQueue(StoredUnits):
                 "record is damaged or forged."
             )
         if self.is_empty:
-            self.min_offset = self.max_offset = queue_offset
-            self.tail_first = self.written_offset = self.synced_offset = queue_offset
+            self.begin_at(queue_offset)
         elif 0 < queue_offset < self.max_offset:
             return False
         else:
@@ -196,7 +195,12 @@ class ConsumeQueue(StoredUnits):
             run = read_queue_run(files.disk, self.directory, files.file_bytes, min_physical)
         self._run = run
         firsts = [first // UNIT_BYTES for first in run.firsts]
-        if min_physical == 0 and firsts and firsts[0]:
+        if (
+            min_physical == 0
+            and firsts
+            and firsts[0]
+            and not begins_with_filler(files.file(self._path(firsts[0])))
+        ):
             run.blame(f"{self._path(0)} is missing")
             run.unfit += map(self._path, firsts)
             firsts = []

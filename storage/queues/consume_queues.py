@@ -53,6 +53,7 @@ class ConsumeQueues:
             self._ext_files = QueueFiles(disk, config.consume_queue_ext_file_bytes)
         self._by_name: dict[tuple[str, int], ConsumeQueue] = {}
         self._by_bytes: dict[tuple[bytes, int], ConsumeQueue] = {}
+        self._id_counts: dict[str, int] = {}
         self._dirty: list[StoredUnits] = []
         self._unwritten_units = 0
         self._unsynced: dict[StoredUnits, None] = {}
@@ -62,6 +63,15 @@ class ConsumeQueues:
     def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """The queue; None if it does not exist."""
         return self._by_name.get((topic, queue_id))
+
+    def end_of(self, topic: str, queue_id: int) -> int:
+        """Return the offset that the next message gets; 0 for a missing queue."""
+        queue = self._by_name.get((topic, queue_id))
+        return 0 if queue is None else queue.max_offset
+
+    def id_count(self, topic: str) -> int:
+        """Return a number above all queue ids that the topic has had here."""
+        return self._id_counts.get(topic, 0)
 
     def get_or_create(self, topic: str, queue_id: int) -> ConsumeQueue:
         """The queue, empty if it is new; its directory appears when the first units are written.
@@ -77,6 +87,18 @@ class ConsumeQueues:
                 )
             queue = self._add(topic, queue_id)
         return queue
+
+    def begin_at(self, topic: str, queue_id: int, queue_offset: int) -> None:
+        """Let a queue that has no message begin with this number; make it if it is missing.
+
+        At the border of two files it begins with the next one: its first file then tells, by a
+        filler, that no file before it is missing. Raises StoreError for a topic that cannot be the
+        name of a directory.
+        """
+        queue = self.get_or_create(topic, queue_id)
+        queue_offset += queue_offset % queue.file_units == 0
+        if queue.is_empty and queue.takes(queue_offset):
+            queue.begin_at(queue_offset)
 
     def _add(self, topic: str, queue_id: int) -> ConsumeQueue:
         directory = self._directory_of(topic, queue_id)
@@ -94,6 +116,7 @@ class ConsumeQueues:
                 self._ext_files,
             )
         self._by_name[topic, queue_id] = queue
+        self._id_counts[topic] = max(queue_id + 1, self._id_counts.get(topic, 0))
         self._by_bytes[topic.encode("utf-8", "surrogateescape"), queue_id] = queue
         return queue
 

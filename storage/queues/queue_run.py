@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from storage.errors import StoreError
 from storage.files.disk import Disk, DiskFile
 from storage.files.mapped_file import file_name, first_offset_of
-from storage.queues.queue_units import UNIT, UNIT_BYTES, is_stray, used_units
+from storage.queues.queue_units import FILLER, UNIT, UNIT_BYTES, is_stray, used_units
 
 _CHUNK_BYTES = 3276 * UNIT_BYTES
 """Read at a time while looking for the end, about 64 KiB."""
@@ -140,6 +140,11 @@ def check_sizes(sizes: Iterable[int], file_bytes: int, directory: str, size_key:
         f"the files below {directory} have {size} bytes, but {size_key} is {file_bytes}: "
         "set it to the size of the files that are there."
     )
+
+
+def begins_with_filler(file: DiskFile) -> bool:
+    """Return whether the queue began in this file: then no file before it is missing."""
+    return file.pread(UNIT_BYTES, 0) == FILLER
 
 
 def count_used(file: DiskFile, file_bytes: int) -> int:

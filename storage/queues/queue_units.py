@@ -25,6 +25,7 @@ assert array("I").itemsize == 4 and array("Q").itemsize == 8
 
 FILLER_BYTES: Final = 0x7FFFFFFF
 """The size that a unit without a message has; its other fields are 0."""
+FILLER: Final = UNIT.pack(0, FILLER_BYTES, 0)
 
 Unit: TypeAlias = tuple[int, int, int]
 """(physical offset, record size, tags code)."""

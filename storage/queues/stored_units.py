@@ -13,9 +13,8 @@ from storage.errors import store_error
 from storage.files.disk import DiskFile
 from storage.files.mapped_file import file_name
 from storage.queues.queue_files import QueueFiles
-from storage.queues.queue_units import FILLER_BYTES, UNIT, UNIT_BYTES, Unit
+from storage.queues.queue_units import FILLER, UNIT, UNIT_BYTES, Unit
 
-_FILLER: Final = UNIT.pack(0, FILLER_BYTES, 0)
 _TAIL_KEPT_UNITS: Final = 256
 """Written units that stay in memory, so that consumers at the end of a queue touch no file."""
 
@@ -85,6 +84,11 @@ class StoredUnits:
 
     # -- writing ------------------------------------------------------------------------------
 
+    def begin_at(self, queue_offset: int) -> None:
+        """Give the first message of a queue that has none this number."""
+        self.min_offset = self.max_offset = queue_offset
+        self.tail_first = self.written_offset = self.synced_offset = queue_offset
+
     def _overwrite(self, queue_offset: int, unit: bytes) -> None:
         """Puts another unit into the place of one. Raises DiskFull or StoreError."""
         position = (queue_offset - self.tail_first) * UNIT_BYTES
@@ -126,7 +130,7 @@ class StoredUnits:
             if not self._file_firsts or file_first > self._file_firsts[-1]:
                 self._files.create(self.directory, path, durable_names=bool(self._file_firsts))
                 if not self._file_firsts and start > file_first:
-                    self._files.write(path, _FILLER * (start - file_first), 0)
+                    self._files.write(path, FILLER * (start - file_first), 0)
                 self._file_firsts.append(file_first)
             self._files.write(path, data, (start - file_first) * UNIT_BYTES)
         except OSError as error:
@@ -198,6 +202,8 @@ class StoredUnits:
 
     def file_firsts(self) -> list[int]:
         """The first queue offset of each file; the last may still be in memory alone."""
+        if self.is_empty:
+            return []
         firsts = list(self._file_firsts)
         for first in range(
             self.written_offset - self.written_offset % self._file_units,

@@ -72,6 +72,7 @@ class QueueNumbers:
         may_lack_units: bool,
         doubtful: Collection[QueueKey] = (),
         first_at_end: FirstFinder = lambda _: None,
+        committed: Callable[[str, int], int] = lambda *_: 0,
     ) -> None:
         """`gaps` are those passed over so far; `first_at_end` finds what an earlier pass was not
         sure of.
@@ -79,14 +80,15 @@ class QueueNumbers:
         `is_whole_log`: the pass begins where the log does. `may_begin_late`: the first messages of
         a queue may be gone with the log's first files. `may_lack_units`: the queues may not have
         the units of all records before this pass; the `doubtful` ones lack some unless their
-        records go on where they end.
+        records go on where they end. `committed` gives the highest consumer offset of a queue:
+        one that had lost its messages has begun there.
         """
         self.lost: dict[QueueKey, str] = {}
         """Queues that lack units of records before this pass, and why; their records are skipped.
 
         They have to be made again from the whole log."""
         self._queues, self._gaps, self._damage = queues, gaps, damage
-        self._first_at_end = first_at_end
+        self._first_at_end, self._committed = first_at_end, committed
         self._is_whole_log = is_whole_log
         self._may_begin_late = may_begin_late
         self._from_the_first = not may_begin_late and not may_lack_units
@@ -133,7 +135,7 @@ class QueueNumbers:
             due = queue.max_offset
             if key in self._doubtful and entry[2] > due:
                 self.lost[key] = f"units from {due} on were missing"
-            elif (queue.is_empty and self._from_the_first) or not queue.takes(entry[2]):
+            elif not queue.takes(entry[2]) or self._is_too_late(queue, entry[2]):
                 self._is_damaged(entry, "its topic, queue or number is not right")
             elif key not in self._closed_up and _is_one_bit_off(entry[2], due):
                 self._put_instead(entry, due)
@@ -143,6 +145,14 @@ class QueueNumbers:
         for entry in self._strays:
             self._is_damaged(entry, "no queue can be made for its topic and queue id")
         self._strays.clear()
+
+    def _is_too_late(self, queue: ConsumeQueue, number: int) -> bool:
+        """Return whether no queue can begin with this number (see ConsumeQueues.begin_at)."""
+        return (
+            queue.is_empty
+            and self._from_the_first
+            and number > self._committed(queue.topic, queue.queue_id) + 1
+        )
 
     # -- one record -----------------------------------------------------------------------------
 

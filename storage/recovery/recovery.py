@@ -31,6 +31,7 @@ from storage.recovery.log_parts import OpenParts, ReadPart
 from storage.recovery.log_scan import LogScan, start_after_clean_stop, start_after_crash
 from storage.recovery.queue_numbers import NO_UNITS, QueueKey, QueueNumbers, first_finder
 from storage.recovery.recovery_report import RecoveryReport
+from storage.tables.committed import committed_in_files
 
 
 class Recovery:
@@ -58,6 +59,7 @@ class Recovery:
         self._delay_levels = delay_levels_ms(config.message_delay_level)
         self._names_only = names_only
         self._open_parts = open_parts
+        self._committed = committed_in_files(config, log.queue.disk)
         self._all_anew = self._some_anew = False
 
     def run(self, listed: Iterable[tuple[str, int]] = ()) -> RecoveryReport:
@@ -208,6 +210,7 @@ class Recovery:
             may_lack_units=not is_whole_log and scan.start_offset != durable_offset,
             doubtful=() if is_whole_log else doubtful,
             first_at_end=first_finder(self._log, self._delay_levels),
+            committed=self._committed,
         )
         ends = {key: self._end_of(key) for key in doubtful}
         before = self._unit_count()
@@ -352,6 +355,7 @@ class Recovery:
             is_whole_log=True,
             may_begin_late=first > 0,
             may_lack_units=False,
+            committed=self._committed,
         )
         self._report.dispatched_count += self._feed(scan, numbers, lost)
         self._report.gaps += scan.gaps

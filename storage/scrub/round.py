@@ -154,6 +154,8 @@ class Scrub:
         check = self._check
         check.find_log_min()
         for queue_offset in range(self._low[key] - 1, -1, -1):
+            if check.is_filler(key, queue_offset):
+                break  # the queue begins behind it
             if check.is_expired(key, queue_offset) and check.is_expired(key, queue_offset - 1):
                 break
             yield from check.verify_unit(key, queue_offset, walked=True)

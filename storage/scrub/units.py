@@ -22,6 +22,7 @@ from storage.files.disk import Disk
 from storage.log.damage import Damage
 from storage.log.reader import ONE_RECORD_BYTES, Gap, NamedLogReader, record_at, walk
 from storage.queues.consume_queue import FILLER_BYTES, UNIT
+from storage.queues.queue_units import FILLER
 from storage.scrub.unit_reader import UnitReader
 
 QueueKey: TypeAlias = tuple[bytes, int]
@@ -281,6 +282,10 @@ class UnitScrub:
         """Whether no file holds a unit, or its record was deleted with the log's first files."""
         unit = self._units.unit(*key, queue_offset) if queue_offset >= 0 else None
         return unit is None or unit[0] < self.log_min or unit[1] == FILLER_BYTES
+
+    def is_filler(self, key: QueueKey, queue_offset: int) -> bool:
+        """Return whether no message ever had this number: the queue began with a later one."""
+        return self._units.raw(*key, queue_offset) == FILLER
 
     def _points_at_damage(self, unit: Unit) -> bool:
         return unit[1] > 0 and self.damage.overlaps(unit[0], unit[0] + unit[1])

@@ -121,7 +121,8 @@ class ConsumerFilters:
     ) -> bool:
         """A group says how it filters; True if it filters by this from now on.
 
-        An older version than the known one changes nothing. An expression that does not compile
+        An older version than the known one changes nothing, unless that is dead: the clock of the
+        group's only client may have gone back. An expression that does not compile
         takes away the one that was there, so that the client is told.
         """
         if expression_type in ("", TAG) or not expression:
@@ -130,10 +131,7 @@ class ConsumerFilters:
             return False  # nobody could read the file
         old = self.get(topic, group)
         positions = self.bloom.positions(group, topic)
-        if old is not None and client_version <= old.client_version:
-            if client_version == old.client_version and old.is_dead:
-                self._put(replace(old, dead_ms=0))
-                return True
+        if old is not None and client_version <= old.client_version and not old.is_dead:
             return False
         new = ConsumerFilter(
             group,

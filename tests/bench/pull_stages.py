@@ -24,11 +24,13 @@ from actors.network.limits import new_limits
 from actors.network.sends import Buffer
 from actors.network.service import Service
 from actors.pulling.held_pulls import HoldTable
+from actors.pulling.pull_correction import PullCorrection
 from actors.pulling.pull_message import PullMessage
 from actors.statistics.pull_stats import PullStats
 from actors.tables.consumer_offsets import ConsumerOffsets
 from actors.tables.consumer_views import ConsumerView, Subscription
 from actors.tables.groups import GroupConfigs, GroupFinder
+from actors.tables.old_places import OldPlaces
 from protocol.bodies import SubscriptionData, SubscriptionGroupConfig, TopicConfig
 from protocol.codes import RequestCode, SerializeType
 from protocol.frame import decode_frame
@@ -171,6 +173,15 @@ class Path:
             hooks=Hooks(),
             stats=PullStats(),
             held=HoldTable(),
+            correction=PullCorrection(
+                store.consume_queues,
+                broker_name=config.broker_name,
+                consumers=consumers,
+                offsets=Published({}),
+                old_places=OldPlaces(),
+                starts_in_memory=lambda *_: True,
+                put_message=addresses["put_message"],
+            ),
             addresses=addresses,
         )
         routes = {int(RequestCode.PULL_MESSAGE): self.address("pull_message", pulls)}

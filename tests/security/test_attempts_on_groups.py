@@ -18,7 +18,7 @@ from tests.support.told import times
 
 
 def commit(group: str, topic: str = "Topic", queue_id: int = 0) -> RemotingCommand:
-    header = UpdateConsumerOffsetHeader(group, topic, queue_id, 1)
+    header = UpdateConsumerOffsetHeader(group, topic, queue_id, 0)
     return RemotingCommand(Code.UPDATE_CONSUMER_OFFSET, header.encode())
 
 

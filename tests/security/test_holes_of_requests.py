@@ -160,9 +160,10 @@ def test_h1_a_query_finds_no_messages_of_other_topics_with_the_same_hash() -> No
     made = with_accounts(1, text)
     made.send(b"secret", topic="TopicAa", properties="KEYS\x01k")
     made.system.drain()
-    header = QueryMessageHeader("TopicBB", "k", 32, 0, 1 << 62)
-    command = RemotingCommand(Code.QUERY_MESSAGE, header.encode())
-    assert made.ask(replace(command)).code == 0, "an administrator gets it, and looks at its topic"
+    for topic, code in (("TopicAa", 0), ("TopicBB", 22)):
+        header = QueryMessageHeader(topic, "k", 32, 0, 1 << 62)
+        command = RemotingCommand(Code.QUERY_MESSAGE, header.encode())
+        assert made.ask(replace(command)).code == code
     assert made.ask_as(READER, replace(command)).code == 22
     made.stop()
 

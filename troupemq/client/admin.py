@@ -1,6 +1,7 @@
 """Admin: what an application may ask of a cluster beyond sending and consuming."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from ipaddress import ip_address
 from socket import SOCK_STREAM, getaddrinfo
 from typing import Self
@@ -136,14 +137,14 @@ class Admin:
         self, address: str, broker_name: str, header: QueryMessageHeader
     ) -> list[MessageView]:
         """The messages with the key that one broker has."""
-        command = RemotingCommand(RequestCode.QUERY_MESSAGE, header.encode())
+        command = RemotingCommand(RequestCode.QUERY_MESSAGE, key_question(header).encode())
         try:
             answer = self._ask(address, command, ADMIN_TIMEOUT_MS)
         except BrokerError as error:
             if error.code != ResponseCode.QUERY_NOT_FOUND:
                 raise
             return []
-        return views_with_key(answer.body, broker_name, header.key)
+        return views_with_key(answer.body, broker_name, header)
 
     def view_message(self, offset_message_id: str) -> MessageView:
         """The message with this id of the broker's (`SendResult.offset_message_id`).
@@ -228,12 +229,27 @@ def _is_at(listed: str, ip: str, port: int) -> bool:
     return any(ip_address(str(each[4][0]).partition("%")[0]) == ip_address(ip) for each in found)
 
 
+def key_question(header: QueryMessageHeader) -> QueryMessageHeader:
+    """Return what a broker is asked: 4.9.7 knows seconds only, and may leave out the begin."""
+    return replace(header, begin_timestamp=max(0, header.begin_timestamp - 999))
+
+
 def views_with_key(
-    body: bytes | memoryview | None, broker_name: str, key: str
+    body: bytes | memoryview | None, broker_name: str, header: QueryMessageHeader
 ) -> list[MessageView]:
-    """What one broker has found of a key: its index knows only the hash, others may have it too."""
+    """Return what one broker has found of a key.
+
+    The index of 4.9.7 knows only the hash of topic and key: messages of others may have it, too.
+    """
+    key, times = header.key, (header.begin_timestamp, header.end_timestamp)
     found = [view_of(each, _queue_of(each, broker_name)) for each in _records(body)]
-    return [each for each in found if key in each.keys or key == each.message_id]
+    return [
+        each
+        for each in found
+        if each.queue.topic == header.topic
+        and times[0] <= each.store_timestamp_ms <= times[1]
+        and (key in each.keys or key == each.message_id)
+    ]
 
 
 def _records(body: bytes | memoryview | None) -> list[MessageRecord]:

@@ -12,7 +12,7 @@ from protocol.headers.fields import Header
 from protocol.headers.pull import QueryMessageHeader
 from troupemq.cli.admin.reading import TOOLS_GROUP, QueueReader
 from troupemq.cli.admin.session import BrokerPlace
-from troupemq.client.admin import FOREVER_MS, views_with_key
+from troupemq.client.admin import FOREVER_MS, key_question, views_with_key
 from troupemq.client.errors import BrokerError, ClientError, understood
 from troupemq.client.message import MessageQueue, MessageView
 from troupemq.console.cluster import DEADLINE_S, Asker
@@ -74,10 +74,10 @@ def found_by_key(
     """
     end_ms = FOREVER_MS if end_ms is None else end_ms
     header = QueryMessageHeader(topic, key, QUERIED_MAX, begin_ms or 0, end_ms)
-    question = RequestCode.QUERY_MESSAGE, header
+    question = RequestCode.QUERY_MESSAGE, key_question(header)
 
     def views(place: BrokerPlace, body: bytes | memoryview | None) -> list[MessageView]:
-        return views_with_key(body, place.name, key)
+        return views_with_key(body, place.name, header)
 
     answers = _answers(session, topic, question, views, failures)
     found = [view for _, some in answers for view in some]

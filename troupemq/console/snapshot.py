@@ -323,13 +323,12 @@ def _add_lags(found: Snapshot, lags: ConsumeStatsList) -> None:
             for stats in several:
                 group.tps += stats.consume_tps
                 for queue, where in stats.offset_table.items():
-                    lag = max(0, where.broker_offset - where.consumer_offset)
-                    group.lag += lag
-                    group.topics[queue.topic] = group.topics.get(queue.topic, 0) + lag
+                    group.lag += where.lag
+                    group.topics[queue.topic] = group.topics.get(queue.topic, 0) + where.lag
                     if queue.topic in found.topics:
                         groups = found.topics[queue.topic].groups
-                        groups[name] = groups.get(name, 0) + lag
-                    if lag and where.last_timestamp > 0:
+                        groups[name] = groups.get(name, 0) + where.lag
+                    if where.lag and where.last_timestamp > 0:
                         late_ms = max(0, found.taken_ms - where.last_timestamp)
                         group.late_ms = max(group.late_ms or 0, late_ms)
 

@@ -291,3 +291,18 @@ def test_a_request_without_its_field_is_an_error() -> None:
     ):
         assert ask(made, code).code == ResponseCode.SYSTEM_ERROR
     made.stop()
+
+
+def test_messages_in_queues_that_nobody_reads_count_as_lag() -> None:
+    made = broker()
+    made.make_topic(queues=4)
+    for queue_id in range(4):
+        for _ in range(3):
+            made.send(queue_id=queue_id)
+    made.ask(update("consumers", 3, queue_id=0))
+    made.ask(update("consumers", 3, queue_id=2))
+    made.make_topic(queues=2)
+    made.system.advance(100)
+    found = stats(made, consumerGroup="consumers").offset_table
+    assert {each.queue_id: where.lag for each, where in found.items()} == {0: 0, 1: 3, 3: 3}
+    made.stop()

@@ -1,5 +1,7 @@
 """Who is in which group, when many come and go at once."""
 
+from structlog.testing import capture_logs
+
 from actors.access.grant import Grant
 from actors.access.guard import new_guard
 from actors.access.refusals import Refusals
@@ -12,7 +14,8 @@ from actors.tables.consumer_views import Member, Producing
 from protocol.bodies import HeartbeatData, ProducerData
 from storage.access.acl_file import Account
 from storage.access.acl_files import AclSnapshot
-from tests.actors.consumers.test_clients import clients
+from tests.actors.consumers.test_clients import Bench, clients, consumer
+from tests.support.brokers import subscription
 from tests.support.peers import RecordingPeer
 
 
@@ -62,3 +65,44 @@ def test_many_who_come_and_go_at_once_are_published_once() -> None:
         bench.system.drain()
         assert len(before["P"][0].peers) == 50
         assert bench.producers.value == {"P": (Producing(tuple(peers[:10])),)}
+
+
+def wanted(bench: Bench) -> str:
+    return bench.consumers.value["G"].subscriptions["T"].data.sub_string
+
+
+def test_a_subscription_that_a_client_changes_counts_though_its_clock_went_back() -> None:
+    with clients() as bench, capture_logs() as lines:
+        first, second = RecordingPeer(), RecordingPeer()
+        bench.heartbeat(first, consumer("a", subscription("T", "A", 100)))
+        bench.heartbeat(second, consumer("b", subscription("T", "A", 100)))
+        bench.heartbeat(first, consumer("a", subscription("T", "B", 50)))
+        assert wanted(bench) == "B"
+        bench.heartbeat(second, consumer("b", subscription("T", "A", 100)))
+        bench.heartbeat(first, consumer("a", subscription("T", "B", 50)))
+        assert wanted(bench) == "B", "who has changed nothing undoes nothing"
+        assert bench.consumers.value["G"].subscriptions["T"].data.sub_version >= 100, (
+            "pulls name it"
+        )
+        bench.heartbeat(first, consumer("a", subscription("T", "C", 60)))
+        assert wanted(bench) == "C"
+        bench.heartbeat(second, consumer("b", subscription("T", "D", 200)))
+        assert wanted(bench) == "D"
+    late = "subscription changed with an older version"
+    assert [each["topics"] for each in lines if each["event"] == late] == [["T"]]
+
+
+def test_a_heartbeat_from_before_the_change_that_comes_late_undoes_nothing() -> None:
+    with clients() as bench:
+        peer = RecordingPeer()
+        bench.heartbeat(peer, consumer("a", subscription("T", "A", 1)))
+        bench.heartbeat(peer, consumer("a", subscription("T", "B", 2)))
+        bench.heartbeat(peer, consumer("a", subscription("T", "A", 1)))
+        assert wanted(bench) == "B"
+
+
+def test_an_older_subscription_of_a_member_that_joins_changes_nothing() -> None:
+    with clients() as bench:
+        bench.heartbeat(RecordingPeer(), consumer("a", subscription("T", "B", 100)))
+        bench.heartbeat(RecordingPeer(), consumer("b", subscription("T", "A", 50)))
+        assert wanted(bench) == "B"

@@ -207,10 +207,35 @@ def test_write_permission_is_wiped_until_the_broker_says_something_new() -> None
     assert routes.wipe_write_perm("broker-a") == 2
     assert routes.wipe_write_perm("broker-x") == 0
     assert _perm(routes, "t") == 5
+    assert routes.wipe_write_perm("broker-a") == 2
     assert routes.add_write_perm("broker-a") == 2
-    assert _perm(routes, "t") == 6
+    assert _perm(routes, "t") == 7
+    assert routes.wipe_write_perm("broker-a") == 2
     register(routes, MASTER, table("t", "u", perm=7, version=2))
     assert _perm(routes, "t") == 7
+
+
+def test_topics_that_are_read_only_stay_so_when_write_permission_is_added() -> None:
+    routes = RouteTable()
+    configs = {
+        topic: TopicConfig(topic, perm=perm) for topic, perm in (("both", 6), ("read-only", 4))
+    }
+    register(routes, MASTER, TopicConfigTable(configs, DataVersion(1000, 1)))
+    assert routes.add_write_perm("broker-a") == 2
+    assert (_perm(routes, "both"), _perm(routes, "read-only")) == (6, 4)
+    routes.wipe_write_perm("broker-a")
+    assert (_perm(routes, "both"), _perm(routes, "read-only")) == (4, 4)
+    routes.add_write_perm("broker-a")
+    assert (_perm(routes, "both"), _perm(routes, "read-only")) == (6, 4)
+
+
+def test_what_a_broker_registers_after_a_wipe_is_not_overwritten() -> None:
+    routes = RouteTable()
+    register(routes, MASTER, table("t", perm=6))
+    routes.wipe_write_perm("broker-a")
+    register(routes, MASTER, table("t", perm=4, version=2))
+    routes.add_write_perm("broker-a")
+    assert _perm(routes, "t") == 4
 
 
 def _perm(routes: RouteTable, topic: str) -> int:

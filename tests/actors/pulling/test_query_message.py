@@ -1,9 +1,11 @@
 """Messages by key and by offset: the answers of the original, and only whole messages."""
 
 import pytest
+from structlog.testing import capture_logs
 
 from actors.dispatching.hand_over import IndexWritten, WriteOutIndex
 from actors.network.request import Request
+from actors.pulling import query_message
 from protocol.codes import RequestCode, ResponseCode, SerializeType
 from protocol.command import RemotingCommand
 from protocol.headers.pull import UNIQUE_KEY_QUERY, QueryMessageHeader, ViewMessageHeader
@@ -177,3 +179,50 @@ def test_a_query_outlives_a_reput_that_dies_with_it() -> None:
     (message,) = told.take()
     assert isinstance(message, IndexWritten) and message.request is request
     assert peer.received == []
+
+
+def test_messages_of_other_topics_and_keys_with_the_same_hash_are_left_out(
+    made: SimulatedBroker,
+) -> None:
+    """In Java, Aa and BB have the same hash."""
+    for topic in ("Aa", "BB"):
+        made.make_topic(topic)
+        for key in ("Aa", "BB", "Aa BB"):
+            body = f"{topic} {key}".encode()
+            made.send(body, topic=topic, properties=f"KEYS\x01{key}\x02UNIQ_KEY\x01{key}u")
+    assert bodies(query(made, "Aa", topic="Aa")) == [b"Aa Aa", b"Aa Aa BB"]
+    assert bodies(query(made, "BB", topic="BB")) == [b"BB BB", b"BB Aa BB"]
+    assert bodies(query(made, "Aau", topic="BB", unique="true")) == [b"BB Aa"]
+    assert bodies(query(made, "Aa", topic="Aa", count=1)) == [b"Aa Aa BB"]
+
+
+def test_false_hits_do_not_take_the_place_of_true_ones(made: SimulatedBroker) -> None:
+    made.send(b"true", properties="KEYS\x01Aa")
+    for _ in range(5):
+        made.send(b"false", properties="KEYS\x01BB")
+    assert bodies(query(made, "Aa", count=2)) == [b"true"]
+
+
+def test_a_message_stored_at_the_begin_asked_is_found(made: SimulatedBroker) -> None:
+    made.send(b"before", properties="KEYS\x01k")
+    made.system.advance(1999)
+    record = made.stored(made.send(b"asked", properties="KEYS\x01k"))
+    made.system.advance(1001)
+    made.send(b"behind", properties="KEYS\x01k")
+    begin_ms = record.store_timestamp
+    assert bodies(query(made, "k", begin_ms=begin_ms)) == [b"asked", b"behind"]
+    assert bodies(query(made, "k", begin_ms=begin_ms, end_ms=begin_ms)) == [b"asked"]
+    assert bodies(query(made, "k", begin_ms=begin_ms + 1)) == [b"behind"]
+    assert bodies(query(made, "k", end_ms=begin_ms - 1)) == [b"before"]
+
+
+def test_a_question_reads_so_many_records_and_no_more(
+    made: SimulatedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(query_message, "CANDIDATES_MAX", 3)
+    made.send(b"true", properties="KEYS\x01Aa")
+    for _ in range(5):
+        made.send(b"false", properties="KEYS\x01BB")
+    with capture_logs() as lines:
+        assert query(made, "Aa").code == ResponseCode.QUERY_NOT_FOUND
+    assert "key query cut short" in [each["event"] for each in lines]

@@ -7,11 +7,14 @@ from itertools import count
 import pytest
 from structlog.testing import capture_logs
 
+from actors.naming.messages import MasterClientAddress
 from storage.tables.json_config import save
 from storage.tables.topics import format_topics, parse_topics
 from tests.support.brokers import SimulatedBroker
 from tests.support.fake_disk import FakeDisk
 from tests.support.replication import TOPIC, Pair, following
+from tests.support.slave_tables import MASTER, commit
+from tests.support.slave_tables import following as taking_tables
 from tests.support.transacting import (
     COMMIT,
     INTERVAL_MS,
@@ -150,3 +153,49 @@ def test_a_promotion_that_a_power_cut_interrupts_is_done_again(steps: int) -> No
         new.start()
         new.system.advance(1000)
         assert len(new.messages(TOPIC)) == 1
+
+
+def test_a_slave_that_began_empty_goes_on_behind_the_offsets_of_an_idle_topic() -> None:
+    """Its log begins with the master's last file: of the topic it has nothing but the offsets."""
+    with taking_tables() as (pair, _):
+        pair.master.make_topic(TOPIC)
+        pair.master.make_topic("Busy")
+        for _ in range(30):
+            pair.send(topic=TOPIC, queue_id=0)
+            pair.send(properties="DELAY\x011\x02", topic="Busy", queue_id=0)
+        pair.advance(5000)
+        commit(pair.master, "consumers", 30)
+        for _ in range(100):
+            pair.send(bytes(1000), topic="Busy", queue_id=1)
+        pair.advance(1000)
+        pair.die(pair.slave, FakeDisk())
+        pair.restart(pair.slave)
+        pair.slave.system.address("slave_sync").tell(MasterClientAddress(MASTER))
+        pair.advance(25_000)
+        assert pair.slave.broker.store.commit_log.min_offset() > 0
+        new = becomes_master(pair)
+        sent = [b"%d" % number for number in range(30)]
+        numbers = [
+            new.stored(new.send(body, topic=TOPIC, queue_id=0)).queue_offset for body in sent
+        ]
+        assert numbers == [*range(30, 60)]
+        assert [record.body for record in new.messages(TOPIC)] == sent
+        new.send(b"late", topic=TOPIC, queue_id=1, properties="DELAY\x011\x02")
+        new.system.advance(5000)
+        assert [record.body for record in new.messages(TOPIC, 1)] == [b"late"]
+
+
+def test_offsets_of_messages_that_the_slave_never_got_are_moved_to_its_end() -> None:
+    with taking_tables() as (pair, _):
+        pair.master.make_topic(TOPIC)
+        for _ in range(5):
+            pair.send(topic=TOPIC, queue_id=0)
+        pair.advance(1000)
+        commit(pair.master, "consumers", 5)
+        pair.advance(21_000)
+        commit(pair.slave, "consumers", 9)  # told by a master whose log was longer
+        with capture_logs() as logs:
+            new = becomes_master(pair)
+        (line,) = [each for each in logs if each["event"] == "consumer offset moved"]
+        assert (line["offset"], line["moved_to"]) == (9, 5)
+        assert new.broker.tables.offsets.value["Topic@consumers"] == {0: 5}

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
 from structlog.testing import capture_logs
 
 from actors.naming.messages import MasterClientAddress
@@ -15,7 +16,7 @@ from storage.tables.json_config import save
 from storage.tables.topics import format_topics
 from tests.support.brokers import SimulatedBroker
 from tests.support.replication import TOPIC, Pair, following
-from tests.support.slave_tables import MASTER, ToMaster
+from tests.support.slave_tables import MASTER, ToMaster, commit
 from tests.support.slave_tables import following as taking_tables
 
 
@@ -204,3 +205,19 @@ def test_a_topic_that_no_table_has_is_asked_for_once() -> None:
         client.down = False
         pair.advance(10_000)
         assert len(pulled(pair.slave, topic="New")) == 5
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_offsets_of_a_deleted_topic_go_on_the_slave_too(again: bool) -> None:
+    """Else a slave that becomes the master would skip what the topic gets when it is made again."""
+    with with_tables() as (pair, _):
+        send(pair, *OLD)
+        commit(pair.master, "consumers", len(OLD))
+        pair.advance(11_000)
+        assert pair.slave.broker.tables.live_offsets.value["Topic@consumers"] == {0: len(OLD)}
+        delete_topic(pair.master)
+        if again:
+            pair.master.make_topic(TOPIC)
+            send(pair, *NEW)
+        pair.advance(31_000)
+        assert "Topic@consumers" not in pair.slave.broker.tables.live_offsets.value

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from actors.dispatching.reput import WritesForbidden
 from actors.engine.actor import Actor, handles
@@ -246,3 +247,29 @@ def test_of_a_chain_nothing_behind_what_does_not_fit_is_stored() -> None:
         made.system.advance(100)
         assert [result.code for result in answers[0].results] == codes
         made.stop()
+
+
+@pytest.mark.parametrize("after", [1, 2, 3])
+def test_delayed_messages_come_back_to_queues_that_are_read(after: int) -> None:
+    """The topic has fewer queues by then; 9 of 12 messages were in queues that nobody read."""
+    made = SimulatedBroker(1)
+    made.make_topic(queues=8)
+    for number in range(12):
+        answer = made.send(b"%d" % number, queue_id=number % 8, properties="DELAY\x011\x02")
+        assert answer.code == 0
+    with capture_logs() as lines:
+        made.make_topic(queues=after)
+    (line,) = [each for each in lines if each["event"] == "queues no longer read"]
+    assert (line["first_queue"], line["last_queue"]) == (after, 7)
+    made.system.advance(3000)
+    found = [each.body for queue_id in range(after) for each in made.messages(queue_id=queue_id)]
+    assert sorted(map(int, found)) == [*range(12)]
+    made.stop()
+
+
+def test_a_send_without_a_queue_goes_to_one_that_is_read() -> None:
+    made = SimulatedBroker(1)
+    made.make_topic(queues=8, read_queues=2)
+    for _ in range(20):
+        assert int((made.send(queue_id=-1).fields or {})["queueId"]) < 2
+    made.stop()

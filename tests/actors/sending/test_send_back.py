@@ -161,6 +161,21 @@ def test_the_retry_topic_has_the_queues_of_the_group_and_they_are_used() -> None
     made.stop()
 
 
+def test_retries_go_to_queues_that_the_retry_topic_has_when_the_group_gets_more() -> None:
+    """`updateSubGroup -q 2` of a group that has been there leaves its retry topic as it is."""
+    made = broker()
+    made.make_group(retry_queue_nums=1)
+    offset = sent(made).physical_offset
+    assert made.ask(back(offset, level=1)).code == 0
+    made.make_group(retry_queue_nums=2)
+    for _ in range(20):
+        assert made.ask(back(offset, level=1)).code == 0
+    made.system.advance(2000)
+    assert made.broker.tables.topics.value[RETRY].read_queue_nums == 1
+    assert len(made.messages(RETRY)) == 21
+    made.stop()
+
+
 def test_a_one_way_return_is_stored_without_an_answer() -> None:
     made = broker()
     offset = sent(made).physical_offset

@@ -77,6 +77,7 @@ def topic_table(disk: Disk | None = None, **settings: Any) -> Iterator[Bench]:
                     table=table,
                     config_writer=writer,
                     clean_files=system.address("clean_files"),
+                    consumer_offsets=system.address("consumer_offsets"),
                     encoder=system.address("table_encoder"),
                     registration=registration.address,
                 ),

@@ -133,6 +133,17 @@ def test_a_group_that_comes_back_is_alive_again() -> None:
     assert again is not None and not again.is_dead and again.born_ms == NOW_MS
 
 
+def test_an_older_version_counts_when_the_group_was_away() -> None:
+    """Its only client was restarted with another expression, and its clock had gone back."""
+    made = filters("G")
+    made.register("T", "G", "a > 5", "SQL92", 9, NOW_MS + 1)
+    made.unregister("G", NOW_MS + 10)
+    assert made.register("T", "G", "a > 6", "SQL92", 8, NOW_MS + 20)
+    again = made.get("T", "G")
+    assert again is not None and not again.is_dead
+    assert (again.expression, again.client_version) == ("a > 6", 8)
+
+
 def test_a_topic_that_is_no_longer_subscribed_is_dead_for_the_group() -> None:
     made = filters("G")
     made.register("U", "G", "a > 5", "SQL92", 1, NOW_MS)

@@ -77,6 +77,7 @@ def run(namesrv: FakeServer) -> Run:
 
 
 def test_what_one_broker_cannot_do_the_others_do(broker: FakeServer, run: Run) -> None:
+    broker.succeed(RequestCode.GET_TOPIC_STATS_INFO)
     broker.succeed(RequestCode.UPDATE_AND_CREATE_TOPIC)
     done = run("updateTopic", "-c", "C", "-t", "T", "--json")
     assert done.exit_code == 1
@@ -111,9 +112,26 @@ def test_what_one_name_server_cannot_do_the_others_do(namesrv: FakeServer) -> No
 
 
 def test_a_broker_named_by_its_address_needs_no_name_server(broker: FakeServer) -> None:
+    broker.succeed(RequestCode.GET_TOPIC_STATS_INFO)
     broker.succeed(RequestCode.UPDATE_AND_CREATE_TOPIC)
     line = ["updateTopic", "-b", broker.address, "-t", "T", "-n", GONE]
     assert CliRunner().invoke(admin, line).exit_code == 0
+
+
+def test_update_topic_says_what_becomes_unreadable(broker: FakeServer, run: Run) -> None:
+    ends = {MessageQueue("T", "b", number): TopicOffset(10, 13, 0) for number in range(4)}
+    body = TopicStatsTable(ends).encode()
+    code = RequestCode.GET_TOPIC_STATS_INFO
+    broker.on(code, lambda command: command.answer(body=body))
+    broker.succeed(RequestCode.UPDATE_AND_CREATE_TOPIC)
+    done = run("updateTopic", "-b", broker.address, "-t", "T", "-r", "2", "-w", "3")
+    assert done.exit_code == 0
+    at = f"T at {broker.address}"
+    assert f"6 messages of {at} can no longer be read (queues 2, 3)" in done.stderr
+    assert f"queues 2 to 2 of {at} are written and not read" in done.stderr
+    done = run("updateTopic", "-b", broker.address, "-t", "T", "-r", "4", "-w", "4", "--json")
+    assert done.stderr == ""
+    assert "unread_messages" not in json.loads(done.stdout)
 
 
 def test_what_a_broker_adds_to_its_yes_is_shown(broker: FakeServer, run: Run) -> None:

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from protocol.headers.pull import QueryMessageHeader
+from protocol.message import MessageRecord, encode_record
 from tests.compat.patience import wait_until
 from tests.support.sockets import serving_broker, serving_namesrv
-from troupemq.client.admin import Admin
+from troupemq.client.admin import Admin, key_question, views_with_key
 from troupemq.client.errors import BrokerError, MessageIllegal, RouteNotFound
 from troupemq.client.message import Message, SendResult
 from troupemq.client.producing.producer import Producer
@@ -80,3 +82,16 @@ def test_what_cannot_be_found_is_said(cluster: tuple[Admin, Producer]) -> None:
         admin.query_by_key("no-such-topic", "k")
     with pytest.raises(MessageIllegal, match="32 or 56"):
         admin.view_message("123")
+
+
+def test_what_a_broker_finds_by_the_hash_alone_is_left_out() -> None:
+    """4.9.7 knows the hash of topic and key, and times to a second."""
+    stored = [("Aa", b"KEYS\x01k", 5000), ("BB", b"KEYS\x01k", 5000), ("Aa", b"KEYS\x01k", 4999)]
+    body = b"".join(
+        encode_record(MessageRecord(topic, b"x", properties, store_timestamp=stored_ms))
+        for topic, properties, stored_ms in stored
+    )
+    header = QueryMessageHeader("Aa", "k", 9, 5000, 9000)
+    assert key_question(header).begin_timestamp == 4001
+    found = views_with_key(body, "broker-a", header)
+    assert [(view.queue.topic, view.store_timestamp_ms) for view in found] == [("Aa", 5000)]

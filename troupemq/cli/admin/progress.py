@@ -77,11 +77,7 @@ def _asked(
 
 
 def _lag(found: Sequence[ConsumeStatsBody]) -> int:
-    return sum(
-        where.broker_offset - where.consumer_offset
-        for each in found
-        for where in each.offset_table.values()
-    )
+    return sum(where.lag for each in found for where in each.offset_table.values())
 
 
 def _progress(
@@ -98,7 +94,7 @@ def _progress(
         }
         if owners is not None:
             row["client"] = owners.get(queue)
-        row["lag"] = where.broker_offset - where.consumer_offset
+        row["lag"] = where.lag
         row["last_consumed_ms"] = Time(where.last_timestamp)
         yield row
 
@@ -176,14 +172,14 @@ def broker_consume_stats(
             "queue_id": queue.queue_id,
             "broker_offset": where.broker_offset,
             "consumer_offset": where.consumer_offset,
-            "lag": where.broker_offset - where.consumer_offset,
+            "lag": where.lag,
             "last_consumed_ms": Time(where.last_timestamp),
         }
         for table in found.consume_stats_list
         for group, several in table.items()
         for stats in several
         for queue, where in sorted(stats.offset_table.items(), key=lambda item: _order(item[0]))
-        if where.broker_offset - where.consumer_offset >= level
+        if where.lag >= level
     )
     out.table(rows, f"No group has consumed from {broker_addr}.")
 

@@ -84,4 +84,4 @@ def _day(data: BrokerStatsData) -> int:
 def _lag(session: Session, place: BrokerPlace, topic: str, group: str) -> int:
     header = GetConsumeStatsHeader(group, topic)
     stats = session.read(ConsumeStatsBody, place.address, RequestCode.GET_CONSUME_STATS, header)
-    return sum(each.broker_offset - each.consumer_offset for each in stats.offset_table.values())
+    return sum(each.lag for each in stats.offset_table.values())

@@ -28,6 +28,7 @@ from troupemq.cli.admin.command import (
 from troupemq.cli.admin.output import Output, Row, Time, snake_case
 from troupemq.cli.admin.session import ORDER_CONFIGURATION, BrokerPlace, Session
 from troupemq.cli.admin.times import COUNT
+from troupemq.cli.admin.unread import note_unread, unread_messages
 from troupemq.client.connection.route import DEFAULT_TOPIC, route_of
 from troupemq.client.consuming.assignment import averagely
 from troupemq.client.errors import ArgumentIllegal, RouteNotFound
@@ -82,13 +83,16 @@ def update_topic(
     counts: dict[str, int] = {}
     for place in places:
         with out.attempt():
+            unread = unread_messages(session, place.address, config)
             create_topic(session, place.address, config)
+            note_unread(out, place.address, config, unread)
             counts[place.name] = write_queue_nums
             out.done(
                 f"{topic} has {read_queue_nums} queues to read and {write_queue_nums} to write "
                 f"at {place.address}.",
                 broker_address=place.address,
                 **snake_case(config.to_json()),
+                **({"unread_messages": sum(unread.values())} if unread else {}),
             )
     if config.order and counts:
         put_order(session, out, topic, counts, whole=broker_addr is None)

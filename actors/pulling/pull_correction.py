@@ -1,0 +1,127 @@
+"""The correction of pulls whose offset is not in their queue, and what is told of it.
+
+    offset before the queue's first message    to the first message, as in 4.9.7
+    offset behind the end, by a live group     to the group's consumer offset; without one to where
+                                               a new group begins in a young queue
+    offset behind the end, by anyone else      to the end, as in 4.9.7
+    offset of a queue that was deleted since   to the first message of the new one (old_places.py)
+
+4.9.7 moves a pull behind the end to wherever the end is by then: what came before is skipped.
+
+Source: PullMessageProcessor.generateOffsetMovedEvent.
+"""
+
+from collections.abc import Callable, Mapping
+
+from actors.engine.address import Address
+from actors.engine.interfaces import System
+from actors.engine.published import Published
+from actors.network.request import Peer
+from actors.sending.internal_append import InternalAppend, InternalRecord
+from actors.tables.consumer_offsets import Offsets
+from actors.tables.consumer_views import ConsumerView
+from actors.tables.old_places import OldPlaces
+from protocol.bodies import MessageQueue, OffsetMovedEvent
+from protocol.headers.pull import PullMessageHeader
+from protocol.topic_names import OFFSET_MOVED_TOPIC
+from storage.dispatching.dispatch import index_keys, tags_code
+from storage.queues.consume_queues import ConsumeQueues
+from storage.reading.get_message import GetResult, GetStatus
+from storage.tables.offsets import offset_key
+
+
+class PullCorrection:
+    """Corrects the offsets of a master's pulls. Used by PullMessage alone, on the loop."""
+
+    def __init__(
+        self,
+        queues: ConsumeQueues,
+        *,
+        broker_name: str,
+        consumers: Published[Mapping[str, ConsumerView]],
+        offsets: Published[Offsets],
+        old_places: OldPlaces,
+        starts_in_memory: Callable[[str, int], bool],
+        put_message: Address,
+    ) -> None:
+        """`offsets` are those of this moment; `starts_in_memory`: whether the queue is young."""
+        self._queues, self._broker_name = queues, broker_name
+        self._consumers, self._offsets, self._old_places = consumers, offsets, old_places
+        self._starts_in_memory = starts_in_memory
+        self._put_message = put_message
+
+    def old(self, header: PullMessageHeader, peer: Peer, now_ms: float) -> GetResult | None:
+        """Return where a pull of a queue that was deleted since goes on; None for the others."""
+        if not self._old_places.marks:
+            return None
+        group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+        view = self._consumers.value.get(group)
+        member = None if view is None else view.members.get(peer.peer_id)
+        if not self._old_places.is_old_pull(
+            topic,
+            group,
+            queue_id,
+            header.queue_offset,
+            joined_ms=None if member is None else member.joined_ms,
+            now_ms=now_ms,
+        ):
+            return None
+        queue = self._queues.get_or_create(topic, queue_id)
+        low, high = queue.min_offset, queue.max_offset
+        return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, low, low, high)
+
+    def aim(self, header: PullMessageHeader, result: GetResult) -> None:
+        """Correct where a pull behind the end of its queue goes on."""
+        group, topic = header.consumer_group, header.topic
+        is_behind = result.status is GetStatus.OFFSET_OVERFLOW_BADLY
+        if not is_behind or group not in self._consumers.value:
+            return
+        committed = self._offsets.value.get(offset_key(topic, group), {}).get(header.queue_id)
+        if committed is None and self._starts_in_memory(topic, header.queue_id):
+            committed = 0
+        if committed is not None:
+            result.next_offset = min(max(committed, result.min_offset), result.max_offset)
+
+    def tell(
+        self, header: PullMessageHeader, result: GetResult, system: System, host: bytes
+    ) -> None:
+        """Warn the operator; store a message for whoever watches OFFSET_MOVED_EVENT."""
+        system.rarely.warn(
+            "pull offset moved",
+            of=header.topic,
+            names=[header.consumer_group],
+            group=header.consumer_group,
+            topic=header.topic,
+            queue_id=header.queue_id,
+            offset=header.queue_offset,
+            moved_to=result.next_offset,
+            reason=result.status.value,
+        )
+        record = offset_moved_record(
+            header,
+            result.next_offset,
+            broker_name=self._broker_name,
+            now_ms=system.clock.now_ms(),
+            host=host,
+        )
+        self._put_message.tell(InternalAppend([record], None))
+
+
+def offset_moved_record(
+    header: PullMessageHeader, next_offset: int, *, broker_name: str, now_ms: int, host: bytes
+) -> InternalRecord:
+    """For OFFSET_MOVED_EVENT: who asked for what, and where the broker has sent it."""
+    queue = MessageQueue(header.topic, broker_name, header.queue_id)
+    event = OffsetMovedEvent(header.consumer_group, queue, next_offset, header.queue_offset)
+    group = header.consumer_group.encode()
+    properties = b"KEYS\x01%b\x02DELAY\x010\x02TAGS\x01%b" % (group, group)
+    return InternalRecord(
+        OFFSET_MOVED_TOPIC,
+        0,
+        event.encode(),
+        properties,
+        tags_code(group),
+        index_keys(properties),
+        born_timestamp=now_ms,
+        born_host=host,
+    )

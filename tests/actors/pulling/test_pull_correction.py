@@ -1,0 +1,27 @@
+"""Tests of actors/pulling/pull_correction.py: pulls behind the end of their queue."""
+
+from structlog.testing import capture_logs
+
+from protocol.codes import ResponseCode
+from tests.support.numbering import broker, commit, pulled, send_many
+
+
+def test_a_live_group_behind_the_end_goes_on_at_its_offset() -> None:
+    """Its broker has lost the end of the log: what has come since is not skipped."""
+    with broker() as made:
+        made.make_topic()
+        made.subscribe()
+        send_many(made, 50)
+        commit(made, 20)
+        with capture_logs() as lines:
+            assert pulled(made, 99) == (ResponseCode.PULL_OFFSET_MOVED, [], 20)
+        (line,) = [each for each in lines if each["event"] == "pull offset moved"]
+        assert (line["log_level"], line["offset"], line["moved_to"]) == ("warning", 99, 20)
+
+
+def test_a_live_group_without_an_offset_begins_a_young_queue_at_its_first_message() -> None:
+    with broker() as made:
+        made.make_topic()
+        made.subscribe()
+        send_many(made, 30)
+        assert pulled(made, 99) == (ResponseCode.PULL_OFFSET_MOVED, [], 0)

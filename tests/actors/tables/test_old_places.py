@@ -1,0 +1,100 @@
+"""Tests of actors/tables/old_places.py: a topic that is deleted and made again."""
+
+import pytest
+from structlog.testing import capture_logs
+
+from protocol.codes import ResponseCode
+from protocol.command import RemotingCommand
+from tests.support.brokers import pull_command
+from tests.support.numbering import (
+    begin,
+    broker,
+    commit,
+    committed,
+    delete_topic,
+    pulled,
+    send_many,
+    with_100_consumed,
+)
+
+
+def test_messages_of_a_topic_made_again_are_skipped_by_no_group() -> None:
+    with broker() as made:
+        with_100_consumed(made)
+        delete_topic(made)
+        assert committed(made) is None
+        made.make_topic()
+        assert send_many(made, 30) == [*range(30)]
+        assert begin(made) == 0
+
+
+def test_offsets_of_a_deleted_topic_are_gone_after_a_crash_right_behind_the_answer() -> None:
+    with broker() as made:
+        with_100_consumed(made)
+        made.system.advance(10_000)
+        delete_topic(made)
+        made.crash()
+        made.disk = made.disk.killed()  # type: ignore[attr-defined]
+        made.start()
+        assert committed(made) is None
+
+
+@pytest.mark.parametrize("oneway", [True, False], ids=["one-way", "request"])
+@pytest.mark.parametrize("new_count", [None, 0, 30, 150])
+def test_a_stale_commit_does_not_bring_the_offset_of_a_deleted_topic_back(
+    new_count: int | None, oneway: bool
+) -> None:
+    with broker() as made:
+        with_100_consumed(made)
+        delete_topic(made)
+        if new_count is not None:
+            made.make_topic()
+            send_many(made, new_count)
+        with capture_logs() as lines:
+            commit(made, 100, oneway=oneway)
+            commit(made, 105, oneway=oneway)
+        assert committed(made) is None
+        assert [each["offset"] for each in lines if each["log_level"] == "warning"] == [100]
+
+
+@pytest.mark.parametrize("new_count", [0, 30, 100, 150])
+def test_a_member_that_pulls_at_its_old_place_is_sent_to_the_first_message(new_count: int) -> None:
+    with broker() as made:
+        with_100_consumed(made)
+        delete_topic(made)
+        made.make_topic()
+        send_many(made, new_count)
+        code, _, following = pulled(made, 100)
+        assert (code, following) == (ResponseCode.PULL_OFFSET_MOVED, 0)
+        commit(made, 100)  # a Java client goes on doing so for 10 s
+        commit(made, 0)
+        made.subscribe()
+        if new_count:
+            assert pulled(made, 0)[1] == [*range(min(32, new_count))]
+            commit(made, min(32, new_count))
+            assert committed(made) == {0: min(32, new_count)}
+
+
+def test_a_member_that_comes_after_the_deletion_is_believed() -> None:
+    with broker() as made:
+        with_100_consumed(made)
+        delete_topic(made)
+        made.make_topic()
+        send_many(made, 150)
+        made.client = made.new_client(2)
+        made.system.advance(10)
+        made.subscribe()
+        commit(made, 120)
+        assert committed(made) == {0: 120}
+
+
+def test_a_pull_that_waits_at_a_deleted_topic_is_answered_at_once() -> None:
+    with broker() as made:
+        with_100_consumed(made)
+        answers: list[RemotingCommand] = []
+        made.client.start(pull_command(100, hold_ms=15_000), answers.append)
+        made.system.advance(100)
+        assert not answers
+        delete_topic(made)
+        made.system.advance(100)
+        assert [answer.code for answer in answers] == [ResponseCode.TOPIC_NOT_EXIST]
