@@ -15,7 +15,7 @@ DEPTH_MAX = 200
 """Nested containers; deeper text is an attack, not a body."""
 
 NODES_A_CONTAINER = 4
-SHORT_NODES_MAX = 80_000
+SHORT_NODES_MAX = 100_000
 """Of a body that is read while others wait: some 40 ms. 10,000 queues to lock, a client in a
 thousand groups, the running info of a consumer of 600 queues."""
 
