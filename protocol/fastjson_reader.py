@@ -26,6 +26,7 @@ NODES_MAX = 8_000_000
 COPIED_CHARS_MAX = 1 << 20
 """Text that the references of one body copy; written out, each copy takes its room again."""
 _ESCAPES_A_NODE = 2
+_CONTROLS_A_NODE = 8
 _LONG_END = 1 << 63
 
 _REFERENCE = "$ref"
@@ -242,6 +243,8 @@ class _Reader:
             self._spend(found.count("\\") // _ESCAPES_A_NODE)
             found = _ESCAPE.sub(self._escaped, found)
             found = _LONE_SURROGATE.sub("?", _SURROGATES.sub(_joined, found))
+        if not found.isprintable():  # whoever writes it escapes the characters that are not
+            self._spend(len(found) // _CONTROLS_A_NODE)
         self._at = match.end()
         return found
 
