@@ -20,7 +20,7 @@ from protocol.fastjson_reader import (
     DEPTH_MAX,
     NODES_A_CONTAINER,
     FastjsonError,
-    nodes_without_limit,
+    nodes_of,
     read,
     resolved,
 )
@@ -62,7 +62,7 @@ def loads(data: bytes | bytearray | memoryview | str, nodes_max: int | None = No
     except ValueError:  # a dialect text, or a broken one: the reader tells
         return _loads_dialect(raw, nodes_max)
     if _REFERENCE in raw:
-        return resolved(plain, nodes_without_limit(len(raw)) if nodes_max is None else nodes_max)
+        return resolved(plain, nodes_of(len(raw), nodes_max))
     return plain
 
 

@@ -1,9 +1,9 @@
 """The reading half of the fastjson dialect: one pass over the text, then the references.
 
 fastjson.py lists what it accepts beyond JSON. A budget bounds the work, in nodes: a scalar is one,
-a container NODES_A_CONTAINER, for making something of it takes as long. So is each value and each
-key that is read here, and each value that a reference copies. The result is a tree without shared
-parts, so whatever reads or writes it afterwards needs time in proportion to the budget.
+a container NODES_A_CONTAINER, for making something of it takes as long, and so is each value that
+a reference copies. A value or a key that is read here is NODES_A_STEP. The result is a tree without
+shared parts, so whatever reads or writes it afterwards needs time in proportion to the budget.
 """
 
 from math import isinf
@@ -15,16 +15,18 @@ DEPTH_MAX = 200
 """Nested containers; deeper text is an attack, not a body."""
 
 NODES_A_CONTAINER = 4
-SHORT_NODES_MAX = 80_000
+NODES_A_STEP = 6
+SHORT_NODES_MAX = 100_000
 """Of a body that is read while others wait: some 40 ms. 10,000 queues to lock, a client in a
-thousand groups, the running info of a consumer of 600 queues."""
+thousand groups, the running info of a consumer of 500 queues."""
 
-NODES_MAX = 1_600_000
-"""Of any other body: some 0.8 s."""
+NODES_MAX = 8_000_000
+"""Of any other body: some 3 s. How far 1,000 groups are behind in 50 queues each."""
 
 COPIED_CHARS_MAX = 1 << 20
 """Text that the references of one body copy; written out, each copy takes its room again."""
 _ESCAPES_A_NODE = 2
+_CONTROLS_A_NODE = 8
 _LONG_END = 1 << 63
 
 _REFERENCE = "$ref"
@@ -72,15 +74,16 @@ def read(text: str, nodes_max: int | None = None, *, is_plain: bool = False) -> 
     Without `nodes_max` only what references copy has a limit: SHORT_NODES_MAX. A plain text has no
     references, and no objects as keys.
     """
-    nodes_max = nodes_without_limit(len(text)) if nodes_max is None else nodes_max
+    nodes_max = nodes_of(len(text), nodes_max)
     reader = _Reader(text, nodes_max, is_plain=is_plain)
     value = reader.whole()
     return resolved(value, nodes_max) if reader.references else value
 
 
-def nodes_without_limit(text_chars: int) -> int:
-    """Return the budget of a text that may be as long as it likes: it copies only so much."""
-    return NODES_A_CONTAINER * text_chars + SHORT_NODES_MAX
+def nodes_of(text_chars: int, nodes_max: int | None) -> int:
+    """Return the budget of a text: what it can hold itself, and so much that references copy."""
+    nodes = NODES_A_STEP * text_chars + SHORT_NODES_MAX
+    return nodes if nodes_max is None else min(nodes, nodes_max)
 
 
 def resolved(root: object, nodes_max: int) -> object:
@@ -130,7 +133,7 @@ class _Reader:
         return self._text[self._at : self._at + 1]
 
     def _value(self) -> object:
-        self._spend(NODES_A_CONTAINER)
+        self._spend(NODES_A_STEP)
         char = self._peek()
         if char == "{":
             return self._object()
@@ -159,7 +162,7 @@ class _Reader:
             char = self._peek(_SEPARATORS)
             if char == "}":
                 break
-            self._spend(NODES_A_CONTAINER)
+            self._spend(NODES_A_STEP)
             key = self._key(char)
             if self._peek() != ":":
                 self._fail("a colon is missing")
@@ -240,6 +243,8 @@ class _Reader:
             self._spend(found.count("\\") // _ESCAPES_A_NODE)
             found = _ESCAPE.sub(self._escaped, found)
             found = _LONE_SURROGATE.sub("?", _SURROGATES.sub(_joined, found))
+        if not found.isprintable():  # whoever writes it escapes the characters that are not
+            self._spend(len(found) // _CONTROLS_A_NODE)
         self._at = match.end()
         return found
 

@@ -118,7 +118,7 @@ def decode_header(data: bytes | memoryview) -> RemotingCommand:
 
 
 def _loads(raw: bytes) -> object:
-    if raw.count(b"{") + raw.count(b"[") > BRACKETS_MAX:
+    if len(raw) > BRACKETS_MAX < raw.count(b"{") + raw.count(b"["):
         raise _broken("too many objects and lists")
     try:
         value: object = standard_loads(raw)

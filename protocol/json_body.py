@@ -203,7 +203,9 @@ def _key_reader(hint: Any) -> Callable[[object], Any]:
 
 
 def text_of(value: object) -> str:
-    return value if isinstance(value, str) else dumps(value).decode("utf-8")
+    if isinstance(value, str):
+        return value
+    return str(value) if type(value) is int else dumps(value).decode("utf-8")
 
 
 def integer_of(value: object) -> int:

@@ -9,10 +9,14 @@ from importlib import import_module
 from typing import Any
 
 from actors.metrics.http_text import HttpRefused
+from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
 from protocol.fastjson import FastjsonError
 from protocol.message import RecordError
+from protocol.properties import format as format_properties
+from protocol.properties import parse
 from storage.access.addresses import AddressError
+from storage.errors import StoreError
 from tests.security.fuzzing.decoder import Decoder
 from troupemq.client.errors import ClientError
 
@@ -75,6 +79,54 @@ def _spark_body(data: bytes) -> object:
     kinds = (COMPRESSION_ZLIB, COMPRESSION_LZ4, COMPRESSION_ZSTD, 0)
     kind = kinds[data[0] & 3] if data else 0
     return plain_body(data[1:], COMPRESSED | kind, 4 << 20)
+
+
+def _spark_records(data: bytes) -> object:
+    from spark.decoding.columns import COLUMNS
+    from spark.decoding.decode import batches
+    from spark.decoding.log_walk import _walked, run
+    from spark.decoding.store_files import LogBytes
+
+    log: Any = LogBytes(0, data)
+    for records in _walked(log, *run(data, 0, len(data))):
+        for batch in batches(records, tuple(COLUMNS)):
+            batch.validate(full=True)
+    return None
+
+
+class _Answering:
+    """In the place of a line to a broker, which answers with this."""
+
+    address = "192.0.2.1:10911"
+
+    def __init__(self, answer: RemotingCommand) -> None:
+        self._answer = answer
+
+    def call(self, *_: object, repeats: bool) -> RemotingCommand:
+        assert repeats
+        return self._answer
+
+
+def _spark_answer(data: bytes) -> object:
+    from protocol.headers.raw import ReadRecordsHeader
+    from spark.source.plan import QueueRange
+    from spark.source.raw import _scanned, ask
+
+    head, _, body = data.partition(b"\3")
+    line: Any = _Answering(RemotingCommand(0, parse(head), body))
+    answer = ask(line, ReadRecordsHeader("Topic", 0, 0, 100, 1 << 20))
+    return _scanned(answer, QueueRange("Topic", 0, 0, 100, broker="b"), 0)
+
+
+def _spark_answers() -> list[bytes]:
+    from struct import pack
+
+    from protocol.headers.raw import RawResponseHeader
+
+    (record, _) = _records()
+    header = RawResponseHeader(1, 0, 1, 0, 10_000, 1, 1)
+    unit, piece = pack(">qiq", 0, len(record), 0), pack(">qi", 0, len(record))
+    return [format_properties(header.encode()) + b"\3" + unit + piece + record]
 
 
 def _spark_bodies() -> list[bytes]:
@@ -193,4 +245,6 @@ ELSEWHERE: list[Decoder] = [
         lambda: [b'{"from":"daily","more":1}'],
     ),
     Decoder("spark.body", _spark_body, (), _spark_bodies),
+    Decoder("spark.records", _spark_records, (), _records),
+    Decoder("spark.answer", _spark_answer, (StoreError,), _spark_answers),
 ]
