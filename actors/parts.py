@@ -88,9 +88,8 @@ class Parts:
         config, store_config = copy(config), copy(store_config)  # its own: some settings may change
         self.system, self.config, self.ports = system, config, ports
         self.tables = Tables(config.bloom)
-        self.put_stats, self.pull_stats = PutStats(), PullStats()
+        self.put_stats, self.pull_stats, self.old_places = PutStats(), PullStats(), OldPlaces()
         self.offset_stats, self.transaction_stats = OffsetStats(), TransactionStats()
-        self.old_places = OldPlaces()
         self.answer_stats, self.sync_ms = AnswerStats(), ClassCounts(SYNC_BOUNDS_MS)
         self.spans, self.random = _span_queue(config), random or Random()
         self.hooks = Hooks(hooks if self.spans is None else [*hooks, self.spans])

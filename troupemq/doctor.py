@@ -134,7 +134,9 @@ def examine_broker(
     yield _settings(config, store, findings or ConfigFindings())
     yield from _extras(config)
     yield from _ports(config)
-    yield _refusal("settings", lambda: _advertised(config))
+    advertised = _refusal("settings", lambda: _advertised(config))
+    if advertised.verdict != OK:
+        yield advertised
     disk = RealDisk()
     yield _refusal("permissions", lambda: _writable(store.root))
     yield _refusal("lock", lambda: _unlocked(store))

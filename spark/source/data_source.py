@@ -18,7 +18,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial, wraps
 from typing import Any, TypeVar
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    Filter,
+    InputPartition,
+)
+from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from spark.decoding.columns import MESSAGE_COLUMNS, check_columns, sql_schema
@@ -97,10 +104,12 @@ class TroupeMQ(DataSource):
         reader = FilteringReader if _filters_are_pushed() else StoreReader
         return reader(self._options, column_names(schema, self._options))
 
-    @_in_one_line
-    def streamReader(self, schema: StructType) -> StoreStreamReader:
-        self._options.check_stream()
-        return StoreStreamReader(self._options, column_names(schema, self._options))
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        try:
+            self._options.check_stream()
+            return StoreStreamReader(self._options, column_names(schema, self._options))
+        except StoreError as error:
+            return RefusedStream(error)
 
     @_in_one_line
     def writer(self, schema: StructType, overwrite: bool) -> BatchSink:
@@ -122,6 +131,24 @@ def column_names(schema: StructType, options: Options) -> tuple[str, ...]:
     if "properties" in names and not options.include_properties:
         raise StoreError("includeProperties is false, but the schema has properties: drop one")
     return tuple(names)
+
+
+class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Stream with options that cannot be: its methods raise the error.
+
+    What `streamReader` raises is lost: Spark 4.2 then fails on stopping the reader that is not
+    there, and shows that failure.
+    """
+
+    def __init__(self, error: StoreError) -> None:
+        self._error = error
+
+    @_in_one_line
+    def _refuse(self, *_: object) -> Any:
+        raise self._error
+
+    initialOffset = getDefaultReadLimit = latestOffset = _refuse
+    prepareForTriggerAvailableNow = partitions = read = _refuse
 
 
 class StoreReader(DataSourceReader):

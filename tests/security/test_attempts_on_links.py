@@ -6,6 +6,7 @@ import pytest
 
 from protocol.codes import RequestCode as Code
 from protocol.command import RemotingCommand
+from storage.clock import SystemClock
 from tests.support.guarded import signed
 from tests.support.sockets import Line, serving_broker
 
@@ -22,7 +23,7 @@ accounts:
 def white_list(line: Line, path: Path) -> int:
     fields = {"globalWhiteAddrs": "192.0.2.9", "aclFileFullPath": str(path)}
     asked = RemotingCommand(Code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, fields)
-    return line.ask(signed(asked, "administrator")).code
+    return line.ask(signed(asked, "administrator", now_ms=SystemClock().now_ms())).code
 
 
 @pytest.mark.parametrize("is_loaded", [True, False])

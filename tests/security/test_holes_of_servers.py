@@ -131,6 +131,9 @@ def test_h14_only_administrators_change_a_name_server(code: int) -> None:
     assert namesrv.ask("administrator", RemotingCommand(Code.PUT_KV_CONFIG, KEPT)).code == 0
     broker = namesrv.client()
     assert broker.request(as_account(registration(perm=7), "broker-account")).code == 0
+    if code == Code.ADD_WRITE_PERM_OF_BROKER:  # it restores what was wiped
+        wiped = RemotingCommand(Code.WIPE_WRITE_PERM_OF_BROKER, CHANGES[code][0])
+        assert namesrv.ask("administrator", wiped).code == 0
     before, (fields, body) = state_of(namesrv), CHANGES[code]
     assert {code for code, _ in before} == {0}
     for account, host in (

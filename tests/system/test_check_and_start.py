@@ -137,8 +137,13 @@ def first_flipped(directory: str, position: int) -> Damage:
     return lambda disk: disk.flip_bit(first_below(disk, directory), position, 2)
 
 
-SUMS = ("entries left out", "store recovered", "little room on the disk")
-"""Lines of a start that say how much, or are not of what a store holds."""
+SUMS = (
+    "entries left out",
+    "store recovered",
+    "little room on the disk",
+    "delay offset unknown, level delivered from its first message",
+)
+"""Lines of a start that say how much, what follows, or are not of what a store holds."""
 
 CASES: dict[str, tuple[Damage, set[str]]] = {
     "an offset with a bad entry": (

@@ -23,6 +23,7 @@ from protocol.headers.fields import Header
 from protocol.headers.send import SendMessageHeader
 from protocol.headers.sink import chain_of
 from protocol.host import address_part, pack_host, unpack_host
+from protocol.java_numbers import NumberFormatError, parse_double, parse_int, parse_long
 from protocol.json_body import Body, integer_of, text_of
 from protocol.message import (
     RecordError,
@@ -329,6 +330,23 @@ OF_TEXTS: list[Decoder] = [
         lambda: [*EXPRESSIONS],
         ("sql92.compile.compile_filter", "sql92.grammar.parse", "sql92.lexer.tokens"),
         forget=_cache.clear,
+    ),
+    *(
+        Decoder(
+            f"number.{read.__name__.removeprefix('parse_')}",
+            of_text(read),
+            (NumberFormatError,),
+            lambda: [
+                b"-2147483648",
+                b"9223372036854775807",
+                "٢".encode(),
+                b"1_0",
+                b"0x1p3",
+                b"1e9",
+            ],
+            (f"java_numbers.{read.__name__}",),
+        )
+        for read in (parse_int, parse_long, parse_double)
     ),
     Decoder(
         "traceparent",
