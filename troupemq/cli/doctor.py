@@ -4,9 +4,9 @@ import os
 from dataclasses import asdict
 
 import click
-from orjson import dumps
 
 from actors.config import load_broker_config, parse_broker_config
+from protocol.standard_json import dumps
 from storage.errors import StoreError
 from troupemq.cli.options import json_option
 from troupemq.doctor import (
