@@ -26,6 +26,9 @@ _SCRATCH = memoryview(bytearray(64 << 10))
 _ADVICE_BYTES = 128 << 10
 """Asked for at once: the kernel reads no more than it would read ahead by itself, usually this."""
 
+_SEEK_DATA = 3
+"""Linux's number; PyPy has no name for it."""
+
 
 class DiskFile(Protocol):
     """An open file, addressed by position; it has no cursor, so threads may share it."""
@@ -252,7 +255,7 @@ class RealFile:
 
     def data_after(self, position: int) -> int | None:
         try:
-            return os.lseek(self._fd, position, os.SEEK_DATA)
+            return os.lseek(self._fd, position, _SEEK_DATA)
         except OSError as error:
             if error.errno == errno.ENXIO:
                 return None
