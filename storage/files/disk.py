@@ -248,7 +248,9 @@ class RealFile:
         return memoryview(mmap.mmap(self._fd, 0, access=mmap.ACCESS_COPY))
 
     def allocate(self, size: int) -> None:
-        os.posix_fallocate(self._fd, 0, size)
+        code: int | None = os.posix_fallocate(self._fd, 0, size)  # type: ignore[func-returns-value]
+        if code:  # PyPy returns the error that CPython raises
+            raise OSError(code, os.strerror(code))
 
     def set_size(self, size: int) -> None:
         os.ftruncate(self._fd, size)
