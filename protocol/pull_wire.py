@@ -27,9 +27,6 @@ from re import DOTALL
 from re import compile as compile_pattern
 from typing import ClassVar, Final
 
-from orjson import JSONDecodeError
-from orjson import loads as json_loads
-
 from protocol.codes import LanguageCode, RequestCode, SerializeType
 from protocol.command import RESPONSE_FLAG, RemotingCommand
 from protocol.errors import FrameError, RemoteError
@@ -43,6 +40,7 @@ from protocol.header_pattern import (
     number_field,
 )
 from protocol.headers.pull import PullMessageHeader
+from protocol.standard_json import loads as json_loads
 
 Pull = tuple[RemotingCommand, PullMessageHeader]
 """The command has no fields: they are in the header."""
@@ -247,7 +245,7 @@ class PullDecoder:
                 broker_name=fields.get("bname"),
             )
             language_code = _LANGUAGES[language]
-        except (JSONDecodeError, KeyError, TypeError, ValueError, AttributeError):
+        except (KeyError, TypeError, ValueError, AttributeError):
             return None
         remark = found.get("remark")
         if (

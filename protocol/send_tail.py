@@ -23,13 +23,11 @@ from re import compile as compile_pattern
 from struct import Struct
 from typing import TypeVar
 
-from orjson import JSONDecodeError
-from orjson import loads as json_loads
-
 from protocol.header_json import decode_header
 from protocol.header_pattern import INT_DIGITS
 from protocol.send_values import SendTail, SignedSend, new_object
 from protocol.signature import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, TIMESTAMP, signed_values
+from protocol.standard_json import loads as json_loads
 
 Learnt = TypeVar("Learnt")
 _LEARNT_MAX = 64
@@ -296,7 +294,7 @@ def json_tail(tail: bytes) -> dict[str, str] | None:
     """The fields of a tail in the JSON header."""
     try:
         fields = json_loads(b"{" + tail[1:] + b"}")
-    except JSONDecodeError:
+    except ValueError:
         return None
     return fields if all_text(fields) else None
 

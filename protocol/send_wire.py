@@ -27,9 +27,6 @@ from re import compile as compile_pattern
 from struct import error as StructError
 from typing import ClassVar
 
-from orjson import JSONDecodeError
-from orjson import loads as json_loads
-
 from protocol.codes import RequestCode, SerializeType
 from protocol.command import RESPONSE_FLAG, RemotingCommand
 from protocol.header_pattern import FIXED, HEAD_AT, PREFIX_BYTES
@@ -48,6 +45,7 @@ from protocol.send_tail import (
     tail_of,
 )
 from protocol.send_values import LearntShape, Send, SendShape, SendTail, new_object
+from protocol.standard_json import loads as json_loads
 from protocol.topic_names import RETRY_TOPIC_PREFIX
 
 _OPAQUE_LIMIT = 1 << 31
@@ -298,7 +296,7 @@ class SendDecoder:
             return None
         try:
             decoded = json_loads(head[: -len(_JSON_E)] + b'"}}')
-        except JSONDecodeError:
+        except ValueError:
             return None
         fields = decoded["extFields"]
         if [*fields] != ["a", "b", "c", "d"] or not all_text(fields):

@@ -13,6 +13,7 @@ from json import dumps as _library_dumps
 from json import loads as _library_loads
 from math import isinf
 from re import compile as compile_pattern
+from typing import Any
 
 _SURROGATE = compile_pattern("[\\ud800-\\udfff]")
 _LONG_MIN, _UNSIGNED_END = -(1 << 63), 1 << 64
@@ -65,7 +66,7 @@ def _integer(text: str) -> int | float:
     return value if _LONG_MIN <= value < _UNSIGNED_END else _float(text)
 
 
-loads: Callable[[bytes], object]
+loads: Callable[[bytes], Any]
 dumps: Callable[[object], bytes]
 try:
     from orjson import dumps, loads

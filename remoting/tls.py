@@ -141,13 +141,14 @@ def _load_trust(context: SSLContext, path: str) -> None:
 def _load_pair(context: SSLContext, files: TlsFiles) -> None:
     asked: list[bool] = []
 
-    def password() -> str:
+    def password() -> bytes:
         asked.append(True)
-        return files.key_password
+        return secret
 
     key_text = _read(files.key_path)
     _read(files.cert_path)
     try:
+        secret = files.key_password.encode()
         context.load_cert_chain(files.cert_path, files.key_path, password)
     except SSLError:
         raise TlsUnusable(_why_not(files, key_text, is_encrypted=bool(asked))) from None

@@ -107,7 +107,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_collection_finish() -> None:
     """What was imported stays to the end: no collection of garbage need go through it again."""
     gc.collect()
-    gc.freeze()
+    if hasattr(gc, "freeze"):
+        gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

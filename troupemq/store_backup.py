@@ -11,9 +11,9 @@ from threading import Event
 from time import monotonic
 
 import click
-from orjson import dumps
 
 from actors.config import load_broker_config
+from protocol.standard_json import dumps
 from storage.backup.backup import BackupReport, StoreBackup
 from storage.backup.copying import clone, hard_link
 from storage.backup.record import BackupFolder

@@ -7,11 +7,11 @@ from collections import Counter
 from pathlib import Path
 
 import click
-from orjson import dumps
 
 from actors.config import ConfigError, load_broker_config
 from actors.dispatching.part_pool import open_parts
 from actors.tables.topic_set import Topics
+from protocol.standard_json import dumps
 from storage.checking.store_check import CheckReport, StoreCheck
 from storage.checking.store_layout import with_sizes_of_files
 from storage.checking.table_check import TableSettings

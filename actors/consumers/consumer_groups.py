@@ -290,7 +290,7 @@ class Producers:
     def kinds(self) -> list[tuple[int, int]]:
         """Language and version of every producer connection. Any thread."""
         groups = [*self.groups.values()]
-        return [(each.language, each.version) for group in groups for each in [*group.values()]]
+        return [(each.language, each.version) for group in groups for each in list(group.values())]
 
     def find(self, client_id: str) -> Peer | None:
         """The connection of the producer with this clientId; None if it is not there any more."""

@@ -18,6 +18,9 @@ THRESHOLDS = (700, 10, 2)
 
 ALL_S = 300.0
 
+_SETS_ASIDE = hasattr(gc, "freeze")
+"""PyPy has another collector, whose steps are short by themselves."""
+
 _blocks: list[object] = []
 """Of the process, those that have begun and not ended."""
 
@@ -25,13 +28,16 @@ _blocks: list[object] = []
 def set_aside() -> None:
     """What there is counts as old for the next collections, where they are short; takes no time.
     For who has made a great many objects of which few die in circles."""
-    if _blocks:
+    if _blocks and _SETS_ASIDE:
         gc.freeze()
 
 
 @contextmanager
 def short_collections(clock: Callable[[], float] = monotonic) -> Iterator[None]:
     """Collections of this process are short until the end of the block; `clock` is in seconds."""
+    if not _SETS_ASIDE:
+        yield
+        return
     looked_at_all_s = clock()
 
     def on_collection(phase: str, info: dict[str, int]) -> None:

@@ -104,7 +104,7 @@ class ClientFigures(Actor):
         members = (
             (group, member)
             for group, view in self._consumers.value.items()
-            for member in [*view.members.values()]
+            for member in list(view.members.values())
             if member.version >= V3_1_8_SNAPSHOT
         )
         asked = list(islice(members, CLIENTS_MAX))

@@ -26,6 +26,9 @@ _SCRATCH = memoryview(bytearray(64 << 10))
 _ADVICE_BYTES = 128 << 10
 """Asked for at once: the kernel reads no more than it would read ahead by itself, usually this."""
 
+_SEEK_DATA = 3
+"""Linux's number; PyPy has no name for it."""
+
 
 class DiskFile(Protocol):
     """An open file, addressed by position; it has no cursor, so threads may share it."""
@@ -245,14 +248,16 @@ class RealFile:
         return memoryview(mmap.mmap(self._fd, 0, access=mmap.ACCESS_COPY))
 
     def allocate(self, size: int) -> None:
-        os.posix_fallocate(self._fd, 0, size)
+        code: int | None = os.posix_fallocate(self._fd, 0, size)  # type: ignore[func-returns-value]
+        if code:  # PyPy returns the error that CPython raises
+            raise OSError(code, os.strerror(code))
 
     def set_size(self, size: int) -> None:
         os.ftruncate(self._fd, size)
 
     def data_after(self, position: int) -> int | None:
         try:
-            return os.lseek(self._fd, position, os.SEEK_DATA)
+            return os.lseek(self._fd, position, _SEEK_DATA)
         except OSError as error:
             if error.errno == errno.ENXIO:
                 return None

@@ -5,7 +5,6 @@ import sys
 from random import Random
 from typing import Any
 
-import orjson
 import pytest
 
 from protocol.standard_json import dumps, library_dumps, library_loads, loads
@@ -45,6 +44,8 @@ TEXTS = [
     b"{} x",
     b"[" * 100_000,
 ]
+
+orjson = pytest.importorskip("orjson", reason="orjson is not made for PyPy")
 
 
 def outcome(read: Any, text: bytes) -> str:

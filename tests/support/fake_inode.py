@@ -1,5 +1,6 @@
 """The contents of one file of the fake disk, and which of them a power cut may leave."""
 
+import gc
 from dataclasses import dataclass, field
 from random import Random
 
@@ -53,13 +54,22 @@ class Inode:
         """Changes the size; raises BufferError while the file is mapped."""
         if size == len(self.data):
             return
+        is_shorter = size < len(self.data)
+        try:
+            self._set_size(size)
+        except BufferError:
+            gc.collect()  # on PyPy a view ends only when it is collected
+            self._set_size(size)
+        if is_shorter:
+            self.pages.clear()
+            self.durable = self.durable[:size]
+        self.sizes.append(size)
+
+    def _set_size(self, size: int) -> None:
         if size > len(self.data):
             self.data.extend(bytes(size - len(self.data)))
         else:
             del self.data[size:]
-            self.pages.clear()
-            self.durable = self.durable[:size]
-        self.sizes.append(size)
 
     def make_durable(self) -> None:
         self.durable = bytes(self.data)

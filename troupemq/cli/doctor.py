@@ -6,9 +6,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 import click
-from orjson import dumps
 
 from actors.config import load_broker_config, parse_broker_config
+from protocol.standard_json import dumps
 from storage.errors import StoreError
 from troupemq.cli.options import json_option, settings_option
 from troupemq.cli.servers import BROKER_PORT, DATA, LOOPBACK, NAMESRV_PORT, broker_settings

@@ -2,14 +2,13 @@
 
 from tracemalloc import get_traced_memory, start, stop
 
-import orjson
-
 from actors.network.request import Request
 from actors.pulling.held_pulls import NEVER, Hold, HoldTable, hold_of
 from protocol.codes import RequestCode
 from protocol.frame import encode
 from protocol.headers.pull import PullMessageHeader
 from protocol.pull_wire import PullDecoder
+from protocol.standard_json import dumps, loads
 from protocol.tags import TagFilter, java_hash_code
 from storage.queues.message_filter import MessageFilter
 from tests.support.brokers import pull_command
@@ -91,10 +90,8 @@ def test_a_held_pull_takes_half_a_kilobyte_at_most() -> None:
     peer, decoder, table = RecordingPeer(), PullDecoder(), HoldTable()
     command = pull_command(1 << 40, hold_ms=60_000, topic="A topic of theirs", expression="TagA")
     frame = encode(command)
-    fields = orjson.loads(frame[8:])
-    frames = [
-        orjson.dumps({**fields, "opaque": opaque}) for opaque in range(1 << 20, (1 << 20) + PULLS)
-    ]
+    fields = loads(frame[8:])
+    frames = [dumps({**fields, "opaque": opaque}) for opaque in range(1 << 20, (1 << 20) + PULLS)]
     start()
     before, _ = get_traced_memory()
     for number, header_bytes in enumerate(frames):
