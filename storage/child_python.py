@@ -5,6 +5,7 @@ json.py there would be run by our processes. `-P` and PYTHONSAFEPATH leave that 
 processes and of those that they start. Our own packages are found by PYTHONPATH.
 """
 
+import ctypes
 import os
 import sys
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ PACKAGE_ROOT = Path(__file__).resolve().parents[__name__.count(".")]
 """The folder of our packages, in a clone and in an installation."""
 
 SAFE_PATH = "PYTHONSAFEPATH"
+_PIDFD_OPEN = 434
 
 
 def child_command(module: str, *arguments: str) -> list[str]:
@@ -25,6 +27,19 @@ def child_environment(inherited: Mapping[str, str]) -> dict[str, str]:
     """Return `inherited` with what the process needs to find our packages, and nothing else."""
     path = python_path(inherited.get("PYTHONPATH", ""))
     return {**inherited, "PYTHONPATH": path, SAFE_PATH: "1"}
+
+
+def process_descriptor(process_id: int) -> int:
+    """Return a file descriptor that can be read once the process has ended. Raises OSError.
+
+    PyPy has no os.pidfd_open: there the system call is made by its number.
+    """
+    if sys.implementation.name != "pypy":
+        return os.pidfd_open(process_id)
+    descriptor: int = ctypes.CDLL(None, use_errno=True).syscall(_PIDFD_OPEN, process_id, 0)
+    if descriptor < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return descriptor
 
 
 def python_path(inherited: str) -> str:

@@ -70,6 +70,7 @@ TESTED_ELSEWHERE = {
     "spark/analysis/scan.py": "tests/spark/jobs/test_duplicates.py: what jobs read",
     "spark/archive/run.py": "tests/spark/test_with_spark.py: the job as Spark runs it",
     "spark/jobs/archive.py": "tests/spark/test_with_spark.py: the job as Spark runs it",
+    "storage/child_python.py": "tests/system/test_child_python.py: all processes that it starts",
     "storage/checking/table_check.py": "tests/system/test_check_and_start.py: beside a start",
     "storage/clock.py": "tests/actors/engine/test_system.py: the clock of every test",
     "storage/delay_levels.py": "tests/storage/dispatching/test_dispatch.py: when they are due",

@@ -275,8 +275,8 @@ class Stepper:
         return found
 
     @property
-    def thread_ident(self) -> int:
-        """Of the thread whose time is its own; 0: there is none."""
+    def native_thread_id(self) -> int:
+        """The kernel's number of the thread whose time is its own; 0: there is none."""
         return 0
 
     def tell_in_next_round(self, address: Address, message: object) -> None:

@@ -64,8 +64,8 @@ class Loop(Stepper):
         return get_ident() == self._ident
 
     @property
-    def thread_ident(self) -> int:
-        return self._ident if self._thread.is_alive() else 0
+    def native_thread_id(self) -> int:
+        return self._thread.native_id or 0 if self._thread.is_alive() else 0
 
     def take_waiting(self, address: Address) -> list[object]:
         return self.mail.take(address)

@@ -28,10 +28,14 @@ from structlog import get_logger
 
 from actors.engine.actor import Actor, Where, handles
 from actors.jobs.messages import NICE_MAX, JobChanged, JobOrder, JobState
+from storage.child_python import process_descriptor
 from storage.errors import StoreError, os_sentence
 from storage.files.below import below
 
 log = get_logger(__name__)
+
+SCHED_IDLE = 5
+"""Linux's number; PyPy has no name for it."""
 
 LOGS_MAX = 20
 STEP_MS = 5_000
@@ -102,11 +106,11 @@ class ChildProcess:
         own = os.getpriority(os.PRIO_PROCESS, 0)
         os.setpriority(os.PRIO_PROCESS, self.pid, own + nice)
         if nice == NICE_MAX:
-            os.sched_setscheduler(self.pid, os.SCHED_IDLE, os.sched_param(0))
+            os.sched_setscheduler(self.pid, SCHED_IDLE, os.sched_param(0))
         assert self._process.stdin is not None and self._process.stdout is not None
         self._input = self._process.stdin
         self._output = self._process.stdout
-        self._exit_fd = os.pidfd_open(self.pid)
+        self._exit_fd = process_descriptor(self.pid)
         self._rest = b""
         self._at_end = False
 

@@ -17,7 +17,7 @@ from typing import Any, TextIO
 
 from spark.leasing.broker_leases import RENEW_MS, BrokerLease
 from spark.leasing.store_lease import StoreLease, say
-from storage.child_python import child_command, child_environment
+from storage.child_python import child_command, child_environment, process_descriptor
 from storage.errors import reason_of
 
 MODULE = __name__
@@ -101,7 +101,7 @@ class _Watched:
         self._fd = -1
         self._is_gone = False
         try:
-            self._fd = os.pidfd_open(process_id)
+            self._fd = process_descriptor(process_id)
         except ProcessLookupError:
             self._is_gone = True
         except (AttributeError, OSError):

@@ -7,6 +7,9 @@ from weakref import ref
 import pytest
 
 from actors.engine.short_collections import ALL_S, THRESHOLDS, short_collections
+from tests.support.runtimes import of_cpython
+
+pytestmark = of_cpython
 
 
 class Knot:

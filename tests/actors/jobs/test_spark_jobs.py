@@ -14,8 +14,9 @@ from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem
 from actors.jobs import spark_job, spark_jobs
 from actors.jobs.messages import CancelJob, JobOrder, JobState, JobStates, RunJob
-from actors.jobs.spark_job import JobCommand, claimed
+from actors.jobs.spark_job import SCHED_IDLE, JobCommand, claimed
 from actors.jobs.spark_jobs import SparkJobs
+from storage.child_python import process_descriptor
 from storage.errors import StoreError
 from tests.support.actors import WAIT_S, Arrivals
 
@@ -197,7 +198,7 @@ def test_a_killed_child_fails_its_run_and_nothing_else(jobs: Jobs) -> None:
     [
         ({}, 10, os.SCHED_OTHER),
         ({"nice": 3}, 3, os.SCHED_OTHER),
-        ({"nice": 19}, 19, os.SCHED_IDLE),
+        ({"nice": 19}, 19, SCHED_IDLE),
     ],
 )
 def test_a_job_stands_back_behind_the_broker(
@@ -297,7 +298,7 @@ def test_what_the_broker_knows_is_added_to_what_was_asked(
 def has_ended(pid: int, within_s: float = 20.0) -> bool:
     """Whether the process ends; a killed one may live on for a moment after the signal."""
     try:
-        process = os.pidfd_open(pid)
+        process = process_descriptor(pid)
     except ProcessLookupError:
         return True
     try:

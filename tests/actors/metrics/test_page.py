@@ -11,6 +11,7 @@ from actors.metrics import page as page_module
 from actors.metrics.exposition import without_collections
 from actors.metrics.page import PART_LINES, MetricsPage, Remembered, labels, let_go, number
 from tests.support.metrics import samples, text_of, value
+from tests.support.runtimes import of_cpython
 
 
 def test_whatever_a_label_holds_is_read_back_as_it_was() -> None:
@@ -114,6 +115,7 @@ def test_what_a_page_was_made_of_is_freed_in_pieces() -> None:
     assert items == [] and items.at_a_time == [PART_LINES, PART_LINES, 1]
 
 
+@of_cpython
 def test_what_a_page_leaves_is_new_to_no_collection_where_old_objects_are_set_aside() -> None:
     with short_collections():
         with without_collections():

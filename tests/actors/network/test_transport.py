@@ -18,6 +18,7 @@ from actors.network.transport import (
 )
 from protocol.command import RESPONSE_FLAG, RemotingCommand
 from tests.support.brokers import SimulatedBroker, pull_command
+from tests.support.runtimes import end_views
 from tests.support.sockets import connection_of, paired_lines
 
 ALL = 1 << 40
@@ -127,6 +128,7 @@ def test_views_of_a_file_that_goes_are_copied_and_no_others() -> None:
     with pytest.raises(BufferError):
         file.append(0)  # nothing was copied: that would have been too much
     assert transport.copy_out(file, 10) == 10
+    end_views()
     file.clear()
     with pytest.raises(BufferError):
         other.clear()
@@ -193,6 +195,7 @@ def test_nothing_that_waits_for_a_peer_with_tls_is_a_view_of_a_file() -> None:
     transport.queue([memoryview(file)[:3], b"x"])
     del views, peer.offered[:]
     wanted = bytes(file[5:] + file[:3]) + b"x"
+    end_views()
     file.clear()  # a BufferError, if anybody looked at it
     peer.takes = [ALL] * 10
     transport.flush()
@@ -244,6 +247,7 @@ def test_a_closed_transport_has_let_go_of_what_waited() -> None:
         transport.queue([memoryview(file)])
         transport.close()
         assert (transport.unsent_bytes, far.fileno()) == (0, -1)
+        end_views()
         file.clear()
 
 

@@ -1,6 +1,6 @@
 """The table of held pulls, alone: who is found by what, and how little each of them takes."""
 
-from tracemalloc import get_traced_memory, start, stop
+import pytest
 
 from actors.network.request import Request
 from actors.pulling.held_pulls import NEVER, Hold, HoldTable, hold_of
@@ -13,6 +13,8 @@ from protocol.tags import TagFilter, java_hash_code
 from storage.queues.message_filter import MessageFilter
 from tests.support.brokers import pull_command
 from tests.support.peers import RecordingPeer
+
+tracemalloc = pytest.importorskip("tracemalloc", reason="PyPy has no tracemalloc")
 
 PULLS = 4_000
 HELD_BYTES_MAX = 500
@@ -92,14 +94,14 @@ def test_a_held_pull_takes_half_a_kilobyte_at_most() -> None:
     frame = encode(command)
     fields = loads(frame[8:])
     frames = [dumps({**fields, "opaque": opaque}) for opaque in range(1 << 20, (1 << 20) + PULLS)]
-    start()
-    before, _ = get_traced_memory()
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
     for number, header_bytes in enumerate(frames):
         pull = decoder.json(header_bytes, 0, len(header_bytes))
         assert pull is not None
         request = Request(pull[0], peer, None, pull[1])
         table.add(hold_of(request, pull[1], None, number * 10.5, pull[1].queue_offset))
         del pull, request
-    after, _ = get_traced_memory()
-    stop()
+    after, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
     assert (after - before) / PULLS <= HELD_BYTES_MAX

@@ -15,6 +15,7 @@ from protocol.command import RemotingCommand
 from protocol.message import decode_records
 from storage.files.disk import RealDisk
 from tests.support.brokers import SimulatedBroker, pull_command, store_in
+from tests.support.runtimes import end_views
 from tests.support.sockets import PairedLine, connection_of, paired_lines
 
 HOUR_MS = 3_600_000
@@ -58,6 +59,7 @@ class Held:
 
     def deleted_maps(self) -> list[str]:
         """Log files that are gone and still mapped."""
+        end_views()
         lines = Path("/proc/self/maps").read_text().splitlines()
         return [line for line in lines if str(self.root) in line and "(deleted)" in line]
 

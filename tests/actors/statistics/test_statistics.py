@@ -18,6 +18,7 @@ from protocol.headers.admin import TopicHeader, ViewBrokerStatsHeader
 from protocol.headers.client import ConsumerSendMsgBackHeader
 from storage.config import StoreConfig
 from tests.support.brokers import STORE, SimulatedBroker
+from tests.support.runtimes import of_cpython
 
 TEN_SECONDS_MS = 10_000
 
@@ -72,6 +73,7 @@ def test_rates_are_right_after_the_clock_was_set(step_ms: int) -> None:
         assert figures(view(made, "TOPIC_PUT_NUMS", "Topic").stats_minute) == item(2, 0.1, 1.0)
 
 
+@of_cpython
 def test_topics_that_come_while_all_are_counted_are_nobodys_fault() -> None:
     """The loop adds them, for a collection of garbage lets it run: a broker gave up of it."""
     with broker() as made:

@@ -1,6 +1,5 @@
 """A reader that holds a view of a deleted log file finishes safely: on the real disk."""
 
-import gc
 import os
 from pathlib import Path
 
@@ -9,6 +8,7 @@ from storage.config import StoreConfig
 from storage.files.disk import RealDisk
 from storage.log.commit_log import CommitLog
 from tests.support.puts import HOST, append, put
+from tests.support.runtimes import end_views
 
 FILE_BYTES = 8192
 
@@ -28,7 +28,7 @@ def filled_log(root: Path) -> CommitLog:
 
 def descriptors(path: str) -> int:
     """How many descriptors of this process lead to a file that is deleted."""
-    gc.collect()  # on PyPy a map ends only when it is collected
+    end_views()
     links = []
     for descriptor in os.listdir("/proc/self/fd"):
         try:
