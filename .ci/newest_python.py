@@ -1,6 +1,7 @@
-"""The newest Python that Debian has, beside this machine's own, and part of the tests with it.
+"""Other Pythons that Debian has, beside this machine's own, and part of the tests with each.
 
-    .venv/bin/python .ci/newest_python.py FOLDER
+    .venv/bin/python .ci/newest_python.py FOLDER            the newest CPython, with its JIT
+    .venv/bin/python .ci/newest_python.py FOLDER pypy       the newest PyPy
 
 Taken from Debian's testing, at the address that this machine's apt gets its packages from, chosen
 by apt itself and with its signatures checked; unpacked below FOLDER with a C library of its own,
@@ -41,6 +42,7 @@ NOT_OURS = ("-W", "ignore:It looks like `register_random` was passed")
 """What Hypothesis says of itself with Python 3.15."""
 
 TESTS = ("tests/protocol", "tests/storage", "tests/actors", "tests/remoting")
+SWITCHES = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHON_JIT": "1"}
 
 
 class NotToBeHad(Exception):
@@ -51,15 +53,17 @@ def main(arguments: Sequence[str]) -> int:
     """Gets it, tries it; gives the exit code."""
     if arguments == ["--import"]:
         return import_everything()
+    is_pypy = arguments[1:] == ["pypy"]
     try:
-        python = environment(Path(arguments[0]).resolve())
+        python = environment(Path(arguments[0]).resolve(), is_pypy=is_pypy)
     except NotToBeHad as error:
-        sentence = f"Not tried with the newest Python, which cannot be had: {error}."
+        name = "PyPy" if is_pypy else "Python"
+        sentence = f"Not tried with the newest {name}, which cannot be had: {error}."
         print(sentence, file=sys.stderr)
         with NOTES.open("a", encoding="utf-8") as notes:
             notes.write(f"{sentence}\n")
         return 0
-    own = dict(os.environ, PYTHONDONTWRITEBYTECODE="1")
+    own = {**os.environ, **SWITCHES}
     imports: list[str | Path] = [python, "-W", "error", __file__, "--import"]
     tests: list[str | Path] = [
         python,
@@ -91,7 +95,8 @@ def import_everything() -> int:
             if not each.name.startswith(NEEDS_SPARK) and not each.name.endswith("__main__"):
                 importlib.import_module(each.name)
                 count += 1
-    print(f"Python {sys.version.split()[0]}: {count} modules imported")
+    name = f"{sys.implementation.name} {sys.version.split()[0]}"
+    print(f"{name}: {count} modules imported")
     return 0
 
 
@@ -108,9 +113,9 @@ def run(*command: str | Path, cwd: Path | None = None) -> str:
     return done.stdout
 
 
-def environment(folder: Path) -> Path:
+def environment(folder: Path, *, is_pypy: bool) -> Path:
     """Its Python, with all that TESTS ask for."""
-    base = unpacked(folder)
+    base = unpacked(folder, is_pypy=is_pypy)
     venv = folder / "venv"
     run(base, "-m", "venv", "--clear", "--without-pip", venv)
     python = venv / "bin/python"
@@ -130,25 +135,31 @@ def environment(folder: Path) -> Path:
     return python
 
 
-def unpacked(folder: Path) -> Path:
+def unpacked(folder: Path, *, is_pypy: bool) -> Path:
     """The program; from FOLDER if it is there from before."""
     found = folder / "found.json"
     if found.is_file():
         return Path(json.loads(found.read_text()))
     apt = Apt(folder / "apt")
-    minor = max(int(each) for each in re.findall(r"^python3\.(\d+)$", apt.names(), re.MULTILINE))
-    name = f"python3.{minor}"
+    name, program, headers = "pypy3", "pypy3.11", "pypy3-dev"
+    if not is_pypy:
+        minors = re.findall(r"^python3\.(\d+)$", apt.names(), re.MULTILINE)
+        name = program = f"python3.{max(map(int, minors))}"
+        headers = f"lib{name}-dev"
     root = folder / name
-    for deb in apt.downloaded(name, headers=f"lib{name}-dev"):
+    for deb in apt.downloaded(name, headers=headers):
         run("dpkg-deb", "--extract", deb, root)
-    (kind,) = root.glob(f"usr/include/*/{name}/pyconfig.h")
-    kind.replace(root / "usr/include" / name / "pyconfig.h")  # that one only leads to this one
-    launcher = root / "usr/bin" / name
-    program = launcher.rename(launcher.with_name("the-python"))
+    if not is_pypy:
+        (kind,) = root.glob(f"usr/include/*/{name}/pyconfig.h")
+        kind.replace(root / "usr/include" / name / "pyconfig.h")  # that one only leads to this one
+    (launcher,) = (each for each in (root / "usr/bin").glob(f"{name}*") if each.name == program)
+    own = launcher.rename(launcher.with_name("the-python")) if not is_pypy else launcher
+    launcher = launcher if not is_pypy else root / "usr/bin/pypy3"
+    launcher.unlink(missing_ok=True)  # of PyPy it is a link
     (loader,) = root.glob("usr/lib*/ld-linux-*.so.*")
     (library,) = root.glob("usr/lib/*/libc.so.6")
     launcher.write_text(
-        LAUNCHER.format(loader=loader, libraries=library.parent, python=program), encoding="utf-8"
+        LAUNCHER.format(loader=loader, libraries=library.parent, python=own), encoding="utf-8"
     )
     launcher.chmod(0o755)
     run(launcher, "-c", "import ssl, sqlite3, ctypes, lzma, bz2")
