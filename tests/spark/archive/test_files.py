@@ -128,7 +128,10 @@ def test_a_damaged_manifest_is_no_manifest(archive: Archive, staged: Path) -> No
         archive.manifest(1)
 
 
-@pytest.mark.parametrize("path", ["../x", "/etc/hostname", "topic=T/../../x", "", "a\0b"])
+@pytest.mark.parametrize(
+    "path",
+    ["../x", "/etc/hostname", "topic=T/../../x", "", "a\0b", "{../x,y}", "topic=*/x"],
+)
 def test_a_manifest_whose_files_lead_out_of_its_run_is_refused(
     archive: Archive, staged: Path, path: str
 ) -> None:
@@ -159,6 +162,55 @@ def test_the_table_of_an_archive_is_below_it_whatever_its_manifest_says(
     archive.publish(staged, manifest)
     found = archive.manifest(1).table
     assert found is not None and found.path == f"{archive.output}/table"
+
+
+def test_a_file_beside_an_archive_is_not_emptied_through_its_lock(
+    archive: Archive, tmp_path: Path
+) -> None:
+    """The lock was opened for writing wherever a link led: the file there became empty."""
+    outside = tmp_path / "outside"
+    outside.write_bytes(b"mine")
+    archive.output.mkdir()
+    (archive.output / "_lock").symlink_to(outside)
+    with pytest.raises(OutsideFolder), archive.writing():
+        pass
+    assert outside.read_bytes() == b"mine"
+
+
+def test_nothing_is_staged_or_removed_behind_a_link_out_of_an_archive(
+    archive: Archive, tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    archive.output.mkdir()
+    (archive.output / "_staging").symlink_to(elsewhere)
+    with archive.writing(), pytest.raises(OutsideFolder):
+        archive.stage("run")
+    assert not [*elsewhere.iterdir()]
+
+
+def test_a_table_of_an_archive_is_no_link_out_of_it(
+    archive: Archive, staged: Path, tmp_path: Path
+) -> None:
+    """Messages went to where it led, although the path in the manifest is not believed."""
+    manifest = replace(manifest_of(archive, staged), table=Table("delta", "/elsewhere", "app"))
+    archive.publish(staged, manifest)
+    (archive.output / "table").symlink_to(tmp_path)
+    with pytest.raises(OutsideFolder):
+        archive.manifest(1)
+
+
+def test_a_run_that_its_operator_has_linked_is_removed_as_a_link(
+    archive: Archive, staged: Path, tmp_path: Path
+) -> None:
+    """Removing it failed with a traceback, and so did every later run."""
+    manifest = manifest_of(archive, staged)
+    moved = archive.publish(staged, manifest).rename(tmp_path / "moved")
+    archive.run_directory(1).symlink_to(moved)
+    later = archive.stage("later")
+    archive.publish(later, replace(manifest, run=2, files=(), replaces=(1,)))
+    archive.remove_replaced()
+    assert archive.runs() == [2] and moved.is_dir()
 
 
 def test_two_runs_do_not_write_at_once(archive: Archive) -> None:
