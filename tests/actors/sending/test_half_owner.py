@@ -2,8 +2,9 @@
 
 from actors.sending.half_owner import with_owner, without_owner
 from protocol.command import RemotingCommand
+from protocol.send_wire import send_of
 from protocol.sink import owner_of
-from tests.support.brokers import send_command, send_of
+from tests.support.brokers import send_command
 from tests.support.guarded import signed
 
 TEXT = b"TRAN_MSG\x01true\x02PGROUP\x01p"
