@@ -54,7 +54,9 @@ from storage.retention.archive_manifest import (
     Ends,
     checksum,
     content_of,
+    damaged,
     ends_of,
+    made_of,
     run_number,
 )
 
@@ -173,24 +175,29 @@ class Manifest:
     def decode(cls, text: bytes, path: Path) -> "Manifest":
         """Raises StoreError if the bytes are not those that were written."""
         content = content_of(text, str(path))
+        try:
+            return cls._of(content, path)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            raise damaged(str(path)) from None
+
+    @classmethod
+    def _of(cls, content: dict[str, Any], path: Path) -> "Manifest":
+        """Raises StoreError, and others where its values are of other kinds."""
         for entry in content["files"]:
             name = str(entry["path"])
             below(str(path.parent), *name.split("/"))
             if not _GLOB_CHARACTERS.isdisjoint(name):  # Spark would read what fits them
                 raise OutsideFolder(f"{path} has {name!r}, which is a pattern and no file")
-        return cls(
-            run=int(content["run"]),
-            run_id=content["run_id"],
-            store=content["store"],
-            published_offset=content["published_offset"],
-            finished_ms=content["finished_ms"],
-            damaged=tuple(DamagedMessage(**entry) for entry in content.get("damaged", ())),
-            replaces=tuple(map(int, content.get("replaces", ()))),
-            table=Table(**content["table"]) if "table" in content else None,
-            files=tuple(_file(entry) for entry in content["files"]),
-            queues=tuple(ArchivedQueue(**entry) for entry in content["queues"]),
-            ends=ends_of(content),
-        )
+        known = {
+            "files": tuple(_file(entry) for entry in content["files"]),
+            "queues": tuple(made_of(ArchivedQueue, entry) for entry in content["queues"]),
+            "damaged": tuple(made_of(DamagedMessage, each) for each in content.get("damaged", ())),
+            "replaces": tuple(map(int, content.get("replaces", ()))),
+            "table": made_of(Table, content["table"]) if "table" in content else None,
+            "ends": ends_of(content, str(path)),
+        }
+        plain = ("run", "run_id", "store", "published_offset", "finished_ms")
+        return made_of(cls, {**{name: content[name] for name in plain}, **known})
 
 
 class Archive:
@@ -383,5 +390,5 @@ def _sync(path: Path) -> None:
 
 
 def _file(entry: dict[str, Any]) -> ArchivedFile:
-    queues = tuple(QueueRows(**queue) for queue in entry.pop("queues"))
-    return ArchivedFile(**entry, queues=queues)
+    queues = tuple(made_of(QueueRows, queue) for queue in entry["queues"])
+    return made_of(ArchivedFile, {**entry, "queues": queues})
