@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from storage.config import StoreConfig
 from storage.errors import StoreError, StoreLocked, store_error
 from storage.files.below import OutsideFolder, below
-from storage.files.checked_json import read_checked, write_checked
+from storage.files.checked_json import ODD_VALUES, read_checked, write_checked
 from storage.files.disk import Disk, DiskFile
 from storage.files.lock_file import create_abort
 from storage.recovery.unfinished_copy import mark_path
@@ -132,7 +132,7 @@ class BackupFolder:
         if not self.disk.exists(self._mark_path):
             return None
         found = read_checked(self.disk, self._mark_path)
-        with suppress(AttributeError, TypeError, ValueError):
+        with suppress(*ODD_VALUES):
             files = _files_of(found["files"])
             self._check(files, self._mark_path)
             return files
@@ -274,5 +274,5 @@ def _record_of(found: Any) -> BackupRecord | None:
             int(found["log_end"]),
             _files_of(found["files"]),
         )
-    except (AttributeError, KeyError, TypeError, ValueError):
+    except ODD_VALUES:
         return None

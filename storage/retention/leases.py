@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from storage.errors import os_sentence
 from storage.files.below import below
+from storage.files.checked_json import ODD_VALUES
 from storage.files.disk import Disk, DiskFile
 from storage.retention.unarchived import LogFilesOnDisk, QueueOnDisk
 
@@ -141,7 +142,7 @@ class LeaseFiles:
         try:
             content = json.loads(text)
             return Lease(lease_id, str(content["job"]), int(content["offset"]), until_ms)
-        except (ValueError, KeyError, TypeError):  # being written: everything is kept
+        except (*ODD_VALUES, RecursionError):  # being written: everything is kept
             return Lease(lease_id, lease_id, 0, until_ms)
 
 

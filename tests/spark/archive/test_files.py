@@ -1,11 +1,9 @@
 """An archive's runs, manifests and their publication, without Spark."""
 
 import json
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
@@ -21,6 +19,7 @@ from storage.files.below import OutsideFolder
 from storage.files.disk import RealDisk
 from storage.retention.archive_manifest import MANIFEST, ArchiveEnds, LastMessage, checksum
 from tests.spark.store_writer import StoreWriter, patch
+from tests.support.odd_values import odd_documents
 
 
 def write_part(directory: Path, topic: str, rows: list[tuple[int, int]], name: str = "a") -> None:
@@ -132,39 +131,19 @@ def test_a_damaged_manifest_is_no_manifest(archive: Archive, staged: Path) -> No
         archive.manifest(1)
 
 
-ODD: tuple[Any, ...] = (None, 1, "x", [], {}, [1], {"a": 1}, 10**30, 1.5, "\ud800", ...)
-"""Put in the place of each value; `...`: it is left out."""
-
-
-def places(of: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    """Where something stands in what JSON can hold."""
-    for name, each in of.items() if isinstance(of, dict) else enumerate(of):
-        yield (*path, name)
-        if isinstance(each, dict | list):
-            yield from places(each, (*path, name))
-
-
 def test_a_manifest_of_other_kinds_of_values_is_damaged(archive: Archive, staged: Path) -> None:
     """Its checksum is right. It was a traceback, and failed the actor of a broker that reads it."""
     path = archive.publish(staged, manifest_of(archive, staged)) / MANIFEST
     text = path.read_bytes()
     ends = ArchiveEnds(RealDisk(), str(archive.output))
-    for place in places(json.loads(text)["manifest"]):
-        for value in ODD:
-            content = json.loads(text)["manifest"]
-            parent = content
-            for name in place[:-1]:
-                parent = parent[name]
-            parent[place[-1]] = value
-            if value is ...:
-                del parent[place[-1]]
-            document = {"manifest": content, "crc32c": checksum(content)}
-            path.write_bytes(json.dumps(document).encode())
-            with suppress(StoreError):
-                archive.runs()
-                archive.check(1)
-            with suppress(StoreError):
-                ends.read()
+    for content in odd_documents(json.loads(text)["manifest"]):
+        document = {"manifest": content, "crc32c": checksum(content)}
+        path.write_bytes(json.dumps(document).encode())
+        with suppress(StoreError):
+            archive.runs()
+            archive.check(1)
+        with suppress(StoreError):
+            ends.read()
     path.write_bytes(b"[" * 100_000)
     with pytest.raises(StoreError, match="is damaged"):
         archive.manifest(1)
