@@ -28,6 +28,7 @@ CATCHES_EVERYTHING = {
     "troupemq/client/consuming/listener.py": "whatever a listener raises, its messages come again",
     "troupemq/client/connection/task_thread.py": "a task that fails must not end the ones after it",
     "troupemq/client/connection/workers.py": "the same, of several threads",
+    "troupemq/console/watch.py": "one round that fails must not end the alerts",
 }
 """Who may write `except Exception` or `except BaseException` without raising it again, and why."""
 

@@ -104,7 +104,7 @@ _RAW_IN_JSON = {
     for code in (
         *range(0x7F, 0xA0),  # control characters; JSON escapes those below
         *(0x2028, 0x2029),  # they break a line
-        *(*range(0x202A, 0x202F), *range(0x2066, 0x206A)),  # they turn the direction
+        *(0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)),  # direction
         *range(0xD800, 0xE000),  # halves of pairs, which no file takes
     )
 }

@@ -29,7 +29,7 @@ from troupemq.cli.options import Command, json_option, leave
 from troupemq.daemon import keep_files_private
 from troupemq.exit_codes import exit_code_of
 from troupemq.store_mending import config_option, settings_of
-from troupemq.text import escaped_json
+from troupemq.text import escaped, escaped_json
 
 _RATE_MIB = 50.0
 _MIB = 1 << 20
@@ -123,7 +123,7 @@ def backup(
         _print_json(report, faults)
     else:
         for each in (*report.notes, *(faults or ())):
-            click.echo(each)
+            click.echo(escaped(each))
         shared = f", {in_words(report.shared_bytes)} shared" if report.shared_bytes else ""
         click.echo(
             f"{directory}: log {report.log_start} to {report.log_end} is in {copy};"

@@ -25,7 +25,7 @@ from storage.recovery.store_format import require_known_format
 from storage.recovery.store_rebuild import order_rebuild
 from troupemq.cli.options import json_option, leave
 from troupemq.exit_codes import exit_code_of
-from troupemq.text import escaped_json
+from troupemq.text import escaped, escaped_json
 
 _LINES_MAX = 20
 """Printed of each part of a store; --json gives more."""
@@ -94,7 +94,7 @@ def rebuild(directory: Path, config: Path | None) -> None:
     click.echo(f"{directory}: the log ends at {recovery.end_offset}")
     click.echo(f"consume queues: {len(store.consume_queues)}, messages: {units}")
     for start, end, reason in store.damage.ranges:
-        click.echo(f"commit log: damaged from {start} to {end}: {reason}")
+        click.echo(escaped(f"commit log: damaged from {start} to {end}: {reason}"))
 
 
 def settings_of(directory: Path, config: Path | None) -> tuple[StoreConfig, TableSettings]:
@@ -138,9 +138,9 @@ def _print_text(directory: Path, report: CheckReport) -> None:
     for each in report.findings:
         printed[each.part] += each.is_wrong
         if not each.is_wrong:
-            click.echo(f"{each.part}: (note) {each.text}")
+            click.echo(escaped(f"{each.part}: (note) {each.text}"))
         elif printed[each.part] <= _LINES_MAX:
-            click.echo(f"{each.part}: {each.text}")
+            click.echo(escaped(f"{each.part}: {each.text}"))
     for part, count in report.wrong_counts.items():
         if count > _LINES_MAX:
             click.echo(f"{part}: {count - _LINES_MAX} more")

@@ -5,8 +5,8 @@ from unicodedata import category, combining, east_asian_width
 _ESCAPED = frozenset({"Cc", "Cs", "Zl", "Zp"})
 """Control characters, halves of surrogate pairs, and what breaks a line."""
 
-_BIDI = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-"""What turns the direction of all that follows."""
+_BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+"""What turns the direction of all that follows, and marks that turn what is beside them."""
 
 
 def escaped(text: str) -> str:

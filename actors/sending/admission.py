@@ -17,6 +17,7 @@ from actors.network.hooks import SendContext
 from actors.network.sends import Sends
 from actors.sending.appender import Appender, Record, SentBatch
 from actors.sending.batch_parts import batch_parts
+from actors.sending.half_owner import with_owner
 from actors.sending.put_answers import PutAnswers, SendPut
 from actors.sending.recent_halves import HalfRecord, RecentHalves
 from actors.sending.send_prepare import Preparer
@@ -98,6 +99,7 @@ class Admission:
         self._recent_halves = recent_halves
         self._owner = owner
         self._rejects_transactions = config.reject_transaction_message
+        self._has_accounts = config.acl_enable
         self._group_bytes_max = appender.group_bytes_max
         self._limit_bytes()
         self._by_shape: dict[SendShape, TopicState] = {}
@@ -224,6 +226,7 @@ class Admission:
         delay_ms, is_half, sent_to, sent_to_queue_id = 0, False, state, queue_id_stored
         if redirect is not None:
             is_half = redirect.topic == HALF_TOPIC
+            stored = with_owner(stored, send) if is_half and self._has_accounts else stored
             state.puts.redirected(len(body) + len(stored), is_half=is_half)
             state = self._appender.own_state_of(redirect.topic)
             queue_id_stored, delay_ms = redirect.queue_id, redirect.delay_ms

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from actors.access.grant import Grant
 from actors.network.request import Peer
 from protocol.bodies import SubscriptionData
+from protocol.sink import owner_of
 
 NOT_SUBSCRIBED = ""
 """Stands for a member that does not want a topic at all."""
@@ -75,6 +76,10 @@ class Producing(NamedTuple):
     peers: Sequence[Peer]
     grant: Grant | None = None
     """Of one of them; None where there is no access control."""
+
+    def is_of(self, owner: str | None) -> bool:
+        """Whether theirs is the account with this checksum (protocol/sink.py)."""
+        return self.grant is not None and owner == owner_of(self.grant.account.access_key)
 
     def may_send(self, topic: str) -> bool:
         """Whether they could have sent to this topic, as accounts are now."""

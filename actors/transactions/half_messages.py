@@ -18,6 +18,7 @@ from dataclasses import replace
 from itertools import count
 from zlib import crc32
 
+from actors.sending.half_owner import OWNER, without_owner
 from actors.sending.internal_append import InternalRecord
 from actors.sending.recent_halves import HalfRecord
 from actors.sending.send_prepare import Redirect, delayed
@@ -60,6 +61,11 @@ class HalfMessage:
         return self.text(b"PGROUP")
 
     @property
+    def owner(self) -> str | None:
+        """Of which account it is; None where the broker had no access control."""
+        return self.text(OWNER)
+
+    @property
     def waits(self) -> bool:
         """Whether its producer wants it to be on the disk when it is answered."""
         return self.pairs.get(b"WAIT", b"true").lower() == b"true"
@@ -90,11 +96,11 @@ class HalfMessage:
         target = self.target()
         if target is None:
             return None
-        redirect, text = Redirect(*target, 0), self.record.properties
+        redirect, text = Redirect(*target, 0), without_owner(self.record.properties)
         # A level that no Java reads was stored by an earlier version: the message is due at once.
         level = _number(self.pairs.get(b"DELAY", b"0"))
         if level > 0:
-            pairs = dict(self.pairs)
+            pairs = {name: value for name, value in self.pairs.items() if name != OWNER}
             redirect = delayed(pairs, *target, level, delays_ms)
             text = _text(pairs)
         sys_flag = self.record.sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT
@@ -157,7 +163,7 @@ class HalfMessage:
             transaction_id=key,
             offset_msg_id=offset_message_id(store_host, physical_offset),
         )
-        pairs = {**dict(find_pairs(own.properties)), b"WAIT": b"false"}
+        pairs = {**dict(find_pairs(without_owner(own.properties))), b"WAIT": b"false"}
         topic, queue_id = target
         body = replace(
             self.record,

@@ -28,6 +28,7 @@ from actors.transactions.transaction_standing import Standing, Standings
 from protocol.codes import ResponseCode
 from protocol.headers.transaction import EndTransactionHeader
 from protocol.message import MessageRecord
+from protocol.sink import owner_of
 from protocol.sysflag import TRANSACTION_COMMIT
 from protocol.topic_names import HALF_TOPIC
 from storage.access.acl_file import PUB
@@ -44,6 +45,9 @@ from storage.transactions.units import (
 log = get_logger(__name__)
 
 _PGROUP = b"\x02PGROUP\x01"
+
+ASKED_MAX = 20_000
+"""Two rounds. Who is forgotten is asked again in the next one."""
 
 NOT_SET = "not set any response code"
 NOT_FOUND = "Find prepared transaction message failed"
@@ -110,6 +114,8 @@ class Ends:
         self._standings = standings
         self._delays_ms = delays_ms
         self._now_ms, self._stats = now_ms, stats
+        self._asked: dict[int, int] = {}
+        """The connection that was asked last about the half message at an offset."""
 
     def records_for(self, end: End, record: MessageRecord | None) -> InternalAppend | None:
         """What is to be put for it; None if it is answered, or waits for what is being put."""
@@ -119,7 +125,7 @@ class Ends:
             end.answer(ResponseCode.SYSTEM_ERROR, fault)
             return None
         topic = half.text(b"REAL_TOPIC") or record.topic
-        if (refused := _refused(end, topic)) is not None:
+        if (refused := self._refused(end, half, topic)) is not None:
             end.answer(refused.code, refused.remark)
             return None
         standing = self._standings.of(record)
@@ -177,6 +183,32 @@ class Ends:
         token = EndPut(end, standing, half.real_name, half.stored_ms, COMMITTING)
         return InternalAppend(records, None, token, waits=half.waits, is_chain=True)
 
+    def _refused(self, end: End, half: HalfMessage, topic: str) -> AccessRefused | None:
+        """Why its sender may not end it.
+
+        Who may send to a topic may end its own transactions of it, and those that it was asked
+        about.
+        """
+        grant, request = end.request.grant, end.request
+        if grant is None:
+            return None
+        code, group = request.command.code, end.header.producer_group
+        name, owner, offset = grant.account.access_key, half.owner, half.record.physical_offset
+        try:
+            grant.require_topic(code, topic, PUB, group)
+            is_own = owner is None or grant.passes_all or owner == owner_of(name)
+            if not is_own and self._asked.get(offset) != request.peer.peer_id:
+                grant.refuse(code, f"The transaction is not of accessKey={name}", group)
+        except AccessRefused as refused:
+            return refused
+        return None
+
+    def note_asked(self, offset: int, peer_id: int) -> None:
+        """The producer of this connection was asked about the half message at `offset`."""
+        if len(self._asked) >= ASKED_MAX:
+            del self._asked[next(iter(self._asked))]
+        self._asked[offset] = peer_id
+
     def _contradicts(self, end: End, standing: Standing) -> None:
         self._warn("transaction has ended otherwise", state=standing.state, **_names(end))
         end.answer(ResponseCode.SYSTEM_ERROR, NOT_FOUND)
@@ -227,18 +259,6 @@ def _fault(header: EndTransactionHeader, half: HalfMessage | None) -> str | None
         return "The producer group wrong"
     if half.record.queue_offset != header.tran_state_table_offset:
         return "The transaction state table offset wrong"
-    return None
-
-
-def _refused(end: End, topic: str) -> AccessRefused | None:
-    """Why its sender may not end it: who may send to a topic may end transactions of it."""
-    grant = end.request.grant
-    if grant is None:
-        return None
-    try:
-        grant.require_topic(end.request.command.code, topic, PUB, end.header.producer_group)
-    except AccessRefused as refused:
-        return refused
     return None
 
 

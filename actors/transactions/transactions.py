@@ -372,15 +372,19 @@ class Transactions(Responder):
             check.own, result.queue_offset, result.physical_offset, self._store_host
         )
         if question is not None:
+            if half.owner is not None:
+                self._ends.note_asked(result.physical_offset, peer.peer_id)
             peer.send(question)
 
     def _in_turn(self, half: HalfMessage) -> Peer | None:
         topic = half.text(b"REAL_TOPIC") or ""
-        found = [
-            each.peers
+        able = [
+            each
             for each in self._producers.value.get(half.group or "", ())
             if each.may_send(topic)  # the question has the whole message
         ]
+        found = [each.peers for each in able if each.is_of(half.owner)]
+        found = found or [each.peers for each in able]
         if not found:
             return None
         self._turn += 1

@@ -46,7 +46,7 @@ from uuid import uuid4
 
 from protocol.checksum import crc32c
 from storage.errors import StoreError, reason_of
-from storage.files.below import below
+from storage.files.below import OutsideFolder, below
 from storage.retention.archive_manifest import (
     FORMAT,
     MANIFEST,
@@ -54,7 +54,9 @@ from storage.retention.archive_manifest import (
     Ends,
     checksum,
     content_of,
+    damaged,
     ends_of,
+    made_of,
     run_number,
 )
 
@@ -63,6 +65,9 @@ TABLE = "table"
 
 DAMAGED_MAX = 10_000
 """Damaged messages that a manifest names; all of them are counted."""
+
+_GLOB_CHARACTERS = frozenset("*?[]{}\\")
+"""No name that we write has one: they are escaped in topics, as Hive does."""
 
 _STAGING = "_staging"
 _REPLACED = "replaced-"
@@ -170,21 +175,29 @@ class Manifest:
     def decode(cls, text: bytes, path: Path) -> "Manifest":
         """Raises StoreError if the bytes are not those that were written."""
         content = content_of(text, str(path))
+        try:
+            return cls._of(content, path)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            raise damaged(str(path)) from None
+
+    @classmethod
+    def _of(cls, content: dict[str, Any], path: Path) -> "Manifest":
+        """Raises StoreError, and others where its values are of other kinds."""
         for entry in content["files"]:
-            below(str(path.parent), *str(entry["path"]).split("/"))
-        return cls(
-            run=int(content["run"]),
-            run_id=content["run_id"],
-            store=content["store"],
-            published_offset=content["published_offset"],
-            finished_ms=content["finished_ms"],
-            damaged=tuple(DamagedMessage(**entry) for entry in content.get("damaged", ())),
-            replaces=tuple(map(int, content.get("replaces", ()))),
-            table=Table(**content["table"]) if "table" in content else None,
-            files=tuple(_file(entry) for entry in content["files"]),
-            queues=tuple(ArchivedQueue(**entry) for entry in content["queues"]),
-            ends=ends_of(content),
-        )
+            name = str(entry["path"])
+            below(str(path.parent), *name.split("/"))
+            if not _GLOB_CHARACTERS.isdisjoint(name):  # Spark would read what fits them
+                raise OutsideFolder(f"{path} has {name!r}, which is a pattern and no file")
+        known = {
+            "files": tuple(_file(entry) for entry in content["files"]),
+            "queues": tuple(made_of(ArchivedQueue, entry) for entry in content["queues"]),
+            "damaged": tuple(made_of(DamagedMessage, each) for each in content.get("damaged", ())),
+            "replaces": tuple(map(int, content.get("replaces", ()))),
+            "table": made_of(Table, content["table"]) if "table" in content else None,
+            "ends": ends_of(content, str(path)),
+        }
+        plain = ("run", "run_id", "store", "published_offset", "finished_ms")
+        return made_of(cls, {**{name: content[name] for name in plain}, **known})
 
 
 class Archive:
@@ -192,6 +205,13 @@ class Archive:
 
     def __init__(self, output: str) -> None:
         self.output = Path(output).absolute()
+
+    def own(self, *names: str) -> Path:
+        """Return a path below the archive to write to, or with a table. Raises OutsideFolder.
+
+        An archive may have been in other hands: a link is refused that leads out of it.
+        """
+        return Path(below(str(self.output), *names, real_path=os.path.realpath))
 
     def run_directory(self, run: int) -> Path:
         return self.output / f"{RUN_PREFIX}{run:08}"
@@ -220,7 +240,7 @@ class Archive:
         """The table of an archive is in its folder, whatever path a manifest has."""
         if manifest.table is None:
             return manifest
-        return replace(manifest, table=replace(manifest.table, path=str(self.output / TABLE)))
+        return replace(manifest, table=replace(manifest.table, path=str(self.own(TABLE))))
 
     def file_path(self, run: int, file: ArchivedFile) -> Path:
         """Return where a file of a run lies. Raises OutsideFolder."""
@@ -240,7 +260,7 @@ class Archive:
             except StoreError:
                 continue  # it was killed while it wrote this
             if found.table is not None and found.run == (newest.run + 1 if newest else 1):
-                return path.parent, found
+                return self.own(*path.parent.relative_to(self.output).parts), found
         return None
 
     @contextmanager
@@ -251,7 +271,7 @@ class Archive:
         """
         try:
             self.output.mkdir(parents=True, exist_ok=True)
-            lock = (self.output / _LOCK).open("wb")
+            lock = self.own(_LOCK).open("ab")
         except OSError as error:
             raise StoreError(f"cannot write to {self.output}: {reason_of(error)}") from error
         with lock:
@@ -264,7 +284,7 @@ class Archive:
 
     def stage(self, run_id: str) -> Path:
         """An empty directory for a run's files; removes what killed runs have left."""
-        staging = self.output / _STAGING
+        staging = self.own(_STAGING)
         if staging.is_dir():
             shutil.rmtree(staging)
         path = staging / run_id
@@ -292,10 +312,13 @@ class Archive:
         for run in self._replaced_there():
             if grace_ms and now_ms - self._replaced_ms(run) < grace_ms:
                 continue
-            gone = self.output / _STAGING / f"{_REPLACED}{run}-{uuid4().hex}"
+            gone = self.own(_STAGING) / f"{_REPLACED}{run}-{uuid4().hex}"
             gone.parent.mkdir(exist_ok=True)
             self.run_directory(run).rename(gone)
-            shutil.rmtree(gone)
+            if gone.is_symlink():  # to where its operator has moved it
+                gone.unlink()
+            else:
+                shutil.rmtree(gone)
 
     def _replaced_there(self) -> list[int]:
         there, newest = self._runs_there(), self.newest()
@@ -367,5 +390,5 @@ def _sync(path: Path) -> None:
 
 
 def _file(entry: dict[str, Any]) -> ArchivedFile:
-    queues = tuple(QueueRows(**queue) for queue in entry.pop("queues"))
-    return ArchivedFile(**entry, queues=queues)
+    queues = tuple(made_of(QueueRows, queue) for queue in entry["queues"])
+    return made_of(ArchivedFile, {**entry, "queues": queues})

@@ -64,7 +64,7 @@ def table_of(spark: "SparkSession", target: Archive, wanted: str, run_id: str) -
     newest = target.newest()
     if newest is not None:
         return newest.table
-    path = target.output / TABLE
+    path = target.own(TABLE)
     if path.exists() and any(path.iterdir()):
         raise StoreError(f"there is a table at {path}, but no manifest: name another output")
     _check_known(spark, wanted, path)
@@ -140,7 +140,8 @@ def _publish(spark: "SparkSession", target: Archive, staged: Path, manifest: Man
             f"the table at {table.path} has {found} messages of run {manifest.run}, not {rows}: "
             "go back to its version of before with the format's own means, and run the job again"
         )
-    published = staged.with_name("published")
+    names = staged.with_name("published").relative_to(target.output).parts
+    published = target.own(*names)
     published.mkdir(exist_ok=True)
     target.publish(published, replace(manifest, files=()))
     return Path(table.path)

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from storage.config import StoreConfig
 from storage.errors import StoreError, StoreLocked, store_error
 from storage.files.below import OutsideFolder, below
-from storage.files.checked_json import read_checked, write_checked
+from storage.files.checked_json import ODD_VALUES, read_checked, write_checked
 from storage.files.disk import Disk, DiskFile
 from storage.files.lock_file import create_abort
 from storage.recovery.unfinished_copy import mark_path
@@ -132,7 +132,7 @@ class BackupFolder:
         if not self.disk.exists(self._mark_path):
             return None
         found = read_checked(self.disk, self._mark_path)
-        with suppress(AttributeError, TypeError, ValueError):
+        with suppress(*ODD_VALUES):
             files = _files_of(found["files"])
             self._check(files, self._mark_path)
             return files
@@ -144,24 +144,23 @@ class BackupFolder:
         if self._log_dir and names[0] == LOG_DIRECTORY:
             folder, names = self._log_dir, names[1:]
         path = below(folder, *names)
-        directory = path.rpartition("/")[0]
+        directory, _, last = path.rpartition("/")
         if directory not in self._checked:
             below(folder, *names[:-1], real_path=self._real_path)
             self._checked.add(directory)
-        return path
-
-    def path_to_read(self, name: str) -> str:
-        """Return the same path. A file that is a link is refused, too. Raises OutsideFolder."""
-        path = self.path(name)
-        folder, _, last = path.rpartition("/")
-        return below(folder, last, real_path=self._real_path)
+        return below(directory, last, real_path=self._real_path)
 
     def aside(self, name: str) -> str:
         """Return where a file is put that takes another one's place at the end of the run.
 
-        Raises OutsideFolder.
+        Raises OutsideFolder, also where a link leads out of the copy: what lies there would be
+        moved into it.
         """
-        return below(self._aside, *name.split("/"))
+        path = below(self._aside, *name.split("/"))
+        if self._real_path is not None:
+            names = path.removeprefix(f"{self.root}/").split("/")
+            below(self.root, *names, real_path=self._real_path)
+        return path
 
     # -- a run
 
@@ -211,11 +210,12 @@ class BackupFolder:
             return
         before = self.done()
         known = {*(before.files if before else ()), *(self.under_way() or ())}
+        asides = {name: self.aside(name) for name in record.files}
         try:
-            for name in record.files:
-                if self.disk.exists(self.aside(name)):
+            for name, aside in asides.items():
+                if self.disk.exists(aside):
                     self.will_change(self.path(name))
-                    self.disk.rename(self.aside(name), self.path(name))
+                    self.disk.rename(aside, self.path(name))
             self.remove(known - record.files.keys())
             self.sync_names()
             create_abort(StoreConfig(root=self.root), self.disk)
@@ -274,5 +274,5 @@ def _record_of(found: Any) -> BackupRecord | None:
             int(found["log_end"]),
             _files_of(found["files"]),
         )
-    except (AttributeError, KeyError, TypeError, ValueError):
+    except ODD_VALUES:
         return None

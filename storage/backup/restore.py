@@ -47,7 +47,7 @@ class StoreRestore:
             self._store.begin({})
             for name, copied in sorted(record.files.items()):
                 if not name.startswith(f"{ALSO}/"):
-                    path = self._copy.path_to_read(name)
+                    path = self._copy.path(name)
                     self._copier.copy(path, self._store.path(name), copied.through)
             self._reserve(record)
             self._store.sync_names()

@@ -39,7 +39,7 @@ from storage.config import StoreConfig
 from storage.dispatching.dispatch import property_of
 from storage.dispatching.followers import not_of_this_log
 from storage.errors import OffsetError
-from storage.files.checked_json import read_checked, write_checked
+from storage.files.checked_json import ODD_VALUES, read_checked, write_checked
 from storage.files.disk import Disk
 from storage.log.reader import View, head_of
 from storage.queues.dispatch_entry import Dispatched, DispatchEntry, single_entries
@@ -147,7 +147,7 @@ class SinkTable:
             found = read_checked(self._disk, self._path)
             covered = SinkCovered(*map(int, found["covered"]))
             lanes = dict(map(_lane_of, found["lanes"]))
-        except (KeyError, TypeError, ValueError):
+        except ODD_VALUES:
             return "it is damaged"
         if reason := not_of_this_log(self._view, covered, min_offset, end_offset):
             return reason

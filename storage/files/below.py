@@ -18,7 +18,11 @@ def name_fault(name: str) -> str:
         return "a name is empty"
     if name in (".", "..") or "/" in name or "\0" in name:
         return f"{name!r} is not the name of a file"
-    if len(name.encode("utf-8", "surrogateescape")) > NAME_BYTES_MAX:
+    try:
+        size = len(name.encode("utf-8", "surrogateescape"))
+    except UnicodeEncodeError:  # JSON may hold half a character
+        return f"{name[:40]!r} is not the name of a file"
+    if size > NAME_BYTES_MAX:
         return f"{name[:40]!r}… is longer than {NAME_BYTES_MAX} bytes"
     return ""
 

@@ -10,6 +10,9 @@ from zlib import crc32
 from storage.errors import store_error
 from storage.files.disk import Disk
 
+ODD_VALUES = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What the use of values of other kinds raises: a right checksum does not say who wrote them."""
+
 _TEMPORARY = ".tmp"
 
 
@@ -38,5 +41,5 @@ def read_checked(disk: Disk, path: str) -> Any:
     try:
         line, _, crc = disk.read_bytes(path).rstrip(b"\n").rpartition(b"\n")
         return loads(line) if crc == b"%08x" % crc32(line) else None
-    except (OSError, ValueError):
+    except (OSError, RecursionError, ValueError):
         return None

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from storage.config import StoreConfig
 from storage.files.below import name_fault
-from storage.files.checked_json import read_checked, write_checked
+from storage.files.checked_json import ODD_VALUES, read_checked, write_checked
 from storage.files.disk import Disk
 
 QueueName = tuple[str, int]
@@ -28,7 +28,7 @@ class QueueList:
         try:
             names = frozenset((topic, int(each)) for topic in found for each in found[topic])
             return frozenset() if any(name_fault(topic) for topic, _ in names) else names
-        except (AttributeError, TypeError, ValueError):
+        except ODD_VALUES:
             return frozenset()
 
     def save(self, names: Iterable[QueueName]) -> None:

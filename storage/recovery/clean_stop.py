@@ -23,7 +23,7 @@ from typing import Any
 
 from storage.config import StoreConfig
 from storage.files.below import name_fault
-from storage.files.checked_json import read_checked, write_checked
+from storage.files.checked_json import ODD_VALUES, read_checked, write_checked
 from storage.files.disk import Disk
 from storage.files.mapped_file_queue import MappedFileQueue
 from storage.index.index_layout import HEADER_BYTES
@@ -102,7 +102,7 @@ def read_clean_stop(config: StoreConfig, disk: Disk) -> CleanStop | None:
     found = read_checked(disk, config.clean_stop_path)
     try:
         return None if found is None else _parsed(found)
-    except (AttributeError, KeyError, TypeError, ValueError):
+    except ODD_VALUES:
         return None
 
 
@@ -114,14 +114,19 @@ def _parsed(found: dict[str, Any]) -> CleanStop:
             raise ValueError(fault)
         for queue_id, (min_offset, max_offset, max_physical) in by_id.items():
             queues[topic, int(queue_id)] = (min_offset, max_offset, max_physical)
+    ends = found["logMinOffset"], found["logEndOffset"], found["storeTimestamp"]
+    covered, index = found["indexCoveredOffset"], found["index"]
+    times = physic_ms, logics_ms, index_ms
+    numbers = (*ends, *times, covered, *(each for known in queues.values() for each in known))
+    texts = (*index, *index.values())
+    if {*map(type, numbers)} != {int} or not {*map(type, texts)} <= {str}:
+        raise ValueError("a value is of another kind")
     return CleanStop(
-        found["logMinOffset"],
-        found["logEndOffset"],
-        found["storeTimestamp"],
-        (physic_ms, logics_ms, index_ms),
+        *ends,
+        times,
         queues,
-        found["index"],
-        found["indexCoveredOffset"],
+        index,
+        covered,
         tuple(map(str, found.get("files", ()))),
         {str(name): int(count) for name, count in found.get("tables", {}).items()},
     )

@@ -65,6 +65,6 @@ def _read(config: StoreConfig, disk: Disk) -> dict[str, Any]:
         found = loads(disk.read_bytes(config.format_path).partition(b"\n")[0])
     except OSError as error:
         raise store_error(f"cannot read {config.format_path}", error) from error
-    except ValueError:
+    except (RecursionError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}

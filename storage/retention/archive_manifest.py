@@ -9,8 +9,8 @@ all runs.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from dataclasses import dataclass, fields
+from typing import Any, TypeAlias, TypeVar
 
 from protocol.checksum import crc32c
 from storage.errors import StoreError, os_sentence
@@ -45,24 +45,49 @@ def content_of(text: bytes, path: str) -> dict[str, Any]:
     try:
         document = json.loads(text)
         content: dict[str, Any] = document["manifest"]
-        intact = document["crc32c"] == checksum(content)
-    except (ValueError, KeyError, TypeError):
+        intact = document["crc32c"] == checksum(content) and isinstance(content, dict)
+        known = content.get("format")
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
         intact = False
     if not intact:
-        raise StoreError(f"{path} is damaged: restore it from a copy, or archive elsewhere")
-    if content["format"] != FORMAT:
-        raise StoreError(f"{path} has format {content['format']}; this version knows {FORMAT}")
+        raise damaged(path)
+    if known != FORMAT:
+        raise StoreError(f"{path} has format {known}; this version knows {FORMAT}")
     return content
 
 
-def ends_of(content: Mapping[str, Any]) -> Ends:
-    """How far an archive is with each queue."""
-    return {
-        (entry["topic"], entry["queue_id"]): LastMessage(
-            entry["queue_offset"], entry["physical_offset"], entry["store_timestamp"]
-        )
-        for entry in content["ends"]
-    }
+def damaged(path: str) -> StoreError:
+    """What to raise for a manifest that cannot be used."""
+    return StoreError(f"{path} is damaged: restore it from a copy, or archive elsewhere")
+
+
+def ends_of(content: Mapping[str, Any], path: str) -> Ends:
+    """How far an archive is with each queue. Raises StoreError."""
+    try:
+        found = [
+            (
+                (entry["topic"], entry["queue_id"]),
+                made_of(LastMessage, {name: entry[name] for name in LastMessage.__slots__}),
+            )
+            for entry in content["ends"]
+        ]
+        if all(isinstance(topic, str) and type(queue) is int for (topic, queue), _ in found):
+            return dict(found)
+    except (AttributeError, KeyError, TypeError):
+        pass
+    raise damaged(path)
+
+
+Made = TypeVar("Made")
+
+
+def made_of(kind: type[Made], values: Mapping[str, Any]) -> Made:
+    """Return a dataclass of these values. Raises TypeError for a text or number that is none."""
+    made = kind(**values)
+    for each in fields(kind):  # type: ignore[arg-type]
+        if each.type in (int, str) and type(values.get(each.name, each.default)) is not each.type:
+            raise TypeError(f"{each.name} is {values.get(each.name)!r}")
+    return made
 
 
 def run_number(name: str) -> int | None:
@@ -96,7 +121,7 @@ class ArchiveEnds:
             path = f"{self.directory}/{runs[max(runs)]}/{MANIFEST}"
             found = (path, self._disk.modified_ms(path))
             if found != self._read:
-                self._ends = ends_of(content_of(self._disk.read_bytes(path), path))
+                self._ends = ends_of(content_of(self._disk.read_bytes(path), path), path)
                 self._read = found
         except OSError as error:
             raise StoreError(f"the archive cannot be read: {os_sentence(error)}") from error

@@ -16,7 +16,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from storage.errors import os_sentence
-from storage.files.below import below
+from storage.files.below import OutsideFolder, below
+from storage.files.checked_json import ODD_VALUES
 from storage.files.disk import Disk, DiskFile
 from storage.retention.unarchived import LogFilesOnDisk, QueueOnDisk
 
@@ -122,6 +123,11 @@ class LeaseFiles:
 
     def _read(self, name: str, now_ms: int) -> Lease | None:
         path = f"{self._directory}/{name}"
+        try:
+            below(self._directory, name, real_path=self._disk.real_path)
+        except OutsideFolder:  # to close the store's own lock file would give the lock up
+            self._disk.unlink(path)
+            return None
         if name.startswith("."):
             if now_ms > self._disk.modified_ms(path) + LEASE_MS_MAX:
                 self._disk.unlink(path)
@@ -141,7 +147,7 @@ class LeaseFiles:
         try:
             content = json.loads(text)
             return Lease(lease_id, str(content["job"]), int(content["offset"]), until_ms)
-        except (ValueError, KeyError, TypeError):  # being written: everything is kept
+        except (*ODD_VALUES, RecursionError):  # being written: everything is kept
             return Lease(lease_id, lease_id, 0, until_ms)
 
 

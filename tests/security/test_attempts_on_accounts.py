@@ -290,7 +290,7 @@ def test_a25_nobody_is_sent_what_lies_between_his_own_messages(attacked: Attacke
 def test_a26_nobody_ends_anothers_transaction(end: int, attacked: Attacked) -> None:
     made = attacked.made
     properties = "TRAN_MSG\x01true\x02PGROUP\x01p\x02UNIQ_KEY\x01u"
-    half = made.stored(made.send(topic="Topic", properties=properties))
+    half = made.stored(made.send_as("shop-account", topic="Topic", properties=properties))
 
     def ended(group: str) -> RemotingCommand:
         header = EndTransactionHeader(group, half.queue_offset, half.physical_offset, end)

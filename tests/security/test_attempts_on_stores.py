@@ -9,8 +9,11 @@ from structlog.testing import capture_logs
 
 from actors.engine.system import StartFailed
 from storage.access.acl_files import locked_files, save_acl_file
+from storage.config import StoreConfig
 from storage.errors import StoreError
 from storage.files.disk import RealDisk
+from storage.files.lock_file import StoreLock, lock_owner
+from storage.retention.leases import LeaseFiles, leases_dir
 from tests.support.brokers import send_command
 from tests.support.sockets import Line, serving_broker
 
@@ -95,6 +98,22 @@ def test_a50_a_table_is_written_through_no_link(tmp_path: Path, name: str) -> No
         assert line.ask(send_command()).code == 0
     assert victim.read_bytes() == VICTIM
     assert any("it is a link" in str(each) for each in logs)
+
+
+def test_a50_a_lease_that_is_a_link_does_not_give_up_the_lock_of_the_store(tmp_path: Path) -> None:
+    """Whoever closes a file gives up all locks of its process on it."""
+    store, disk = StoreConfig(root=str(tmp_path)), RealDisk()
+    lock = StoreLock(store, disk)
+    lock.acquire()
+    try:
+        leases = LeaseFiles(disk, store.root)
+        leases.make()
+        link = Path(leases_dir(store.root), "a.lease")
+        link.symlink_to(store.lock_path)
+        assert leases.read(0) == [] and not link.is_symlink()
+        assert lock_owner(store.lock_path) == os.getpid()
+    finally:
+        lock.release()
 
 
 def test_a50_a_folder_that_is_a_link_stays_one(tmp_path: Path) -> None:

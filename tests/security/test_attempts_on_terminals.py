@@ -12,9 +12,10 @@ from troupemq.saying import say
 from troupemq.text import escaped, escaped_lines, one_line
 
 NASTY = (
-    "\x1b[2J\x1b]0;owned\x07 \r\n[error] a line of its own \u202egnp.exe\x7f\x9b2J\x85\u2028\u2029"
+    "\x1b[2J\x1b]0;owned\x07 \r\n[error] a line of its own \u202egnp.exe"
+    "\u200f\u200e\u061c\x7f\x9b2J\x85\u2028\u2029"
 )
-RAW = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202e]")
+RAW = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202e\u200e\u200f\u061c]")
 
 
 def test_a41_a_log_line_stays_one_line_whatever_clients_call_themselves(

@@ -141,9 +141,8 @@ def test_h1_a_place_in_the_log_is_a_messages_only_if_its_queue_says_so() -> None
 
 def test_h1_a_half_message_is_ended_only_by_who_may_send_to_its_topic() -> None:
     made = GuardedBroker(1)
-    half = made.stored(
-        made.send(topic="Topic", properties="TRAN_MSG\x01true\x02PGROUP\x01p\x02UNIQ_KEY\x01u")
-    )
+    properties = "TRAN_MSG\x01true\x02PGROUP\x01p\x02UNIQ_KEY\x01u"
+    half = made.stored(made.send_as("shop-account", topic="Topic", properties=properties))
     count = len(made.records())
     header = EndTransactionHeader("p", half.queue_offset, half.physical_offset, TRANSACTION_COMMIT)
     command = RemotingCommand(Code.END_TRANSACTION, header.encode())

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from actors.config import BrokerConfig
 from protocol.command import RemotingCommand
@@ -84,6 +85,14 @@ class GuardedBroker(SimulatedBroker):
         if account is not None:
             signed(command, account, now_ms=self.clock.now_ms())
         return self.client_at(host).request(command, timeout_s=120)
+
+    def send_as(self, account: str, **options: Any) -> RemotingCommand:
+        """The answer to a send of that account."""
+        before, self.account = self.account, account
+        try:
+            return self.send(**options)
+        finally:
+            self.account = before
 
     def client_at(self, host: str) -> LocalClient:
         """A connection from there, always the same one."""

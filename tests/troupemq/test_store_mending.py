@@ -57,6 +57,18 @@ def test_check_names_what_is_wrong_and_exits_with_1(tmp_path: Path) -> None:
     assert "2 wrong" in result.output
 
 
+def test_check_of_a_stranger_s_store_moves_no_cursor(tmp_path: Path) -> None:
+    """Names of folders reached a terminal as they were."""
+    root = store(BY_HAND, tmp_path)
+    queue = root / "consumequeue" / "\x1b[2J\u202ex\x9b1m" / "0"
+    queue.mkdir(parents=True)
+    (queue / ("0" * 20)).write_bytes(b"too short")
+    result = CliRunner().invoke(cli, ["store", "check", str(root)], color=True)
+    assert result.exit_code == 1
+    assert "\\x1b[2J\\u202ex\\x9b1m/0" in result.output
+    assert result.output.replace("\n", "").isprintable()
+
+
 def test_check_gives_one_json_object_a_line(tmp_path: Path) -> None:
     root = store(BY_HAND, tmp_path)
     damaged(root)

@@ -23,7 +23,7 @@ from troupemq.doctor import (
     verdict_of,
 )
 from troupemq.exit_codes import REFUSALS, exit_code_of
-from troupemq.text import escaped_json
+from troupemq.text import escaped, escaped_json
 
 
 @click.command()
@@ -64,9 +64,9 @@ def doctor(config: str | None, settings: dict[str, str], data: Path | None, as_j
             click.echo(escaped_json(dumps(asdict(each)).decode()))
     else:
         for each in found:
-            click.echo(f"{each.verdict:8} {each.name}: {each.found}")
+            click.echo(escaped(f"{each.verdict:8} {each.name}: {each.found}"))
             if each.verdict != OK:
-                click.echo(f"{'':8} → {each.cure}")
+                click.echo(escaped(f"{'':8} → {each.cure}"))
         click.echo(verdict.found)
     raise SystemExit(exit_code_of_all(found))
 

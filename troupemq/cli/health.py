@@ -3,7 +3,6 @@
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from json import loads
-from typing import Any
 
 import click
 
@@ -15,6 +14,7 @@ from troupemq.exit_codes import WRONG_OPTIONS
 from troupemq.text import escaped, one_line
 
 TIMEOUT_S = 5.0
+ANSWER_BYTES_MAX = 1 << 20
 UNWELL = 1
 ASK = RemotingCommand(RequestCode.GET_KV_CONFIG, {"namespace": "TroupeMQ", "key": "health"})
 
@@ -42,23 +42,28 @@ def health(what: str, port: int | None, host: str, address: str | None, verbose:
         return
     if not port:
         leave("Name the healthPort with -p, or a server with -a HOST:PORT.", WRONG_OPTIONS)
-    found = _ask_over_http(host, port, what)
-    for each in found["checks"]:
-        if verbose or not each["ok"]:
-            click.echo(escaped(f"{each['check']}: {each['why'] or 'ok'}"))
-    raise SystemExit(0 if found["ok"] else UNWELL)
+    is_well, lines = _ask_over_http(host, port, what)
+    for is_fine, line in lines:
+        if verbose or not is_fine:
+            click.echo(escaped(line))
+    raise SystemExit(0 if is_well else UNWELL)
 
 
-def _ask_over_http(host: str, port: int, what: str) -> dict[str, Any]:
+def _ask_over_http(host: str, port: int, what: str) -> tuple[bool, list[tuple[bool, str]]]:
+    """Return whether all is well; and of each check whether it is, and a line."""
     connection = HTTPConnection(host, port, timeout=TIMEOUT_S)
     try:
         connection.request("GET", f"/health/{what}")
         answer = connection.getresponse()
-        text = answer.read()
+        text = answer.read(ANSWER_BYTES_MAX)
         if answer.status == HTTPStatus.MISDIRECTED_REQUEST:
             leave(f"{host}:{port}: {one_line(text.decode(errors='replace'))}.", UNWELL)
         found = loads(text)
-        return {"ok": bool(found["ok"]), "checks": list(found["checks"])}
+        lines = [
+            (bool(each["ok"]), f"{each['check']}: {each['why'] or 'ok'}")
+            for each in found["checks"]
+        ]
+        return bool(found["ok"]), lines
     except ConnectionRefusedError as error:
         leave(f"{host}:{port} does not answer: {error}. Is healthPort set there?", UNWELL)
     except (OSError, HTTPException) as error:

@@ -16,9 +16,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from email.message import EmailMessage
 from email.utils import localtime, make_msgid
+from http.client import HTTPException, InvalidURL
 from pathlib import Path
 from threading import Lock
-from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 from storage.errors import StoreError, reason_of
@@ -171,8 +171,8 @@ class Alerts:
             request = Request(self.settings.webhook, body, headers)
             with urlopen(request, timeout=TELL_TIMEOUT_S) as answer:
                 answer.read(1)
-        except (OSError, URLError, ValueError) as error:
-            return f"The webhook: {one_line(str(error))}."
+        except (OSError, HTTPException, ValueError) as error:
+            return f"The webhook: {_reason(error)}."
         return ""
 
     def _by_mail(self, lines: Sequence[str]) -> str:
@@ -193,6 +193,15 @@ class Alerts:
                 if settings.mail_user:
                     server.login(settings.mail_user, settings.mail_password)
                 server.send_message(mail)
-        except (OSError, smtplib.SMTPException) as error:
-            return f"The mail: {one_line(str(error))}."
+        except (OSError, smtplib.SMTPException, ValueError) as error:
+            return f"The mail: {_reason(error)}."
         return ""
+
+
+def _reason(error: Exception) -> str:
+    """What failed, without the path of the webhook, and without what a strange server has said."""
+    if isinstance(error, InvalidURL):
+        return "its URL has blanks or control characters"
+    if isinstance(error, HTTPException):
+        return "what answers there does not speak HTTP"
+    return one_line(str(error))

@@ -177,7 +177,9 @@ class Application:
                 raise
             except NOT_UNDERSTOOD as error:
                 log.error("page cannot be shown", path=place.path, exc_info=True)
-                raise NotUnderstood(f"{type(error).__name__}: {error}"[:SAID_CHARS_MAX]) from error
+                kind = type(error).__name__
+                said = f"{kind}: {error}" if asked.sees_bodies() else kind
+                raise NotUnderstood(said[:SAID_CHARS_MAX]) from error
 
         return answer
 

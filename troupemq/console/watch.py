@@ -112,10 +112,17 @@ class ClusterWatch:
             is_looked_at = self._clock() - self._looked_s < LOOKED_S
             if not is_looked_at and self._told is None:
                 continue
-            with self._taking:
-                found = self._take_now()
-            if self._told is not None:
-                self._told(found)
+            try:
+                self._round()
+            except Exception:  # one odd answer must not end the alerts without a word
+                log.error("round of the watch failed", exc_info=True)
+
+    def _round(self) -> None:
+        """Take a snapshot, and compare it for alerts."""
+        with self._taking:
+            found = self._take_now()
+        if self._told is not None:
+            self._told(found)
 
     def _pause_s(self) -> float:
         is_looked_at = self._clock() - self._looked_s < LOOKED_S

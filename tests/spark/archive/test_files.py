@@ -1,6 +1,7 @@
 """An archive's runs, manifests and their publication, without Spark."""
 
 import json
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,8 +16,10 @@ from spark.decoding.store_files import Store
 from spark.source.plan import QueuePlan, QueueRange
 from storage.errors import StoreError
 from storage.files.below import OutsideFolder
-from storage.retention.archive_manifest import MANIFEST, LastMessage
+from storage.files.disk import RealDisk
+from storage.retention.archive_manifest import MANIFEST, ArchiveEnds, LastMessage, checksum
 from tests.spark.store_writer import StoreWriter, patch
+from tests.support.odd_values import odd_documents
 
 
 def write_part(directory: Path, topic: str, rows: list[tuple[int, int]], name: str = "a") -> None:
@@ -128,7 +131,28 @@ def test_a_damaged_manifest_is_no_manifest(archive: Archive, staged: Path) -> No
         archive.manifest(1)
 
 
-@pytest.mark.parametrize("path", ["../x", "/etc/hostname", "topic=T/../../x", "", "a\0b"])
+def test_a_manifest_of_other_kinds_of_values_is_damaged(archive: Archive, staged: Path) -> None:
+    """Its checksum is right. It was a traceback, and failed the actor of a broker that reads it."""
+    path = archive.publish(staged, manifest_of(archive, staged)) / MANIFEST
+    text = path.read_bytes()
+    ends = ArchiveEnds(RealDisk(), str(archive.output))
+    for content in odd_documents(json.loads(text)["manifest"]):
+        document = {"manifest": content, "crc32c": checksum(content)}
+        path.write_bytes(json.dumps(document).encode())
+        with suppress(StoreError):
+            archive.runs()
+            archive.check(1)
+        with suppress(StoreError):
+            ends.read()
+    path.write_bytes(b"[" * 100_000)
+    with pytest.raises(StoreError, match="is damaged"):
+        archive.manifest(1)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["../x", "/etc/hostname", "topic=T/../../x", "", "a\0b", "{../x,y}", "topic=*/x"],
+)
 def test_a_manifest_whose_files_lead_out_of_its_run_is_refused(
     archive: Archive, staged: Path, path: str
 ) -> None:
@@ -159,6 +183,55 @@ def test_the_table_of_an_archive_is_below_it_whatever_its_manifest_says(
     archive.publish(staged, manifest)
     found = archive.manifest(1).table
     assert found is not None and found.path == f"{archive.output}/table"
+
+
+def test_a_file_beside_an_archive_is_not_emptied_through_its_lock(
+    archive: Archive, tmp_path: Path
+) -> None:
+    """The lock was opened for writing wherever a link led: the file there became empty."""
+    outside = tmp_path / "outside"
+    outside.write_bytes(b"mine")
+    archive.output.mkdir()
+    (archive.output / "_lock").symlink_to(outside)
+    with pytest.raises(OutsideFolder), archive.writing():
+        pass
+    assert outside.read_bytes() == b"mine"
+
+
+def test_nothing_is_staged_or_removed_behind_a_link_out_of_an_archive(
+    archive: Archive, tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    archive.output.mkdir()
+    (archive.output / "_staging").symlink_to(elsewhere)
+    with archive.writing(), pytest.raises(OutsideFolder):
+        archive.stage("run")
+    assert not [*elsewhere.iterdir()]
+
+
+def test_a_table_of_an_archive_is_no_link_out_of_it(
+    archive: Archive, staged: Path, tmp_path: Path
+) -> None:
+    """Messages went to where it led, although the path in the manifest is not believed."""
+    manifest = replace(manifest_of(archive, staged), table=Table("delta", "/elsewhere", "app"))
+    archive.publish(staged, manifest)
+    (archive.output / "table").symlink_to(tmp_path)
+    with pytest.raises(OutsideFolder):
+        archive.manifest(1)
+
+
+def test_a_run_that_its_operator_has_linked_is_removed_as_a_link(
+    archive: Archive, staged: Path, tmp_path: Path
+) -> None:
+    """Removing it failed with a traceback, and so did every later run."""
+    manifest = manifest_of(archive, staged)
+    moved = archive.publish(staged, manifest).rename(tmp_path / "moved")
+    archive.run_directory(1).symlink_to(moved)
+    later = archive.stage("later")
+    archive.publish(later, replace(manifest, run=2, files=(), replaces=(1,)))
+    archive.remove_replaced()
+    assert archive.runs() == [2] and moved.is_dir()
 
 
 def test_two_runs_do_not_write_at_once(archive: Archive) -> None:

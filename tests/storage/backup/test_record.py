@@ -108,6 +108,34 @@ def test_a_file_of_a_copy_that_is_a_link_out_of_it_is_not_restored(copy: Copy) -
         copy.restore()
 
 
+@pytest.mark.parametrize("run", [Copy.backup, Copy.restore])
+@pytest.mark.parametrize("linked", ["troupemq/backup.next", "troupemq/backup.next/config"])
+def test_files_beside_a_copy_are_not_moved_into_it_through_a_link(
+    copy: Copy, linked: str, run: Callable[[Copy], None]
+) -> None:
+    """A run that was ending moved what a link in backup.next led to into the copy."""
+    elsewhere = copy.outside.parent / "elsewhere"
+    key = elsewhere / "key" if linked.endswith("config") else elsewhere / "config" / "key"
+    key.parent.mkdir(parents=True)
+    key.write_bytes(b"mine")
+    link = copy.root / linked
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to(elsewhere)
+    copy.forge("backup.next.json", "config/key")
+    with pytest.raises(OutsideFolder, match="is a link that leads out of"):
+        run(copy)
+    assert key.read_bytes() == b"mine"
+
+
+def test_no_path_of_a_copy_is_a_link_out_of_it(copy: Copy) -> None:
+    """What is behind the end of the log in a copy is cleared: in the linked file, too."""
+    first = next((copy.root / "commitlog").iterdir())
+    first.unlink()
+    first.symlink_to(copy.outside)
+    with pytest.raises(OutsideFolder, match="is a link that leads out of"):
+        copy.folder().path(f"commitlog/{first.name}")
+
+
 def test_a_store_is_restored_into_folders_that_its_operator_has_linked(copy: Copy) -> None:
     disk_of_the_log = copy.outside.parent / "log"
     disk_of_the_log.mkdir()

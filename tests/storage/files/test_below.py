@@ -12,7 +12,7 @@ from storage.retention.leases import lowest_offset
 from tests.storage.derived import config
 from tests.support.fake_disk import FakeDisk
 
-FORGED = ("", ".", "..", "a/b", "/etc", "../x", "a\0b", "n" * 256, "ü" * 128)
+FORGED = ("", ".", "..", "a/b", "/etc", "../x", "a\0b", "n" * 256, "ü" * 128, "\ud800")
 
 
 @pytest.mark.parametrize("name", FORGED)

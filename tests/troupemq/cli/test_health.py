@@ -97,6 +97,25 @@ def test_what_speaks_no_http_is_said_without_its_bytes() -> None:
     assert result.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("body", [b'{"ok":true,"checks":[1]}', b'{"ok":true,"checks":[{"ok":0}]}'])
+def test_odd_checks_of_a_stranger_s_port_are_one_sentence(body: bytes) -> None:
+    """They were a traceback."""
+    with create_server((HOST, 0)) as listening, ThreadPoolExecutor() as pool:
+
+        def serve() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(1000)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body))
+                connection.sendall(body)
+
+        served = pool.submit(serve)
+        result = ask("-p", str(listening.getsockname()[1]))
+        served.result()
+    assert result.exit_code == 1 and "is no healthPort" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
 def test_any_answer_over_its_own_port_is_a_sign_of_life() -> None:
     with FakeServer() as server:
         server.handlers[RequestCode.GET_KV_CONFIG] = lambda asked: asked.answer(

@@ -120,13 +120,25 @@ def test_a_trial_is_told_as_an_alert_is_and_says_why_it_is_not(
     assert "The webhook: " in alerts.tell_trial(5, "ops")
 
 
-@pytest.mark.parametrize("where", ["http://127.0.0.1:1/", "{}/fail", "http://[::1"])
+@pytest.mark.parametrize(
+    "where", ["http://127.0.0.1:1/", "{}/fail", "http://[::1", "http://127.0.0.1:1/s3cret x"]
+)
 def test_what_cannot_be_told_is_shown(webhook: str, tmp_path: Path, where: str) -> None:
     settings = AlertSettings(webhook=where.format(webhook), mail_host="127.0.0.1", mail_port=1)
     alerts = Alerts(settings, tmp_path / "thresholds.json")
     alerts.look(now(3))
     alerts.look(now(3))
     assert "The webhook: " in alerts.told[0].failure
+    assert "s3cret" not in alerts.told[0].failure
+
+
+def test_a_webhook_that_speaks_no_http_is_said_without_its_bytes(
+    mail_port: int, tmp_path: Path
+) -> None:
+    """The thread that looks for alerts ended."""
+    settings = AlertSettings(webhook=f"http://127.0.0.1:{mail_port}/")
+    alerts = Alerts(settings, tmp_path / "thresholds.json")
+    assert alerts.tell_trial(5, "ops") == "The webhook: what answers there does not speak HTTP."
 
 
 def test_thresholds_are_kept(tmp_path: Path) -> None:

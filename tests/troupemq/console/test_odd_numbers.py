@@ -103,3 +103,19 @@ def test_what_is_not_understood_is_said_and_ends_no_more_than_its_page(
     told = live.client.get("/api/trace", params={"id": "x"})
     assert told.status_code == 502 and "cannot be understood" in told.json()["error"]
     assert live.get("/topics").status_code == 200
+
+
+def test_a_page_that_fails_says_nothing_of_a_body_to_who_sees_none(
+    live: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python's errors quote what they cannot read."""
+
+    def fail(*_: object) -> None:
+        raise ValueError("invalid literal: 'a part of a body'")
+
+    monkeypatch.setattr(message, "found_by_key", fail)
+    assert "a part of a body" in live.get("/trace", id="x").text
+    object.__setattr__(live.console.settings, "hide_bodies", True)
+    live.console.accounts.new_password("somebody", "viewer")
+    answer = live.get("/trace", id="x")
+    assert answer.status_code == 502 and "a part of a body" not in answer.text

@@ -169,6 +169,9 @@ def test_viewers_see_no_bodies_where_they_shall_not(
     assert {row["body"] for row in rows} == {None}
     assert len(live.json("/messages", topic="Orders", text="nowhere")["messages"]) == COUNT
     assert live.get("/message/body", **place_of(traffic[0])).status_code == 403
+    trace = live.json("/trace", id=traffic[0].message_id, trace_topic="Orders")
+    assert "events" not in trace and "RMQ_SYS_TRACE_TOPIC only" in trace["hidden"][0]["text"]
+    assert "events" in live.json("/trace", id=traffic[0].message_id)
 
 
 def test_messages_show_as_they_come(live: Visit, traffic: list[SendResult]) -> None:

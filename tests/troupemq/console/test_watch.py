@@ -82,6 +82,23 @@ def test_the_thread_takes_snapshots_for_alerts_while_nobody_looks() -> None:
     assert watch.stop(WAIT_S)
 
 
+def test_a_round_that_fails_does_not_end_the_alerts() -> None:
+    """The thread ended, and nobody was told of anything until the next start."""
+    taker = Taker()
+    rounds, told = iter(range(2)), Event()
+
+    def look(snapshot: Snapshot) -> None:
+        if next(rounds, None) is not None:
+            raise LookupError("an odd answer")
+        told.set()
+
+    watch = ClusterWatch(taker, look, clock=lambda: taker.now_s)
+    watch._pause_s = lambda: 0.01  # type: ignore[method-assign]
+    watch.start()
+    assert told.wait(WAIT_S)
+    assert watch.stop(WAIT_S)
+
+
 def test_without_alerts_nobody_is_asked_while_nobody_looks() -> None:
     taker = Taker()
     looked = Event()

@@ -4,6 +4,7 @@ import json
 
 from protocol.compression import CompressionError
 from protocol.properties import TROUPE_FAILURE
+from protocol.topic_names import TRACE_TOPIC
 from troupemq.cli.admin.output import Time
 from troupemq.cli.admin.reading import reader_of
 from troupemq.cli.admin.trace import events_of
@@ -34,6 +35,7 @@ BODY_SHOWN_BYTES = 64 << 10
 HEX_COLUMNS = 16
 HEX_BYTES_MAX = 4 << 10
 HIDDEN = "Your role does not see bodies of messages."
+HIDDEN_TRACES = f"Your role sees traces in {TRACE_TOPIC} only."
 
 _HIDDEN_BODY = Notes("hidden", "Body", [Note("fine", HIDDEN)])
 
@@ -174,7 +176,7 @@ def hexadecimal(data: bytes) -> str:
 def trace(asked: PageRequest) -> Page:
     """What clients have noted about a message: a line for each, with the time since the first."""
     message_id = asked.text("id")
-    topic = asked.text("trace_topic") or "RMQ_SYS_TRACE_TOPIC"
+    topic = asked.text("trace_topic") or TRACE_TOPIC
     inputs = [
         Input("id", "Message id or key", value=message_id, needed=True),
         Input("trace_topic", "Trace topic", value=topic),
@@ -182,6 +184,8 @@ def trace(asked: PageRequest) -> Page:
     parts: list[Part] = [Form("", "/trace", inputs, "Show")]
     if not message_id:
         return Page("Trace", parts)
+    if topic != TRACE_TOPIC and not asked.sees_bodies():  # what is read there are bodies
+        return Page("Trace", [*parts, Notes("hidden", "", [Note("fine", HIDDEN_TRACES)])])
     failures: list[str] = []
     try:
         with asked.cluster.session.within():

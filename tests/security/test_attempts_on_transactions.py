@@ -1,0 +1,110 @@
+"""Attempts on transactions of another account that may send to the same topic: A26."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from protocol.bodies import HeartbeatData, ProducerData
+from protocol.codes import RequestCode as Code
+from protocol.command import RemotingCommand
+from protocol.message import MessageRecord
+from protocol.properties import TROUPE_OWNER
+from tests.security.test_attempts_on_detours import MORE, PREFIX
+from tests.support.guarded import ACCOUNTS, WHITE_HOST, GuardedBroker, signed, with_accounts
+from tests.support.local_client import LocalClient
+from tests.support.transacting import (
+    COMMIT,
+    GROUP,
+    HALF,
+    ROLLBACK,
+    end_command,
+    of_topic,
+    questions,
+    round_of_checks,
+    sending,
+)
+
+OWNER, OTHER = "shop-account", "sender-account"
+REFUSED = f"{PREFIX}The transaction is not of accessKey={OTHER}"
+
+
+@pytest.fixture
+def made() -> Iterator[GuardedBroker]:
+    broker = with_accounts(1, ACCOUNTS + MORE)
+    broker.make_topic("Orders")
+    yield broker
+    broker.stop()
+
+
+def half_of(made: GuardedBroker, account: str, key: str = "K", **more: object) -> MessageRecord:
+    born_ms = made.clock.now_ms()
+    options = sending(key, properties=more, topic="Orders", born_timestamp=born_ms)
+    return made.stored(made.send_as(account, **options))
+
+
+def producing_as(made: GuardedBroker, account: str, port: int) -> LocalClient:
+    """A producer of that account in the group, whose questions are kept."""
+    client = made.new_client(port)
+    beat = HeartbeatData(f"{account}@{port}", [ProducerData(GROUP)], []).encode()
+    command = signed(RemotingCommand(Code.HEART_BEAT, body=beat), account)
+    assert client.request(command).code == 0
+    return client
+
+
+def ended(made: GuardedBroker, account: str, of: object, outcome: int) -> str | None:
+    answer = made.ask_as(account, end_command(of, outcome))  # type: ignore[arg-type]
+    made.system.drain()
+    return answer.remark if answer.code else None
+
+
+@pytest.mark.parametrize("outcome", [COMMIT, ROLLBACK])
+def test_a26_no_account_ends_a_transaction_of_another(made: GuardedBroker, outcome: int) -> None:
+    """Its place can be guessed from one's own half message, its group is in committed ones."""
+    sent = half_of(made, OWNER)
+    assert ended(made, OTHER, sent, outcome) == REFUSED
+    assert made.messages("Orders") == []
+    assert ended(made, OWNER, sent, COMMIT) is None
+    (message,) = made.messages("Orders")
+    assert TROUPE_OWNER.encode() not in message.properties
+
+
+@pytest.mark.parametrize("delay", [0, 1])
+def test_what_is_committed_does_not_show_its_owner(made: GuardedBroker, delay: int) -> None:
+    sent = half_of(made, OWNER, TROUPE_OWNER="mine", DELAY=delay)
+    assert sent.properties.count(TROUPE_OWNER.encode()) == 1, "and no sender writes it"
+    assert ended(made, OWNER, sent, COMMIT) is None
+    made.system.advance(2000)
+    (message,) = made.messages("Orders")
+    assert TROUPE_OWNER.encode() not in message.properties
+
+
+def test_a26_a_transaction_is_asked_of_its_own_account_first(made: GuardedBroker) -> None:
+    own, other = producing_as(made, OWNER, 7), producing_as(made, OTHER, 8)
+    for number in range(4):
+        half_of(made, OWNER, key=f"{number}")
+    round_of_checks(made)
+    asked = questions(own)
+    assert len(asked) == 4 and questions(other) == []
+    assert all(TROUPE_OWNER.encode() not in each.properties for each in asked)
+    assert ended(made, OTHER, asked[0], ROLLBACK) == REFUSED
+
+
+def test_another_account_of_the_group_ends_what_it_was_asked_about(made: GuardedBroker) -> None:
+    """A producer that came back under a new account; nobody of the old one is there."""
+    other = producing_as(made, OTHER, 8)
+    half_of(made, OWNER)
+    round_of_checks(made)
+    (asked,) = questions(other)
+    assert ended(made, OTHER, asked, COMMIT) == REFUSED, "over another connection"
+    answer = other.request(signed(end_command(asked, COMMIT), OTHER, now_ms=made.clock.now_ms()))
+    made.system.drain()
+    assert answer.code == 0 and len(made.messages("Orders")) == 1
+
+
+def test_administrators_and_white_addresses_end_any_transaction(made: GuardedBroker) -> None:
+    one, two = half_of(made, OWNER, key="1"), half_of(made, OWNER, key="2")
+    assert ended(made, "administrator", one, COMMIT) is None
+    answer = made.ask_as(None, end_command(two, COMMIT), host=WHITE_HOST)
+    made.system.drain()
+    assert answer.code == 0 and len(made.messages("Orders")) == 2
+    assert TROUPE_OWNER.encode() in of_topic(made, HALF)[0].properties
