@@ -19,7 +19,7 @@ from storage.reading.page_probe import PageProbe
 from storage.reading.queue_times import ColdPages, QueueTimes
 
 JOBS_PER_TURN = 100
-"""A few milliseconds' worth."""
+"""A few milliseconds' worth, in one round of the loop."""
 COLD_STEPS_MAX = 100
 """A job that meets the disk so often waits for it."""
 
@@ -73,4 +73,4 @@ class QueueWorker(Responder):
         except RemoteError as error:
             work.request.answer(error.code, remark=error.remark)
         else:
-            self.address.tell(work)
+            self.system.loop.tell_in_next_round(self.address, work)

@@ -5,7 +5,7 @@ Told by: connections (`Request`), PullMessage, Transactions (`CommitOffset`), Of
 (`ResetOffsets`), SlaveSync (`TakeOffsets`, `TopicsGone`), groups (`ForgetOffsets`, `GroupsGone`),
 topics (`ForgetTopic`, `TopicsGone`), CleanFiles (`ForgetTopic`), who needs to know how far groups
 are (`TellOffsets`), its own tick.
-Tells: config_writer; who asked (`OffsetsTold`).
+Tells: config_writer; TableEncoder (`EncodeAnswer`); who asked (`OffsetsTold`).
 
 What a consumer commits one-way or with a pull is stored unless it goes back and should not
 (offset_guard.py); what somebody asks for is stored as it comes.  Neither past the ceiling of what
@@ -25,6 +25,7 @@ from structlog import get_logger
 from actors.engine.actor import handles
 from actors.engine.address import Address
 from actors.engine.published import Published
+from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.request import Peer, Request, serves
 from actors.tables.consumer_views import ConsumerView
 from actors.tables.names import check_group_name, check_topic_name
@@ -33,6 +34,7 @@ from actors.tables.offset_ceiling import OffsetCeiling
 from actors.tables.offset_guard import OffsetGuard, OffsetStats
 from actors.tables.old_places import OldPlaces
 from actors.tables.persisted import Then, TickedTable
+from actors.tables.table_encoder import EncodeAnswer
 from protocol.bodies import ConsumerOffsetTable, TopicConfig
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
@@ -169,6 +171,7 @@ class ConsumerOffsets(TickedTable):
         offsets: Published[Offsets],
         live_offsets: Published[Offsets],
         config_writer: Address,
+        encoder: Address,
         consumers: Published[Mapping[str, ConsumerView]],
         topics: Published[Mapping[str, TopicConfig]],
         guards: bool = True,
@@ -186,7 +189,7 @@ class ConsumerOffsets(TickedTable):
         messages.
         """
         super().__init__(path, config_writer)
-        self._interval_ms = interval_ms
+        self._interval_ms, self._encoder = interval_ms, encoder
         self._starts_in_memory = starts_in_memory
         self._published, self._live = offsets, live_offsets
         self._offsets: dict[str, dict[int, int]] = {}
@@ -406,9 +409,12 @@ class ConsumerOffsets(TickedTable):
         return request.command.answer(fields=OffsetResponseHeader(offset).encode())
 
     @serves(RequestCode.GET_ALL_CONSUMER_OFFSET)
-    def all_offsets(self, request: Request) -> RemotingCommand:
-        """The whole table, for a slave."""
-        return request.command.answer(body=ConsumerOffsetTable(self._offsets).encode())
+    def all_offsets(self, request: Request) -> RemotingCommand | None:
+        """The whole table, for a slave; a large one is written on a thread."""
+        if sum(map(len, self._offsets.values())) <= ENCODED_HERE_MAX:
+            return request.command.answer(body=ConsumerOffsetTable(self._offsets).encode())
+        self._encoder.tell(EncodeAnswer(request, ConsumerOffsetTable(self._publish())))
+        return None
 
     def _commit(
         self, group: str, topic: str, queue_id: int, offset: int, peer: Peer | None
@@ -495,6 +501,8 @@ class ConsumerOffsets(TickedTable):
 
     def _publish(self) -> dict[str, dict[int, int]]:
         """Copies what has changed, not the rest."""
+        if not self._unpublished:
+            return self._copy
         own, copied = self._offsets, self._copy.copy()
         for key in self._unpublished:
             if key in own:

@@ -8,6 +8,8 @@ import pytest
 
 from actors.broker import Broker
 from actors.consumers import queue_work
+from actors.engine.address import Address
+from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.statistics.statistics import MINUTE_SAMPLE_MS
 from protocol.bodies import MessageQueue
 from protocol.bodies_admin import (
@@ -305,4 +307,35 @@ def test_messages_in_queues_that_nobody_reads_count_as_lag() -> None:
     made.system.advance(100)
     found = stats(made, consumerGroup="consumers").offset_table
     assert {each.queue_id: where.lag for each, where in found.items()} == {0: 0, 1: 3, 3: 3}
+    made.stop()
+
+
+@pytest.mark.parametrize(
+    ("code", "fields"),
+    [
+        (RequestCode.GET_TOPIC_STATS_INFO, {"topic": "Topic"}),
+        (RequestCode.GET_CONSUME_STATS, {"consumerGroup": "consumers"}),
+        (RequestCode.QUERY_CONSUME_TIME_SPAN, {"topic": "Topic", "group": "consumers"}),
+    ],
+)
+def test_answers_about_many_queues_are_written_on_a_thread_and_looked_up_in_rounds(
+    code: RequestCode, fields: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A topic of 65,536 queues held the loop up for a second; it takes one request to make it."""
+    made = filled(1, queues=2 * ENCODED_HERE_MAX)
+    made.ask(update("consumers", 1))
+    later: list[object] = []
+    tell = made.system.loop.tell_in_next_round
+
+    def note(address: Address, message: object) -> None:
+        later.append(message)
+        tell(address, message)
+
+    monkeypatch.setattr(made.system.loop, "tell_in_next_round", note)
+    answer = ask(made, code, **fields)
+    assert answer.code == 0
+    assert (answer.body or b"").count(b'"queueId"') == 2 * ENCODED_HERE_MAX
+    assert len(later) == 2 * ENCODED_HERE_MAX // queue_work.JOBS_PER_TURN
+    handled = {each.name: each.handled_count for each in made.system.figures()}
+    assert handled["long_answers"] == 1
     made.stop()

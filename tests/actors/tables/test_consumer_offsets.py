@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 from actors.engine.published import Published
 from actors.engine.rarely import MINUTE_MS
 from actors.engine.supervisor import ChildSpec
+from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.request import Request
 from actors.tables.config_writer import ConfigWriter
 from actors.tables.consumer_offsets import (
@@ -23,7 +24,8 @@ from actors.tables.consumer_offsets import (
 )
 from actors.tables.consumer_views import ConsumerView, Member, Subscription
 from actors.tables.offset_guard import RESET_MS, OffsetStats
-from protocol.bodies import SubscriptionData, TopicConfig
+from actors.tables.table_encoder import TableEncoder
+from protocol.bodies import ConsumerOffsetTable, SubscriptionData, TopicConfig
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from storage.files.disk import Disk
@@ -50,6 +52,7 @@ def offset_table(
         writer = system.address("config_writer")
         system.start(
             ChildSpec("config_writer", lambda _: ConfigWriter()),
+            ChildSpec("table_encoder", lambda _: TableEncoder()),
             ChildSpec(
                 "consumer_offsets",
                 lambda _: ConsumerOffsets(
@@ -59,6 +62,7 @@ def offset_table(
                     offsets=offsets,
                     live_offsets=Published({}),
                     config_writer=writer,
+                    encoder=system.address("table_encoder"),
                     consumers=consumers or Published({}),
                     topics=Published({"T": TopicConfig("T"), "U": TopicConfig("U")}),
                     guards=guards,
@@ -398,3 +402,16 @@ def test_offsets_that_are_lost_begin_anew_and_the_broken_file_is_kept_aside() ->
         assert offsets.value == {}
     assert disk.read_bytes(PATH) == b'{\n\t"offsetTable":{}\n}'
     assert disk.read_bytes(f"{PATH}.broken") == b'{"offsetTable":{"T@G":{0:'
+
+
+@pytest.mark.parametrize("queues", [10, 2 * ENCODED_HERE_MAX])
+def test_large_table_is_written_by_another_actor_as_it_was_when_asked(queues: int) -> None:
+    with offset_table() as (system, _):
+        for queue_id in range(queues):
+            ask(system, "consumer_offsets", update(7, queue_id, oneway=False))
+        encoder = next(each for each in system.figures() if each.name == "table_encoder")
+        answer = ask(system, "consumer_offsets", request(RequestCode.GET_ALL_CONSUMER_OFFSET))
+        table = ConsumerOffsetTable.decode(answer.body)
+        assert table.offset_table == {"T@G": dict.fromkeys(range(queues), 7)}
+        after = next(each for each in system.figures() if each.name == "table_encoder")
+        assert after.handled_count - encoder.handled_count == (queues > ENCODED_HERE_MAX)
