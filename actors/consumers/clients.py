@@ -27,12 +27,13 @@ from actors.consumers.client_lists import (
 )
 from actors.consumers.consumer_groups import Consumers, Left, Producers, renewed
 from actors.consumers.group_changes import GroupEvent, GroupHistory, change_of, log_mismatches
+from actors.consumers.group_notices import GroupNotices
 from actors.consumers.heartbeat_rules import check_heartbeat
 from actors.consumers.queue_locks import QueueLocks, holder_of, wanted_locks
 from actors.engine.actor import BatchEnd, handles
 from actors.engine.address import Address
 from actors.engine.published import Published
-from actors.network.client_calls import AskProducer, CallClient, NoProducer, next_opaque
+from actors.network.client_calls import AskProducer, CallClient, NoProducer
 from actors.network.request import PeerClosed, Request, Responder, serves, short_body
 from actors.pulling.compile_budget import CompileBudget
 from actors.pulling.property_filters import TAG_EXPRESSIONS, compiled, not_supported
@@ -53,12 +54,11 @@ from protocol.bodies import (
     TopicConfig,
 )
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import ONEWAY_FLAG, RemotingCommand
+from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
 from protocol.headers.admin import ConsumerGroupHeader, ProducerGroupHeader
 from protocol.headers.client import (
     GetConsumerListHeader,
-    NotifyConsumerIdsChangedHeader,
     UnregisterClientHeader,
 )
 from protocol.topic_names import RETRY_TOPIC_PREFIX
@@ -91,6 +91,11 @@ class _Scan:
     """Look for clients that are silent."""
 
 
+@dataclass(frozen=True, slots=True)
+class _NextRound:
+    """Others have had their turn."""
+
+
 class Clients(Responder):
     """Lives on the loop."""
 
@@ -118,6 +123,8 @@ class Clients(Responder):
         self._published, self._published_producers = consumers, producers
         self._client_calls = client_calls
         self._consumers = Consumers()
+        self._notices = GroupNotices(self._consumers.groups)
+        self._has_asked_for_round = False
         self.producers = Producers()
         self._locks = QueueLocks()
         self.changes = GroupHistory()
@@ -152,6 +159,9 @@ class Clients(Responder):
             grant=request.grant,
         )
         consumers = data.consumer_data_set
+        peer_id = member.peer.peer_id
+        self._consumers.check(peer_id, consumers)
+        self.producers.check(peer_id, [each.group_name for each in data.producer_data_set])
         self.begin_change()
         waits = any(RETRY_TOPIC_PREFIX + each.group_name not in topics for each in consumers)
         changed = [each.group_name for each in consumers if self._register_consumer(each, member)]
@@ -292,7 +302,26 @@ class Clients(Responder):
     @handles(BatchEnd)
     def on_batch_end(self, _: BatchEnd) -> None:
         """Publishes what has changed: once, however many clients came or went."""
+        self._work()
         self._publish()
+
+    def _work(self) -> None:
+        """Tell members and compare subscriptions, as much of both as a round may."""
+        self._notices.send()
+        for name in self._consumers.compare_more():
+            self._stale.add(name)
+            self._log_mismatches(name)
+        is_used = self._notices.is_used or self._consumers.is_used
+        if is_used and not self._has_asked_for_round:
+            self._has_asked_for_round = True
+            self.system.loop.tell_in_next_round(self.address, _NextRound())
+
+    @handles(_NextRound)
+    def on_next_round(self, _: _NextRound) -> None:
+        """Go on, behind what others had to do; `on_batch_end` follows."""
+        self._has_asked_for_round = False
+        self._notices.begin_round()
+        self._consumers.begin_round()
 
     def _publish(self) -> None:
         if self._stale:
@@ -303,12 +332,8 @@ class Clients(Responder):
         self._published_producers.value = self.producers.view
 
     def _notify(self, *names: str) -> None:
-        for name in names if self._config.notify_consumer_ids_changed_enable else ():
-            group = self._consumers.groups.get(name)
-            fields = NotifyConsumerIdsChangedHeader(name).encode()
-            for peer in () if group is None else group.peers():
-                code = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
-                peer.send(RemotingCommand(code, fields, opaque=next_opaque(), flag=ONEWAY_FLAG))
+        if self._config.notify_consumer_ids_changed_enable:
+            self._notices.send(names)
 
     # --- what administrators ask
 

@@ -334,7 +334,7 @@ def test_answers_about_many_queues_are_written_on_a_thread_and_looked_up_in_roun
     monkeypatch.setattr(made.system.loop, "tell_in_next_round", note)
     answer = ask(made, code, **fields)
     assert answer.code == 0
-    assert (answer.body or b"").count(b'"queueId"') == 2 * ENCODED_HERE_MAX
+    assert bytes(answer.body or b"").count(b'"queueId"') == 2 * ENCODED_HERE_MAX
     assert len(later) == 2 * ENCODED_HERE_MAX // queue_work.JOBS_PER_TURN
     handled = {each.name: each.handled_count for each in made.system.figures()}
     assert handled["long_answers"] == 1
