@@ -149,7 +149,7 @@ class HeartbeatResult:
         if self.late:
             rarely.warn(
                 "subscription changed with an older version",
-                of=group,
+                names=[group],
                 group=group,
                 client=member.client_id,
                 topics=shown_names(self.late),

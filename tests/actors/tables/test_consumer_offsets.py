@@ -13,6 +13,7 @@ from actors.engine.rarely import MINUTE_MS
 from actors.engine.supervisor import ChildSpec
 from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.request import Request
+from actors.tables import consumer_offsets
 from actors.tables.config_writer import ConfigWriter
 from actors.tables.consumer_offsets import (
     CommitOffset,
@@ -23,9 +24,15 @@ from actors.tables.consumer_offsets import (
     TellOffsets,
 )
 from actors.tables.consumer_views import ConsumerView, Member, Subscription
+from actors.tables.offset_ceiling import OffsetCeiling
 from actors.tables.offset_guard import RESET_MS, OffsetStats
 from actors.tables.table_encoder import TableEncoder
-from protocol.bodies import ConsumerOffsetTable, SubscriptionData, TopicConfig
+from protocol.bodies import (
+    ConsumerOffsetTable,
+    SubscriptionData,
+    SubscriptionGroupConfig,
+    TopicConfig,
+)
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from storage.files.disk import Disk
@@ -46,6 +53,7 @@ def offset_table(
     guards: bool = True,
     consumers: Published[Mapping[str, ConsumerView]] | None = None,
     stats: OffsetStats | None = None,
+    ceiling: OffsetCeiling | None = None,
 ) -> Iterator[tuple[SimulatedSystem, Published[Offsets]]]:
     offsets: Published[Offsets] = Published({})
     with simulated(disk) as system:
@@ -67,6 +75,7 @@ def offset_table(
                     topics=Published({"T": TopicConfig("T"), "U": TopicConfig("U")}),
                     guards=guards,
                     stats=stats,
+                    ceiling=ceiling,
                 ),
             ),
         )
@@ -415,3 +424,57 @@ def test_large_table_is_written_by_another_actor_as_it_was_when_asked(queues: in
         assert table.offset_table == {"T@G": dict.fromkeys(range(queues), 7)}
         after = next(each for each in system.figures() if each.name == "table_encoder")
         assert after.handled_count - encoder.handled_count == (queues > ENCODED_HERE_MAX)
+
+
+def test_large_table_is_searched_in_rounds_and_one_question_after_the_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One question about a group in a table of 20,000 entries held the loop up for 80 ms."""
+    monkeypatch.setattr(consumer_offsets, "KEYS_PER_ROUND", 4)
+    with offset_table() as (system, _):
+        whole = {}
+        for number in range(11):
+            fields = {"consumerGroup": f"G{number}", "topic": "T", "queueId": "0"}
+            fields["commitOffset"] = str(number)
+            command = request(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+            assert ask(system, "consumer_offsets", command).code == 0
+            whole["T", f"G{number}"] = {0: number}
+        later: list[object] = []
+        table = system.address("consumer_offsets")
+        monkeypatch.setattr(
+            system.loop, "tell_in_next_round", lambda _, message: later.append(message)
+        )
+        asker = Told("asker")
+        for group in (None, "G9"):
+            asked = Request(query(), RecordingPeer())
+            table.tell(TellOffsets(asked, asker.address, group))
+        rounds = 0
+        system.drain()
+        while later:
+            (message,), later[:] = later[:], []
+            table.tell(message)
+            system.drain()
+            rounds += 1
+        assert [each.offsets for each in asker.take()] == [whole, {("T", "G9"): {0: 9}}]
+        assert rounds == 6
+
+
+def test_clones_obey_the_limits_of_offsets_and_name_what_they_leave_out_in_one_line() -> None:
+    groups: Published[Mapping[str, SubscriptionGroupConfig]]
+    groups = Published({"G": SubscriptionGroupConfig("G")})
+    topics: Published[Mapping[str, TopicConfig]] = Published({"T": TopicConfig("T")})
+    ceiling = OffsetCeiling(groups, topics, 3)
+    with offset_table(ceiling=ceiling) as (system, _), capture_logs() as lines:
+        ask(system, "consumer_offsets", update(7, oneway=False))
+        for number in range(3):
+            fields = {"consumerGroup": "G", "topic": f"gone-{number}", "queueId": "0"}
+            command = request(RequestCode.UPDATE_CONSUMER_OFFSET, fields | {"commitOffset": "1"})
+            assert ask(system, "consumer_offsets", command).code == 0
+        answer = ask(system, "consumer_offsets", clone(topic="T"))
+        assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+        assert told(system, "H") == {}
+        groups.value = {**groups.value, "H": SubscriptionGroupConfig("H")}
+        assert ask(system, "consumer_offsets", clone()).code == 0
+        assert told(system, "H") == {("T", "H"): {0: 7}}
+    (line,) = [each for each in lines if each["event"] == "offsets not cloned"]
+    assert line["times"] == 3
