@@ -41,18 +41,7 @@ def table_children(parts: Parts) -> list[ChildSpec]:
                 queued=parts.queued_topics,
             ),
         ),
-        ChildSpec(
-            "groups",
-            lambda _: GroupTable(
-                config,
-                f"{directory}/subscriptionGroup.json",
-                groups=tables.groups,
-                config_writer=writer,
-                consumer_offsets=address("consumer_offsets"),
-                encoder=address("table_encoder"),
-                retried=retried_groups(parts.queued_topics),
-            ),
-        ),
+        ChildSpec("groups", lambda _: _groups(parts)),
         ChildSpec(
             "consumer_offsets",
             lambda _: ConsumerOffsets(
@@ -82,6 +71,19 @@ def table_children(parts: Parts) -> list[ChildSpec]:
     ]
 
 
+def _groups(parts: Parts) -> GroupTable:
+    address = parts.system.address
+    return GroupTable(
+        parts.config,
+        f"{parts.store.config.config_dir}/subscriptionGroup.json",
+        groups=parts.tables.groups,
+        config_writer=address("config_writer"),
+        consumer_offsets=address("consumer_offsets"),
+        encoder=address("table_encoder"),
+        retried=retried_groups(parts.queued_topics),
+    )
+
+
 def _access_control(parts: Parts) -> AccessControl:
     config = parts.config
     return AccessControl(
@@ -106,6 +108,7 @@ def _clients(parts: Parts) -> Clients:
         group_table=address("groups"),
         filter_table=address("consumer_filters"),
         client_calls=address("client_calls"),
+        encoder=address("table_encoder"),
         refusals=parts.refusals,
     )
 

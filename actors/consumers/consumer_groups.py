@@ -9,7 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from actors.consumers.heartbeat_rules import PLACES_MAX, check_groups_of, check_places
+from actors.consumers.heartbeat_rules import (
+    PLACES_MAX,
+    PRODUCERS_MAX,
+    check_groups_of,
+    check_places,
+)
 from actors.consumers.mismatches import alike, mismatches_of
 from actors.engine.rarely import Rarely, shown_names
 from actors.network.request import Peer
@@ -190,7 +195,7 @@ class Consumers:
                 group = self.groups.get(name)
                 known = None if group is None else group.members.get(peer_id)
                 added -= 0 if known is None else 1 + len(known.wants)
-            check_places(self._places, added)
+            check_places(self._places, added, PLACES_MAX)
 
     def register(self, data: ConsumerData, member: Member) -> HeartbeatResult:
         """A consumer says that it is there."""
@@ -319,13 +324,14 @@ class Producers:
         """By connection."""
         self._view: Mapping[str, Sequence[Producing]] = {}
         self._stale: set[str] = set()
-        self._places = 0
+        self.places = 0
+        """Members of all groups."""
 
     def check(self, peer_id: int, groups: Sequence[str]) -> None:
         """Raise RemoteError if these are too many groups of one connection, or places of all."""
         own = self._groups_of.get(peer_id, {})
         check_groups_of(own, groups)
-        check_places(self._places, len({*groups} - own.keys()))
+        check_places(self.places, len({*groups} - own.keys()), PRODUCERS_MAX)
 
     @property
     def view(self) -> Mapping[str, Sequence[Producing]]:
@@ -345,7 +351,7 @@ class Producers:
         members[peer_id] = member
         self._claim(member)
         if known is None:
-            self._places += 1
+            self.places += 1
             self._groups_of.setdefault(peer_id, {})[group_name] = None
         if known is None or known.account != member.account:
             self._stale.add(group_name)
@@ -379,7 +385,7 @@ class Producers:
         members = self.groups.get(group_name, {})
         if members.pop(peer_id, None) is None:
             return
-        self._places -= 1
+        self.places -= 1
         if not members:
             del self.groups[group_name]
         own = self._groups_of[peer_id]
@@ -396,10 +402,12 @@ class Producers:
         for name, members in self.groups.copy().items():
             for peer_id in _silent(members.values(), now_ms):
                 self.unregister(name, peer_id)
-        live = [member for members in self.groups.values() for member in members.values()]
+        found = [member for members in self.groups.values() for member in members.values()]
+        live = {id(member): member for member in found}.values()  # one is mostly in many groups
         held, self._by_client = self._by_client, {}
-        live.sort(key=lambda member: (not _is_of(held, member), member.updated_ms))
-        for member in live:  # whoever has a clientId first
+        for member in sorted(
+            live, key=lambda each: (not _is_of(held, each), each.updated_ms)
+        ):  # whoever has a clientId first
             self._claim(member)
 
 

@@ -20,7 +20,9 @@ from protocol.topic_names import RETRY_TOPIC_PREFIX
 GROUPS_MAX = 1000
 """Of one connection. Each of them costs 10 µs, and a change of its group tells others."""
 PLACES_MAX = 500_000
-"""Members of all groups and their subscriptions, counted together; some 0.7 KiB each."""
+"""Members of all groups and their subscriptions, counted together; about 1 KiB each."""
+PRODUCERS_MAX = 100_000
+"""Members of all producer groups; every ten seconds all are looked at."""
 
 
 def check_heartbeat(
@@ -58,8 +60,8 @@ def check_groups_of(own: Mapping[str, None], names: Iterable[str]) -> None:
         raise LimitReached(ResponseCode.SYSTEM_ERROR, remark, "a client is in too many groups")
 
 
-def check_places(held: int, added: int) -> None:
+def check_places(held: int, added: int, most: int) -> None:
     """Raise RemoteError if all groups together would have too many members and subscriptions."""
-    if added > 0 and held + added > PLACES_MAX:
-        remark = f"all groups have {PLACES_MAX} members and subscriptions at the most"
+    if added > 0 and held + added > most:
+        remark = f"all groups have {most} members and subscriptions at the most"
         raise LimitReached(ResponseCode.SYSTEM_ERROR, remark, "groups have too many members")
