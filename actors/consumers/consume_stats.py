@@ -201,7 +201,7 @@ class ConsumeStats(QueueWorker):
         def finish() -> None:
             every = [{name: found} for name, found in by_group.items()]
             body = ConsumeStatsList(every, self._broker_address, behind)
-            self._to["long_answers"].tell(LongAnswer(request, body))
+            self._to["long_answers"].tell(LongAnswer(request, body, self.answered(request)))
 
         return QueueWork(request, jobs(), finish)
 
@@ -336,7 +336,7 @@ class ConsumeStats(QueueWorker):
         """Return the answer with `body`, which has these entries; None: a thread writes it."""
         if len(entries) <= ENCODED_HERE_MAX:
             return request.command.answer(body=body.encode())
-        self._to["long_answers"].tell(LongAnswer(request, body))
+        self._to["long_answers"].tell(LongAnswer(request, body, self.answered(request)))
         return None
 
 

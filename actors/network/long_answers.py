@@ -3,6 +3,7 @@
 Owns: nothing.   Told by: whoever has a long answer (`LongAnswer`).   Tells: who asked.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -29,10 +30,14 @@ class LongAnswer:
 
     request: Request
     body: Encodable
+    done: Callable[[], None] | None = None
+    """Called when it has been answered, whatever with. Any thread."""
 
     def refuse(self, remark: str) -> None:
         """Answers with an error."""
         self.request.refuse(remark)
+        if self.done is not None:
+            self.done()
 
 
 class LongAnswers(Actor):
@@ -44,6 +49,8 @@ class LongAnswers(Actor):
     def on_answer(self, message: LongAnswer) -> None:
         """Encodes and answers."""
         answer_with(message.request, message.body)
+        if message.done is not None:
+            message.done()
 
 
 def answer_with(request: Request, body: Encodable, fields: dict[str, str] | None = None) -> None:
