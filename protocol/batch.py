@@ -35,6 +35,8 @@ assert _HEAD.size == 20
 
 TAIL_BYTES = 4
 """The last digits of a UNIQ_KEY, in which the messages of a batch differ."""
+DECODED_MAX = 8192
+"""Messages of a batch that are decoded one by one: 5 µs each until they are in the log."""
 _LAYOUTS_MAX = 256
 _CUT_TOGETHER = 64
 """Messages that one layout cuts: what it takes grows with them, 10 KiB for these."""
@@ -70,7 +72,8 @@ def encode_batch(messages: Iterable[BatchMessage]) -> bytes:
 def decode_batch(body: bytes | memoryview) -> list[BatchMessage]:
     """The messages of a batch body.
 
-    Raises RemoteError(SYSTEM_ERROR) for a body that ends in the middle of a message.
+    Raises RemoteError for a body that ends in the middle of a message (SYSTEM_ERROR) or has more
+    than DECODED_MAX of them (MESSAGE_ILLEGAL).
     """
     if not isinstance(body, bytes):
         body = bytes(body)
@@ -78,6 +81,9 @@ def decode_batch(body: bytes | memoryview) -> list[BatchMessage]:
     add, new, unpack = messages.append, tuple.__new__, _HEAD.unpack_from
     position, end = 0, len(body)
     while position < end:
+        if len(messages) == DECODED_MAX:
+            remark = f"a batch of messages that are not alike has {DECODED_MAX} at the most"
+            raise RemoteError(ResponseCode.MESSAGE_ILLEGAL, remark)
         try:
             _, flag, body_length = unpack(body, position)
             body_start = position + 20

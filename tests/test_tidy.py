@@ -63,7 +63,6 @@ TESTED_ELSEWHERE = {
     "actors/statistics/put_stats.py": "tests/actors/admin/test_broker_info.py: who shows them",
     "actors/settings/metrics_settings.py": "tests/actors/metrics/test_selection.py: obeys them",
     "actors/settings/known_keys.py": "tests/actors/test_config.py: names, and no rule",
-    "actors/tables/table_encoder.py": "tests/actors/tables/test_topics.py: writes out long ones",
     "actors/tables/tables.py": "tests/actors/tables/test_topics.py: names them all",
     "protocol/headers/": "tests/protocol/test_headers.py: every header of every code, one table",
     "protocol/sql92/lexer.py": "tests/protocol/sql92/test_compile.py: what is refused, and where",

@@ -41,17 +41,7 @@ def table_children(parts: Parts) -> list[ChildSpec]:
                 queued=parts.queued_topics,
             ),
         ),
-        ChildSpec(
-            "groups",
-            lambda _: GroupTable(
-                config,
-                f"{directory}/subscriptionGroup.json",
-                groups=tables.groups,
-                config_writer=writer,
-                consumer_offsets=address("consumer_offsets"),
-                retried=retried_groups(parts.queued_topics),
-            ),
-        ),
+        ChildSpec("groups", lambda _: _groups(parts)),
         ChildSpec(
             "consumer_offsets",
             lambda _: ConsumerOffsets(
@@ -61,6 +51,7 @@ def table_children(parts: Parts) -> list[ChildSpec]:
                 offsets=tables.offsets,
                 live_offsets=tables.live_offsets,
                 config_writer=writer,
+                encoder=address("table_encoder"),
                 consumers=tables.consumers,
                 topics=tables.topics,
                 guards=config.consumer_offset_guard_enable,
@@ -78,6 +69,19 @@ def table_children(parts: Parts) -> list[ChildSpec]:
         ChildSpec("access_control", lambda _: _access_control(parts)),
         ChildSpec("clients", lambda _: _clients(parts)),
     ]
+
+
+def _groups(parts: Parts) -> GroupTable:
+    address = parts.system.address
+    return GroupTable(
+        parts.config,
+        f"{parts.store.config.config_dir}/subscriptionGroup.json",
+        groups=parts.tables.groups,
+        config_writer=address("config_writer"),
+        consumer_offsets=address("consumer_offsets"),
+        encoder=address("table_encoder"),
+        retried=retried_groups(parts.queued_topics),
+    )
 
 
 def _access_control(parts: Parts) -> AccessControl:
@@ -104,6 +108,7 @@ def _clients(parts: Parts) -> Clients:
         group_table=address("groups"),
         filter_table=address("consumer_filters"),
         client_calls=address("client_calls"),
+        encoder=address("table_encoder"),
         refusals=parts.refusals,
     )
 

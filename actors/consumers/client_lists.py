@@ -5,6 +5,7 @@ getAllProducerInfo), ProducerManager.getProducerTable.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from actors.consumers.consumer_groups import ConsumerGroup
 from actors.tables.consumer_views import Member
@@ -35,23 +36,31 @@ def producer_connection(members: Iterable[Member]) -> ProducerConnection:
     return ProducerConnection(_connections(members))
 
 
-def producer_table(groups: Mapping[str, Mapping[int, Member]], shift_ms: float) -> ProducerTable:
-    """The answer to GET_ALL_PRODUCER_INFO; `shift_ms` is the wall clock less the monotonic one."""
-    return ProducerTable(
-        {
-            name: [
-                ProducerInfo(
-                    member.client_id,
-                    f"/{member.peer.remote}",
-                    language_name(member.language),
-                    member.version,
-                    round(member.updated_ms + shift_ms),
-                )
-                for member in members.values()
-            ]
-            for name, members in groups.items()
-        }
-    )
+@dataclass(frozen=True, slots=True)
+class ProducersSeen:
+    """All producers, as they are when somebody asks; the answer to GET_ALL_PRODUCER_INFO."""
+
+    groups: Mapping[str, Sequence[Member]]
+    shift_ms: float
+    """The wall clock less the monotonic one."""
+
+    def encode(self) -> bytes:
+        """Return the answer's body. Any thread: 14 µs for each producer of a group."""
+        return ProducerTable(
+            {
+                name: [
+                    ProducerInfo(
+                        member.client_id,
+                        f"/{member.peer.remote}",
+                        language_name(member.language),
+                        member.version,
+                        round(member.updated_ms + self.shift_ms),
+                    )
+                    for member in members
+                ]
+                for name, members in self.groups.items()
+            }
+        ).encode()
 
 
 def group_changes(

@@ -5,7 +5,7 @@ Told by: connections (`Request`, `PeerClosed`), its own tick.
 Told by others: ReplyMessage (`AskProducer`, which goes on to client_calls or comes back).
 Tells: the members of a group (one-way: it has changed, rebalance); groups (`CreateGroup`); topics
 (`CreateSystemTopic`, for retries; `WhenRegistered`); consumer_filters (`RegisterFilters`, which
-answers the heartbeat then, `UnregisterFilters`, `CompileFirst`).
+answers the heartbeat then, `UnregisterFilters`, `CompileFirst`); TableEncoder (`EncodeAnswer`).
 
 What PullMessage needs of a consumer group is published, and who is in each producer group.
 
@@ -20,19 +20,21 @@ from structlog import get_logger
 from actors.access.refusals import Refusals
 from actors.config import BrokerConfig
 from actors.consumers.client_lists import (
+    ProducersSeen,
     consumer_connection,
     group_changes,
     producer_connection,
-    producer_table,
 )
 from actors.consumers.consumer_groups import Consumers, Left, Producers, renewed
 from actors.consumers.group_changes import GroupEvent, GroupHistory, change_of, log_mismatches
+from actors.consumers.group_notices import GroupNotices
 from actors.consumers.heartbeat_rules import check_heartbeat
 from actors.consumers.queue_locks import QueueLocks, holder_of, wanted_locks
 from actors.engine.actor import BatchEnd, handles
 from actors.engine.address import Address
 from actors.engine.published import Published
-from actors.network.client_calls import AskProducer, CallClient, NoProducer, next_opaque
+from actors.network.client_calls import AskProducer, CallClient, NoProducer
+from actors.network.long_answers import ENCODED_HERE_MAX, Encodable
 from actors.network.request import PeerClosed, Request, Responder, serves, short_body
 from actors.pulling.compile_budget import CompileBudget
 from actors.pulling.property_filters import TAG_EXPRESSIONS, compiled, not_supported
@@ -40,6 +42,7 @@ from actors.tables.consumer_filters import CompileFirst, RegisterFilters, Unregi
 from actors.tables.consumer_views import ConsumerView, Member, Producing, Subscription
 from actors.tables.groups import GroupConfigs, GroupFinder
 from actors.tables.registering import WhenRegistered
+from actors.tables.table_encoder import EncodeAnswer
 from actors.tables.topic_set import UNIT_SUB_FLAG
 from actors.tables.topics import CreateSystemTopic
 from protocol.bodies import (
@@ -53,12 +56,11 @@ from protocol.bodies import (
     TopicConfig,
 )
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import ONEWAY_FLAG, RemotingCommand
+from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
 from protocol.headers.admin import ConsumerGroupHeader, ProducerGroupHeader
 from protocol.headers.client import (
     GetConsumerListHeader,
-    NotifyConsumerIdsChangedHeader,
     UnregisterClientHeader,
 )
 from protocol.topic_names import RETRY_TOPIC_PREFIX
@@ -91,6 +93,11 @@ class _Scan:
     """Look for clients that are silent."""
 
 
+@dataclass(frozen=True, slots=True)
+class _NextRound:
+    """Others have had their turn."""
+
+
 class Clients(Responder):
     """Lives on the loop."""
 
@@ -107,6 +114,7 @@ class Clients(Responder):
         group_table: Address,
         filter_table: Address,
         client_calls: Address,
+        encoder: Address,
         refusals: Refusals,
     ) -> None:
         """Reads `topics`, `groups` and `filters`, publishes `consumers` and `producers`."""
@@ -116,8 +124,10 @@ class Clients(Responder):
         self._groups = GroupFinder(groups, group_table, config)
         self._filters, self._filter_table = filters, filter_table
         self._published, self._published_producers = consumers, producers
-        self._client_calls = client_calls
+        self._client_calls, self._encoder = client_calls, encoder
         self._consumers = Consumers()
+        self._notices = GroupNotices(self._consumers.groups)
+        self._has_asked_for_round = False
         self.producers = Producers()
         self._locks = QueueLocks()
         self.changes = GroupHistory()
@@ -152,6 +162,9 @@ class Clients(Responder):
             grant=request.grant,
         )
         consumers = data.consumer_data_set
+        peer_id = member.peer.peer_id
+        self._consumers.check(peer_id, consumers)
+        self.producers.check(peer_id, [each.group_name for each in data.producer_data_set])
         self.begin_change()
         waits = any(RETRY_TOPIC_PREFIX + each.group_name not in topics for each in consumers)
         changed = [each.group_name for each in consumers if self._register_consumer(each, member)]
@@ -292,7 +305,26 @@ class Clients(Responder):
     @handles(BatchEnd)
     def on_batch_end(self, _: BatchEnd) -> None:
         """Publishes what has changed: once, however many clients came or went."""
+        self._work()
         self._publish()
+
+    def _work(self) -> None:
+        """Tell members and compare subscriptions, as much of both as a round may."""
+        self._notices.send()
+        for name in self._consumers.compare_more():
+            self._stale.add(name)
+            self._log_mismatches(name)
+        is_used = self._notices.is_used or self._consumers.is_used
+        if is_used and not self._has_asked_for_round:
+            self._has_asked_for_round = True
+            self.system.loop.tell_in_next_round(self.address, _NextRound())
+
+    @handles(_NextRound)
+    def on_next_round(self, _: _NextRound) -> None:
+        """Go on, behind what others had to do; `on_batch_end` follows."""
+        self._has_asked_for_round = False
+        self._notices.begin_round()
+        self._consumers.begin_round()
 
     def _publish(self) -> None:
         if self._stale:
@@ -303,17 +335,13 @@ class Clients(Responder):
         self._published_producers.value = self.producers.view
 
     def _notify(self, *names: str) -> None:
-        for name in names if self._config.notify_consumer_ids_changed_enable else ():
-            group = self._consumers.groups.get(name)
-            fields = NotifyConsumerIdsChangedHeader(name).encode()
-            for peer in () if group is None else group.peers():
-                code = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
-                peer.send(RemotingCommand(code, fields, opaque=next_opaque(), flag=ONEWAY_FLAG))
+        if self._config.notify_consumer_ids_changed_enable:
+            self._notices.send(names)
 
     # --- what administrators ask
 
     @serves(RequestCode.GET_CONSUMER_CONNECTION_LIST)
-    def consumer_connections(self, request: Request) -> RemotingCommand:
+    def consumer_connections(self, request: Request) -> RemotingCommand | None:
         """Who is in a consumer group, written in what, and what the group subscribes."""
         name = ConsumerGroupHeader.decode(request.command.fields).consumer_group
         group = self._consumers.groups.get(name)
@@ -321,23 +349,31 @@ class Clients(Responder):
             raise RemoteError(
                 ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online"
             )
-        return request.command.answer(body=consumer_connection(group).encode())
+        return self._answer(request, consumer_connection(group), group.places)
 
     @serves(RequestCode.GET_PRODUCER_CONNECTION_LIST)
-    def producer_connections(self, request: Request) -> RemotingCommand:
+    def producer_connections(self, request: Request) -> RemotingCommand | None:
         """Who is in a producer group."""
         name = ProducerGroupHeader.decode(request.command.fields).producer_group
         members = self.producers.groups.get(name)
         if members is None:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")
-        return request.command.answer(body=producer_connection(members.values()).encode())
+        return self._answer(request, producer_connection(members.values()), len(members))
+
+    def _answer(self, request: Request, body: Encodable, entries: int) -> RemotingCommand | None:
+        """Return the answer with `body`, which has so many entries; None: a thread writes it."""
+        if entries <= ENCODED_HERE_MAX:
+            return request.command.answer(body=body.encode())
+        self._encoder.tell(EncodeAnswer(request, body))
+        return None
 
     @serves(RequestCode.GET_ALL_PRODUCER_INFO)
-    def all_producers(self, request: Request) -> RemotingCommand:
+    def all_producers(self, request: Request) -> RemotingCommand | None:
         """Every producer of every group, and when it was heard of."""
         clock = self.system.clock
         shift_ms = clock.now_ms() - clock.monotonic_ms()
-        return request.command.answer(body=producer_table(self.producers.groups, shift_ms).encode())
+        groups = {name: [*members.values()] for name, members in self.producers.groups.items()}
+        return self._answer(request, ProducersSeen(groups, shift_ms), self.producers.places)
 
     @serves(RequestCode.GET_GROUP_CHANGES)
     def group_changes(self, request: Request) -> RemotingCommand:

@@ -9,7 +9,7 @@ Source: AdminBrokerProcessor (getTopicStatsInfo, getConsumeStats, queryConsumeTi
 queryTopicConsumeByWho, queryCorrectionOffset, fetchAllConsumeStatsInBroker).
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sized
 from datetime import datetime
 from functools import partial
 from typing import TypeAlias
@@ -20,7 +20,7 @@ from actors.config import BrokerConfig
 from actors.consumers.queue_work import Job, QueueWork, QueueWorker
 from actors.engine.actor import handles
 from actors.engine.address import Address
-from actors.network.long_answers import LongAnswer
+from actors.network.long_answers import ENCODED_HERE_MAX, LongAnswer
 from actors.network.request import Request, serves
 from actors.tables.consumer_offsets import OffsetsTold, TellOffsets
 from actors.tables.tables import Tables
@@ -103,7 +103,8 @@ class ConsumeStats(QueueWorker):
             table.offset_table[self._name(config, queue_id)] = TopicOffset(low, high, stored)
 
         jobs = (partial(look, queue_id) for queue_id in range(config.write_queue_nums))
-        self.work_on(QueueWork(request, jobs, partial(_answer, request, table)))
+        finish = partial(self._answer, request, table, table.offset_table)
+        self.work_on(QueueWork(request, jobs, finish))
 
     # --- of groups: the offsets come first
 
@@ -165,7 +166,8 @@ class ConsumeStats(QueueWorker):
             and (config := self._counted(group, topic, body)) is not None
             for queue_id in self._lagging(config, config.read_queue_nums, queues)
         )
-        return QueueWork(request, jobs, partial(_answer, request, body))
+        finish = partial(self._answer, request, body, body.offset_table)
+        return QueueWork(request, jobs, finish)
 
     def _broker_stats(self, request: Request, offsets: Offsets) -> QueueWork:
         only_ordered = GetBrokerConsumeStatsHeader.decode(request.command.fields).is_order
@@ -199,7 +201,7 @@ class ConsumeStats(QueueWorker):
         def finish() -> None:
             every = [{name: found} for name, found in by_group.items()]
             body = ConsumeStatsList(every, self._broker_address, behind)
-            self._to["long_answers"].tell(LongAnswer(request, body))
+            self._to["long_answers"].tell(LongAnswer(request, body, self.answered(request)))
 
         return QueueWork(request, jobs(), finish)
 
@@ -262,7 +264,8 @@ class ConsumeStats(QueueWorker):
             body.consume_time_span_set.append(span)
 
         jobs = (partial(look, queue_id) for queue_id in range(config.write_queue_nums))
-        return QueueWork(request, jobs, partial(_answer, request, body))
+        finish = partial(self._answer, request, body, body.consume_time_span_set)
+        return QueueWork(request, jobs, finish)
 
     def _span(
         self, config: TopicConfig, queue_id: int, offset: int, times: QueueTimes
@@ -294,7 +297,8 @@ class ConsumeStats(QueueWorker):
             if topic in view.subscriptions
         ]
         groups = [*dict.fromkeys([*online, *(group for _, group in offsets)])]
-        return QueueWork(request, iter(()), partial(_answer, request, GroupList(groups)))
+        finish = partial(self._answer, request, GroupList(groups), groups)
+        return QueueWork(request, iter(()), finish)
 
     def _correction(self, request: Request, offsets: Offsets) -> QueueWork:
         """4.9.7 forgets the offsets of the groups it is told to leave out; here they stay."""
@@ -311,7 +315,8 @@ class ConsumeStats(QueueWorker):
         for queue_id, offset in offsets.get((header.topic, header.compare_group), {}).items():
             if lowest.get(queue_id, -1) > offset:
                 lowest[queue_id] = LONG_MAX
-        return QueueWork(request, iter(()), partial(_answer, request, CorrectionOffsets(lowest)))
+        finish = partial(self._answer, request, CorrectionOffsets(lowest), lowest)
+        return QueueWork(request, iter(()), finish)
 
     # --- what they have in common
 
@@ -327,9 +332,12 @@ class ConsumeStats(QueueWorker):
     def _name(self, config: TopicConfig, queue_id: int) -> MessageQueue:
         return MessageQueue(config.topic_name, self._config.broker_name, queue_id)
 
-
-def _answer(request: Request, body: Body) -> RemotingCommand:
-    return request.command.answer(body=body.encode())
+    def _answer(self, request: Request, body: Body, entries: Sized) -> RemotingCommand | None:
+        """Return the answer with `body`, which has these entries; None: a thread writes it."""
+        if len(entries) <= ENCODED_HERE_MAX:
+            return request.command.answer(body=body.encode())
+        self._to["long_answers"].tell(LongAnswer(request, body, self.answered(request)))
+        return None
 
 
 def _time_text(time_ms: int) -> str:

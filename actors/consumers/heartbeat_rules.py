@@ -4,7 +4,7 @@ may have compiled.
 Names are those that 4.9.7's clients let through (Validators.java); its broker takes any.
 """
 
-from collections.abc import Container
+from collections.abc import Container, Iterable, Mapping
 
 from actors.network.request import Peer
 from actors.pulling.compile_budget import CompileBudget
@@ -18,7 +18,11 @@ from protocol.tags import TAG_EXPRESSION_CHARS_MAX, tags_too_long
 from protocol.topic_names import RETRY_TOPIC_PREFIX
 
 GROUPS_MAX = 1000
-"""Each of them costs 10 µs, and a change of its group tells others."""
+"""Of one connection. Each of them costs 10 µs, and a change of its group tells others."""
+PLACES_MAX = 500_000
+"""Members of all groups and their subscriptions, counted together; about 1 KiB each."""
+PRODUCERS_MAX = 100_000
+"""Members of all producer groups; every ten seconds all are looked at."""
 
 
 def check_heartbeat(
@@ -47,3 +51,17 @@ def check_heartbeat(
                 budget.take(peer, each.expression_type, each.sub_string)
             elif len(each.sub_string) > TAG_EXPRESSION_CHARS_MAX:
                 raise tags_too_long(each.sub_string)
+
+
+def check_groups_of(own: Mapping[str, None], names: Iterable[str]) -> None:
+    """Raise RemoteError if a connection would be in too many groups."""
+    if len({*own, *names}) > GROUPS_MAX:
+        remark = f"a client may be in {GROUPS_MAX} groups at the most"
+        raise LimitReached(ResponseCode.SYSTEM_ERROR, remark, "a client is in too many groups")
+
+
+def check_places(held: int, added: int, most: int) -> None:
+    """Raise RemoteError if all groups together would have too many members and subscriptions."""
+    if added > 0 and held + added > most:
+        remark = f"all groups have {most} members and subscriptions at the most"
+        raise LimitReached(ResponseCode.SYSTEM_ERROR, remark, "groups have too many members")

@@ -4,14 +4,17 @@ A piece of work is a run of jobs, each about one queue.  After JOBS_PER_TURN of 
 their turn; a job that meets what is not in memory is done again when ColdRead has read it.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 from actors.engine.actor import handles
 from actors.engine.address import Address
 from actors.network.request import Request, Responder
 from actors.pulling.cold_read import ReadCold
+from protocol.codes import ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
 from storage.message_store import MessageStore
@@ -19,9 +22,12 @@ from storage.reading.page_probe import PageProbe
 from storage.reading.queue_times import ColdPages, QueueTimes
 
 JOBS_PER_TURN = 100
-"""A few milliseconds' worth."""
+"""A few milliseconds' worth, in one round of the loop."""
 COLD_STEPS_MAX = 100
 """A job that meets the disk so often waits for it."""
+
+QUEUES_MAX = 150_000
+"""Queues of one answer, some 75 MiB until it is written: no frame holds what is said of more."""
 
 Job: TypeAlias = Callable[[QueueTimes], object]
 """Looks at one queue; may be called again when it has raised ColdPages."""
@@ -37,40 +43,87 @@ class QueueWork:
     """May raise RemoteError; None: somebody else answers."""
     job: Job | None = None
     cold_steps: int = 0
+    done: int = 0
+    """Jobs."""
 
     def refuse(self, remark: str) -> None:
         """Answers with an error."""
         self.request.refuse(remark)
 
 
+@dataclass(frozen=True, slots=True)
+class _Released:
+    """The large answer has been written: the next one may be worked on."""
+
+
 class QueueWorker(Responder):
-    """Base of those who answer by working through queues. Lives on the loop."""
+    """Base of those who answer by working through queues. Lives on the loop.
+
+    Of answers about more than JOBS_PER_TURN queues one is worked on, until it has been written:
+    each takes memory, and a client may ask for thousands at once.
+    """
 
     def __init__(self, store: MessageStore, probe: PageProbe, cold_read: Address) -> None:
         super().__init__()
         self._cold_read = cold_read
         self._times = QueueTimes(store.commit_log, store.damage, probe)
         self._patient_times = QueueTimes(store.commit_log, store.damage)
+        self._large: QueueWork | None = None
+        self._waiting: deque[QueueWork] = deque()
 
     @handles(QueueWork, reads_only=True)
     def work_on(self, work: QueueWork) -> None:
         """Does some of the jobs; the last of them answers."""
+        if work.done >= JOBS_PER_TURN and self._large is not work:
+            if self._large is not None:
+                self._waiting.append(work)
+                return
+            self._large = work
+        is_over = True
         try:
-            for _ in range(JOBS_PER_TURN):
-                if work.job is None:
-                    work.job, work.cold_steps = next(work.jobs, None), 0
-                if work.job is None:
-                    response = work.finish()
-                    if response is not None:
-                        work.request.respond(response)
-                    return
-                patient = work.cold_steps >= COLD_STEPS_MAX
-                work.job(self._patient_times if patient else self._times)
-                work.job = None
+            is_over = self._work_on(work)
         except ColdPages as cold:
+            is_over = False
             work.cold_steps += 1
             self._cold_read.tell(ReadCold(cold.parts, work, self.address))
         except RemoteError as error:
             work.request.answer(error.code, remark=error.remark)
-        else:
-            self.address.tell(work)
+        finally:
+            if is_over and self._large is work:
+                self._release()
+
+    def _work_on(self, work: QueueWork) -> bool:
+        """Do some jobs; return whether that was all, and nobody else answers."""
+        for _ in range(JOBS_PER_TURN):
+            if work.job is None:
+                work.job, work.cold_steps = next(work.jobs, None), 0
+            if work.job is None:
+                response = work.finish()
+                if response is not None:
+                    work.request.respond(response)
+                return response is not None
+            if work.done >= QUEUES_MAX:
+                remark = f"an answer is about {QUEUES_MAX} queues at the most: ask for one topic"
+                raise RemoteError(ResponseCode.SYSTEM_ERROR, remark)
+            patient = work.cold_steps >= COLD_STEPS_MAX
+            work.job(self._patient_times if patient else self._times)
+            work.job = None
+            work.done += 1
+        self.system.loop.tell_in_next_round(self.address, work)
+        return False
+
+    def answered(self, request: Request) -> Callable[[], None] | None:
+        """Return what to call when another actor has answered; None: nothing waits for that."""
+        if self._large is None or self._large.request is not request:
+            return None
+        return partial(self.address.tell, _Released())
+
+    @handles(_Released)
+    def on_released(self, _: _Released) -> None:
+        """Work on the next large answer."""
+        self._release()
+
+    def _release(self) -> None:
+        self._large = None
+        if self._waiting:
+            self.address.tell(self._waiting.popleft())

@@ -5,7 +5,7 @@ Told by: connections (`Request`), PullMessage, Transactions (`CommitOffset`), Of
 (`ResetOffsets`), SlaveSync (`TakeOffsets`, `TopicsGone`), groups (`ForgetOffsets`, `GroupsGone`),
 topics (`ForgetTopic`, `TopicsGone`), CleanFiles (`ForgetTopic`), who needs to know how far groups
 are (`TellOffsets`), its own tick.
-Tells: config_writer; who asked (`OffsetsTold`).
+Tells: config_writer; TableEncoder (`EncodeAnswer`); who asked (`OffsetsTold`).
 
 What a consumer commits one-way or with a pull is stored unless it goes back and should not
 (offset_guard.py); what somebody asks for is stored as it comes.  Neither past the ceiling of what
@@ -17,14 +17,18 @@ consumed again.
 Source: broker/offset/ConsumerOffsetManager.java, ConsumerManageProcessor.java.
 """
 
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 from structlog import get_logger
 
 from actors.engine.actor import handles
 from actors.engine.address import Address
 from actors.engine.published import Published
+from actors.engine.rarely import shown_names
+from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.request import Peer, Request, serves
 from actors.tables.consumer_views import ConsumerView
 from actors.tables.names import check_group_name, check_topic_name
@@ -33,6 +37,7 @@ from actors.tables.offset_ceiling import OffsetCeiling
 from actors.tables.offset_guard import OffsetGuard, OffsetStats
 from actors.tables.old_places import OldPlaces
 from actors.tables.persisted import Then, TickedTable
+from actors.tables.table_encoder import EncodeAnswer
 from protocol.bodies import ConsumerOffsetTable, TopicConfig
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
@@ -157,6 +162,15 @@ class ForgetTopic:
         self.then(remark)
 
 
+@dataclass(frozen=True, slots=True)
+class _SearchOn:
+    """Others have had their turn."""
+
+
+KEYS_PER_ROUND = 5_000
+"""Topics of groups looked through in a round of the loop: up to 5 ms."""
+
+
 class ConsumerOffsets(TickedTable):
     """Lives on the loop."""
 
@@ -169,6 +183,7 @@ class ConsumerOffsets(TickedTable):
         offsets: Published[Offsets],
         live_offsets: Published[Offsets],
         config_writer: Address,
+        encoder: Address,
         consumers: Published[Mapping[str, ConsumerView]],
         topics: Published[Mapping[str, TopicConfig]],
         guards: bool = True,
@@ -186,13 +201,17 @@ class ConsumerOffsets(TickedTable):
         messages.
         """
         super().__init__(path, config_writer)
-        self._interval_ms = interval_ms
+        self._interval_ms, self._encoder = interval_ms, encoder
         self._starts_in_memory = starts_in_memory
         self._published, self._live = offsets, live_offsets
         self._offsets: dict[str, dict[int, int]] = {}
         self._copy: dict[str, dict[int, int]] = {}
         """As published last; nothing in it ever changes."""
         self._changed = False
+        self._searches: deque[TellOffsets] = deque()
+        """Questions that need all of a large table; the first one is worked on."""
+        self._rest: Iterator[tuple[str, dict[int, int]]] = iter(())
+        self._found: dict[tuple[str, str], Mapping[int, int]] = {}
         self._unpublished: dict[str, None] = {}
         """Keys whose queues are not as they were published."""
         self._consumers, self._topics = consumers, topics
@@ -356,20 +375,35 @@ class ConsumerOffsets(TickedTable):
             topics = [topic for topic, _ in self._keys(header.src_group)]
         view = self._consumers.value.get(header.src_group)
         subscribed = {} if view is None else view.subscriptions
-        self.begin_change()
+        cloned: list[str] = []
+        left_out: list[str] = []
         for topic in topics:
             assert topic is not None
-            offsets = self._offsets.get(offset_key(topic, header.src_group))
             is_known = topic in self._topics.value
             if not is_known or (not header.offline and subscribed and topic not in subscribed):
-                log.warning("offsets not cloned", topic=topic, known=is_known, to=header.dest_group)
-            elif offsets is not None:
+                left_out.append(topic)
+                continue
+            for queue_id in self._offsets.get(offset_key(topic, header.src_group), ()):
+                if refusal := self._refusal(header.dest_group, topic, queue_id):
+                    raise refusal
+            cloned.append(topic)
+        self.begin_change()
+        for topic in cloned:
+            offsets = self._offsets.get(offset_key(topic, header.src_group))
+            if offsets is not None:
                 key = offset_key(topic, header.dest_group)
+                if self._ceiling is not None:
+                    self._ceiling.note_kept(len(offsets) - len(self._offsets.get(key, ())))
                 self._offsets[key] = dict(offsets)
                 self._note_changed(key)
                 for queue_id in offsets:
                     self._old_places.forget(topic, header.dest_group, queue_id)
-        log.info("offsets cloned", group=header.src_group, to=header.dest_group, topics=topics)
+        to, names = header.dest_group, shown_names(cloned)
+        self.system.rarely.warn("offsets not cloned", names=left_out, to=to)
+        if self.system.rarely.may_tell("many offsets are cloned", group=to):
+            log.info(
+                "offsets cloned", group=header.src_group, to=to, topics=names, count=len(cloned)
+            )
         return request.command.answer()
 
     @handles(TellOffsets, reads_only=True)
@@ -377,19 +411,41 @@ class ConsumerOffsets(TickedTable):
         """Somebody counts how far groups are behind."""
         group, topic = message.group, message.topic
         if group is not None and topic is not None:
-            keys = [(topic, group)]
-        else:
+            found = {(topic, group): dict(self._offsets.get(offset_key(topic, group), {}))}
+            message.reply_to.tell(OffsetsTold(message.request, found))
+        elif len(self._offsets) <= KEYS_PER_ROUND:
             keys = self._keys(group, topic)
-        found = {key: dict(self._offsets.get(offset_key(*key), {})) for key in keys}
-        message.reply_to.tell(OffsetsTold(message.request, found))
+            found = {key: dict(self._offsets.get(offset_key(*key), {})) for key in keys}
+            message.reply_to.tell(OffsetsTold(message.request, found))
+        else:
+            self._searches.append(message)
+            if len(self._searches) == 1:
+                self._begin_search()
+
+    def _begin_search(self) -> None:
+        self._rest, self._found = iter(self._publish().items()), {}
+        self.system.loop.tell_in_next_round(self.address, _SearchOn())
+
+    @handles(_SearchOn, reads_only=True)
+    def on_search_on(self, _: _SearchOn) -> None:
+        """Look for offsets that were asked for among some more; one question after the other."""
+        if not self._searches:
+            return
+        message = self._searches[0]
+        part = dict(islice(self._rest, KEYS_PER_ROUND))
+        for key in _names(part, message.group, message.topic):
+            self._found[key] = part[offset_key(*key)]
+        if len(part) == KEYS_PER_ROUND:
+            self.system.loop.tell_in_next_round(self.address, _SearchOn())
+            return
+        self._searches.popleft()
+        message.reply_to.tell(OffsetsTold(message.request, self._found))
+        if self._searches:
+            self._begin_search()
 
     def _keys(self, group: str | None = None, topic: str | None = None) -> list[tuple[str, str]]:
         """Topic and group of the entries of one, or of all; what is not just these is nobody's."""
-        start = "" if topic is None else offset_key(topic, "")
-        end = "" if group is None else offset_key("", group)
-        named = [key for key in self._offsets if key.startswith(start) and key.endswith(end)]
-        parts = [key.split(TOPIC_GROUP_SEPARATOR) for key in named]
-        return [(each[0], each[1]) for each in parts if len(each) == 2]
+        return _names(self._offsets, group, topic)
 
     @serves(RequestCode.QUERY_CONSUMER_OFFSET)
     def query(self, request: Request) -> RemotingCommand:
@@ -406,9 +462,12 @@ class ConsumerOffsets(TickedTable):
         return request.command.answer(fields=OffsetResponseHeader(offset).encode())
 
     @serves(RequestCode.GET_ALL_CONSUMER_OFFSET)
-    def all_offsets(self, request: Request) -> RemotingCommand:
-        """The whole table, for a slave."""
-        return request.command.answer(body=ConsumerOffsetTable(self._offsets).encode())
+    def all_offsets(self, request: Request) -> RemotingCommand | None:
+        """The whole table, for a slave; a large one is written on a thread."""
+        if sum(map(len, self._offsets.values())) <= ENCODED_HERE_MAX:
+            return request.command.answer(body=ConsumerOffsetTable(self._offsets).encode())
+        self._encoder.tell(EncodeAnswer(request, ConsumerOffsetTable(self._publish())))
+        return None
 
     def _commit(
         self, group: str, topic: str, queue_id: int, offset: int, peer: Peer | None
@@ -479,6 +538,8 @@ class ConsumerOffsets(TickedTable):
                 return
             if queues is None:
                 queues = self._offsets[key] = {}
+            if self._ceiling is not None:
+                self._ceiling.note_kept(1)
         queues[queue_id] = offset
         self._note_changed(key)
 
@@ -495,6 +556,8 @@ class ConsumerOffsets(TickedTable):
 
     def _publish(self) -> dict[str, dict[int, int]]:
         """Copies what has changed, not the rest."""
+        if not self._unpublished:
+            return self._copy
         own, copied = self._offsets, self._copy.copy()
         for key in self._unpublished:
             if key in own:
@@ -516,3 +579,11 @@ class ConsumerOffsets(TickedTable):
             self._ceiling.count_again(self._offsets)
         table = ConsumerOffsetTable(self._publish())
         self.save(lambda: format_offsets(table), *thens)
+
+
+def _names(keys: Iterable[str], group: str | None, topic: str | None) -> list[tuple[str, str]]:
+    start = "" if topic is None else offset_key(topic, "")
+    end = "" if group is None else offset_key("", group)
+    named = [key for key in keys if key.startswith(start) and key.endswith(end)]
+    parts = [key.split(TOPIC_GROUP_SEPARATOR) for key in named]
+    return [(each[0], each[1]) for each in parts if len(each) == 2]

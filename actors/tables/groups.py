@@ -17,10 +17,12 @@ from actors.config import BrokerConfig
 from actors.engine.actor import handles
 from actors.engine.address import Address
 from actors.engine.published import Published
+from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.request import Request, serves, short_body
 from actors.tables.consumer_offsets import ForgetOffsets, GroupsGone
 from actors.tables.names import check_group_name
 from actors.tables.persisted import BatchedTable, Then
+from actors.tables.table_encoder import EncodeAnswer
 from actors.tables.topics import SLAVE_REFUSES
 from protocol.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupTable
 from protocol.codes import RequestCode, ResponseCode
@@ -99,13 +101,14 @@ class GroupTable(BatchedTable):
         groups: Published[GroupConfigs],
         config_writer: Address,
         consumer_offsets: Address,
+        encoder: Address,
         retried: Collection[str] = (),
     ) -> None:
         """`retried`: groups that have to be there, as messages wait for them."""
         super().__init__(path, config_writer)
         self._config = config
         self._published = groups
-        self._consumer_offsets = consumer_offsets
+        self._consumer_offsets, self._encoder = consumer_offsets, encoder
         self._groups: dict[str, SubscriptionGroupConfig] = {}
         self._version = DataVersion()
         self._retried = retried
@@ -196,9 +199,13 @@ class GroupTable(BatchedTable):
         return None
 
     @serves(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
-    def all_groups(self, request: Request) -> RemotingCommand:
-        """The whole table."""
+    def all_groups(self, request: Request) -> RemotingCommand | None:
+        """The whole table; a large one is written on a thread."""
         table = SubscriptionGroupTable(self._groups, self._version)
+        if len(self._groups) > ENCODED_HERE_MAX:
+            table = SubscriptionGroupTable(self._groups.copy(), self._version)
+            self._encoder.tell(EncodeAnswer(request, table))
+            return None
         return request.command.answer(body=table.encode())
 
     def _put(self, config: SubscriptionGroupConfig, *thens: Then) -> None:

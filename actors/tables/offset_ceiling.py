@@ -17,6 +17,8 @@ from storage.tables.offsets import TOPIC_GROUP_SEPARATOR, offset_key
 KEYS_MAX = 500_000
 """Topics of groups, with known names, too; of four queues each is some 1.3 KiB with its copy, and
 all are written again every few seconds."""
+OFFSETS_MAX = 2_000_000
+"""Queues of all of them: one topic may have 65,536, and each group an offset of each."""
 
 
 class OffsetCeiling:
@@ -31,6 +33,8 @@ class OffsetCeiling:
         """`most` is `maxAutoGroups`; 0: no ceiling."""
         self._groups, self._topics, self._most = groups, topics, most
         self._strange: set[tuple[str, int]] = set()
+        self._count = 0
+        """Offsets of all queues, some of which may be gone."""
 
     def begin(self, offsets: Mapping[str, Mapping[int, int]]) -> None:
         """Counts what was in the file: it stays, but it counts."""
@@ -40,15 +44,22 @@ class OffsetCeiling:
             for queue_id in queues
             if not self._knows(key, queue_id)
         }
+        self._count = sum(map(len, offsets.values()))
 
     def count_again(self, offsets: Mapping[str, Mapping[int, int]]) -> None:
         """When it is full: some may be known now, or gone."""
+        if self._count >= OFFSETS_MAX:
+            self._count = sum(map(len, offsets.values()))
         if 0 < self._most <= len(self._strange):
             self._strange = {
                 (key, queue_id)
                 for key, queue_id in self._strange
                 if queue_id in offsets.get(key, ()) and not self._knows(key, queue_id)
             }
+
+    def note_kept(self, offsets: int) -> None:
+        """Count offsets of queues that were not there."""
+        self._count += offsets
 
     def count(self, group: str, topic: str, queue_id: int, keys: int) -> LimitReached | None:
         """Counts an offset that is not there yet; why it cannot be kept, where it is one too many.
@@ -58,10 +69,11 @@ class OffsetCeiling:
         key = offset_key(topic, group)
         if not self._most:
             return None
-        if keys >= KEYS_MAX:
+        if keys >= KEYS_MAX or self._count >= OFFSETS_MAX:
             return LimitReached(
                 ResponseCode.SYSTEM_ERROR,
-                f"offsets of {KEYS_MAX} topics of groups are kept at the most",
+                f"offsets of {KEYS_MAX} topics of groups are kept at the most, and {OFFSETS_MAX}"
+                " of their queues",
                 "too many consumer offsets",
             )
         if self._knows(key, queue_id):

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from actors.engine.actor import Actor, Where, handles
-from actors.network.long_answers import answer_with
+from actors.network.long_answers import Encodable, answer_with
 from actors.network.request import Request
-from protocol.json_body import Body
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +16,7 @@ class EncodeAnswer:
     """Answer with `body`, which nobody changes any more, and these fields."""
 
     request: Request
-    body: Body
+    body: Encodable
     fields: dict[str, str] | None = None
 
     def refuse(self, remark: str) -> None:

@@ -24,6 +24,7 @@ from actors.engine.actor import handles
 from actors.engine.address import Address
 from actors.engine.published import Published
 from actors.engine.rarely import shown_names
+from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.request import Request, serves
 from actors.tables.consumer_offsets import ForgetTopic, TopicsGone
 from actors.tables.names import check_topic_name
@@ -56,8 +57,6 @@ SLAVE_REFUSES = (
     "Can't modify topic or subscription group from slave broker, "
     "please execute it from master broker."
 )
-ENCODED_HERE_MAX = 1_000
-"""Topics: 10 ms."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,6 +155,7 @@ class Path:
             offsets=Published({}),
             live_offsets=Published({}),
             config_writer=self.address("config_writer"),
+            encoder=self.address("table_encoder"),
             consumers=consumers,
             topics=topics,
             guards=False,

@@ -18,6 +18,7 @@ from actors.tables.config_writer import ConfigWriter
 from actors.tables.consumer_filters import FilterTable
 from actors.tables.consumer_views import ConsumerView, Producing
 from actors.tables.groups import CreateGroup, GroupConfigs
+from actors.tables.table_encoder import TableEncoder
 from actors.tables.topics import CreateSystemTopic
 from protocol.bloom import BloomFilter
 from protocol.bodies import (
@@ -98,6 +99,7 @@ def clients(**settings: Any) -> Iterator[Bench]:
                     config_writer=bench.system.address("config_writer"),
                 ),
             ),
+            ChildSpec("table_encoder", lambda _: TableEncoder()),
             ChildSpec(
                 "clients",
                 lambda _: Clients(
@@ -111,6 +113,7 @@ def clients(**settings: Any) -> Iterator[Bench]:
                     group_table=bench.group_table.address,
                     filter_table=bench.system.address("consumer_filters"),
                     client_calls=bench.client_calls.address,
+                    encoder=bench.system.address("table_encoder"),
                     refusals=Refusals(bench.system.clock.now_ms, bench.system.rarely),
                 ),
             ),

@@ -2,12 +2,17 @@
 
 from dataclasses import replace
 from datetime import datetime
+from itertools import groupby
 from typing import Any
 
 import pytest
 
 from actors.broker import Broker
 from actors.consumers import queue_work
+from actors.consumers.consume_stats import ConsumeStats
+from actors.engine.address import Address
+from actors.network.long_answers import ENCODED_HERE_MAX
+from actors.network.request import Request
 from actors.statistics.statistics import MINUTE_SAMPLE_MS
 from protocol.bodies import MessageQueue
 from protocol.bodies_admin import (
@@ -22,6 +27,7 @@ from protocol.bodies_admin import (
 from protocol.codes import RequestCode, ResponseCode
 from tests.support.brokers import STORE, SimulatedBroker
 from tests.support.groups import Client, ask, update
+from tests.support.peers import RecordingPeer, request
 from tests.support.pulls import broker
 
 LONG_MAX = (1 << 63) - 1
@@ -305,4 +311,69 @@ def test_messages_in_queues_that_nobody_reads_count_as_lag() -> None:
     made.system.advance(100)
     found = stats(made, consumerGroup="consumers").offset_table
     assert {each.queue_id: where.lag for each, where in found.items()} == {0: 0, 1: 3, 3: 3}
+    made.stop()
+
+
+@pytest.mark.parametrize(
+    ("code", "fields"),
+    [
+        (RequestCode.GET_TOPIC_STATS_INFO, {"topic": "Topic"}),
+        (RequestCode.GET_CONSUME_STATS, {"consumerGroup": "consumers"}),
+        (RequestCode.QUERY_CONSUME_TIME_SPAN, {"topic": "Topic", "group": "consumers"}),
+    ],
+)
+def test_answers_about_many_queues_are_written_on_a_thread_and_looked_up_in_rounds(
+    code: RequestCode, fields: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A topic of 65,536 queues held the loop up for a second; it takes one request to make it."""
+    made = filled(1, queues=2 * ENCODED_HERE_MAX)
+    made.ask(update("consumers", 1))
+    later: list[object] = []
+    tell = made.system.loop.tell_in_next_round
+
+    def note(address: Address, message: object) -> None:
+        later.append(message)
+        tell(address, message)
+
+    monkeypatch.setattr(made.system.loop, "tell_in_next_round", note)
+    answer = ask(made, code, **fields)
+    assert answer.code == 0
+    assert bytes(answer.body or b"").count(b'"queueId"') == 2 * ENCODED_HERE_MAX
+    assert len(later) == 2 * ENCODED_HERE_MAX // queue_work.JOBS_PER_TURN
+    handled = {each.name: each.handled_count for each in made.system.figures()}
+    assert handled["long_answers"] == 1
+    made.stop()
+
+
+def test_large_answers_are_worked_on_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each took 75 MiB until it was written, and a client may ask for thousands at once."""
+    made = filled(1, queues=2 * ENCODED_HERE_MAX)
+    begun: list[queue_work.QueueWork] = []
+    work_on = ConsumeStats._work_on
+
+    def note(worker: ConsumeStats, work: queue_work.QueueWork) -> bool:
+        begun.append(work)
+        return work_on(worker, work)
+
+    monkeypatch.setattr(ConsumeStats, "_work_on", note)
+    peer = RecordingPeer()
+    for _ in range(3):
+        command = request(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "Topic"})
+        made.system.address("consume_stats").tell(Request(command, peer))
+    made.system.drain()
+    made.system.run_until(lambda: len(peer.received) == 3)
+    assert {each.code for each in peer.received} == {0}
+    later = [work for number, work in enumerate(begun) if work in begun[:number]]
+    assert len([*groupby(later)]) == 3, "behind their first turns"
+    made.stop()
+
+
+def test_answer_about_too_many_queues_is_refused_before_it_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(queue_work, "QUEUES_MAX", 150)
+    made = filled(1, queues=200)
+    for _ in range(2):
+        answer = ask(made, RequestCode.GET_TOPIC_STATS_INFO, topic="Topic")
+        assert (answer.code, "150 queues" in (answer.remark or "")) == (1, True)
     made.stop()

@@ -200,6 +200,7 @@ def test_what_a_group_gives_up_is_counted() -> None:
     (record, *_) = made.records()
     fields = {"offset": str(record.physical_offset), "group": "consumers", "delayLevel": "-1"}
     assert made.ask(request(RequestCode.CONSUMER_SEND_MSG_BACK, fields)).code == 0
+    made.system.drain()  # a scrape may come before the record is in its consume queue
     scraper = Scraper(made)
     assert value(scraper.found(), "rocketmq_send_to_dlq_messages_total", **BILLING) == 1
     old = scraper.for_exporter()

@@ -7,7 +7,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from actors.sending import put_message
-from protocol.batch import BatchMessage, encode_batch
+from protocol.batch import DECODED_MAX, BatchMessage, encode_batch
 from protocol.checksum import body_crc
 from protocol.codes import RequestCode, ResponseCode, SerializeType
 from protocol.command import RemotingCommand
@@ -288,6 +288,20 @@ def test_a_broken_batch_is_answered_as_the_exception_that_it_was() -> None:
     assert made.send(b"", batch=True).code == ResponseCode.SYSTEM_ERROR
     assert made.records() == []
     assert (made.send().fields or {})["queueOffset"] == "0"
+    made.stop()
+
+
+def test_batch_of_too_many_small_messages_is_refused_before_they_are_decoded() -> None:
+    """One body of 3.3 MB with 150,000 empty messages held the loop up for 0.46 s."""
+    store = replace(STORE, commit_log_file_bytes=4 << 20, max_message_bytes=4 << 20)
+    made = SimulatedBroker(5, store_config=store)
+    made.make_topic()
+    one = encode_batch([BatchMessage(b"")])
+    for count in (DECODED_MAX + 1, 150_000):
+        answer = made.send(one * count, batch=True)
+        assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+        assert str(DECODED_MAX) in (answer.remark or "")
+    assert made.send(one * DECODED_MAX, batch=True).code == ResponseCode.SUCCESS
     made.stop()
 
 

@@ -11,7 +11,9 @@ from structlog.testing import capture_logs
 from actors.engine.published import Published
 from actors.engine.rarely import MINUTE_MS
 from actors.engine.supervisor import ChildSpec
+from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.request import Request
+from actors.tables import consumer_offsets
 from actors.tables.config_writer import ConfigWriter
 from actors.tables.consumer_offsets import (
     CommitOffset,
@@ -22,8 +24,15 @@ from actors.tables.consumer_offsets import (
     TellOffsets,
 )
 from actors.tables.consumer_views import ConsumerView, Member, Subscription
+from actors.tables.offset_ceiling import OffsetCeiling
 from actors.tables.offset_guard import RESET_MS, OffsetStats
-from protocol.bodies import SubscriptionData, TopicConfig
+from actors.tables.table_encoder import TableEncoder
+from protocol.bodies import (
+    ConsumerOffsetTable,
+    SubscriptionData,
+    SubscriptionGroupConfig,
+    TopicConfig,
+)
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from storage.files.disk import Disk
@@ -44,12 +53,14 @@ def offset_table(
     guards: bool = True,
     consumers: Published[Mapping[str, ConsumerView]] | None = None,
     stats: OffsetStats | None = None,
+    ceiling: OffsetCeiling | None = None,
 ) -> Iterator[tuple[SimulatedSystem, Published[Offsets]]]:
     offsets: Published[Offsets] = Published({})
     with simulated(disk) as system:
         writer = system.address("config_writer")
         system.start(
             ChildSpec("config_writer", lambda _: ConfigWriter()),
+            ChildSpec("table_encoder", lambda _: TableEncoder()),
             ChildSpec(
                 "consumer_offsets",
                 lambda _: ConsumerOffsets(
@@ -59,10 +70,12 @@ def offset_table(
                     offsets=offsets,
                     live_offsets=Published({}),
                     config_writer=writer,
+                    encoder=system.address("table_encoder"),
                     consumers=consumers or Published({}),
                     topics=Published({"T": TopicConfig("T"), "U": TopicConfig("U")}),
                     guards=guards,
                     stats=stats,
+                    ceiling=ceiling,
                 ),
             ),
         )
@@ -398,3 +411,70 @@ def test_offsets_that_are_lost_begin_anew_and_the_broken_file_is_kept_aside() ->
         assert offsets.value == {}
     assert disk.read_bytes(PATH) == b'{\n\t"offsetTable":{}\n}'
     assert disk.read_bytes(f"{PATH}.broken") == b'{"offsetTable":{"T@G":{0:'
+
+
+@pytest.mark.parametrize("queues", [10, 2 * ENCODED_HERE_MAX])
+def test_large_table_is_written_by_another_actor_as_it_was_when_asked(queues: int) -> None:
+    with offset_table() as (system, _):
+        for queue_id in range(queues):
+            ask(system, "consumer_offsets", update(7, queue_id, oneway=False))
+        encoder = next(each for each in system.figures() if each.name == "table_encoder")
+        answer = ask(system, "consumer_offsets", request(RequestCode.GET_ALL_CONSUMER_OFFSET))
+        table = ConsumerOffsetTable.decode(answer.body)
+        assert table.offset_table == {"T@G": dict.fromkeys(range(queues), 7)}
+        after = next(each for each in system.figures() if each.name == "table_encoder")
+        assert after.handled_count - encoder.handled_count == (queues > ENCODED_HERE_MAX)
+
+
+def test_large_table_is_searched_in_rounds_and_one_question_after_the_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One question about a group in a table of 20,000 entries held the loop up for 80 ms."""
+    monkeypatch.setattr(consumer_offsets, "KEYS_PER_ROUND", 4)
+    with offset_table() as (system, _):
+        whole = {}
+        for number in range(11):
+            fields = {"consumerGroup": f"G{number}", "topic": "T", "queueId": "0"}
+            fields["commitOffset"] = str(number)
+            command = request(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+            assert ask(system, "consumer_offsets", command).code == 0
+            whole["T", f"G{number}"] = {0: number}
+        later: list[object] = []
+        table = system.address("consumer_offsets")
+        monkeypatch.setattr(
+            system.loop, "tell_in_next_round", lambda _, message: later.append(message)
+        )
+        asker = Told("asker")
+        for group in (None, "G9"):
+            asked = Request(query(), RecordingPeer())
+            table.tell(TellOffsets(asked, asker.address, group))
+        rounds = 0
+        system.drain()
+        while later:
+            (message,), later[:] = later[:], []
+            table.tell(message)
+            system.drain()
+            rounds += 1
+        assert [each.offsets for each in asker.take()] == [whole, {("T", "G9"): {0: 9}}]
+        assert rounds == 6
+
+
+def test_clones_obey_the_limits_of_offsets_and_name_what_they_leave_out_in_one_line() -> None:
+    groups: Published[Mapping[str, SubscriptionGroupConfig]]
+    groups = Published({"G": SubscriptionGroupConfig("G")})
+    topics: Published[Mapping[str, TopicConfig]] = Published({"T": TopicConfig("T")})
+    ceiling = OffsetCeiling(groups, topics, 3)
+    with offset_table(ceiling=ceiling) as (system, _), capture_logs() as lines:
+        ask(system, "consumer_offsets", update(7, oneway=False))
+        for number in range(3):
+            fields = {"consumerGroup": "G", "topic": f"gone-{number}", "queueId": "0"}
+            command = request(RequestCode.UPDATE_CONSUMER_OFFSET, fields | {"commitOffset": "1"})
+            assert ask(system, "consumer_offsets", command).code == 0
+        answer = ask(system, "consumer_offsets", clone(topic="T"))
+        assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+        assert told(system, "H") == {}
+        groups.value = {**groups.value, "H": SubscriptionGroupConfig("H")}
+        assert ask(system, "consumer_offsets", clone()).code == 0
+        assert told(system, "H") == {("T", "H"): {0: 7}}
+    (line,) = [each for each in lines if each["event"] == "offsets not cloned"]
+    assert line["times"] == 3

@@ -10,9 +10,11 @@ import pytest
 from actors.config import BrokerConfig
 from actors.engine.published import Published
 from actors.engine.supervisor import ChildSpec
+from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.request import Request
 from actors.tables.config_writer import ConfigWriter
 from actors.tables.groups import CreateGroup, GroupConfigs, GroupFinder, GroupTable
+from actors.tables.table_encoder import TableEncoder
 from protocol.bodies import SubscriptionGroupConfig, SubscriptionGroupTable
 from protocol.codes import RequestCode, ResponseCode
 from protocol.frame import decode_frame
@@ -37,6 +39,7 @@ def group_table(
         writer = system.address("config_writer")
         system.start(
             ChildSpec("config_writer", lambda _: ConfigWriter()),
+            ChildSpec("table_encoder", lambda _: TableEncoder()),
             ChildSpec(
                 "groups",
                 lambda _: GroupTable(
@@ -45,6 +48,7 @@ def group_table(
                     groups=groups,
                     config_writer=writer,
                     consumer_offsets=system.address("consumer_offsets"),
+                    encoder=system.address("table_encoder"),
                 ),
             ),
         )
@@ -79,7 +83,12 @@ def test_groups_that_come_together_are_copied_and_written_once_a_batch() -> None
     def made(_: object) -> GroupTable:
         config, to = BrokerConfig(broker_name="b"), writer.address
         return GroupTable(
-            config, PATH, groups=groups, config_writer=to, consumer_offsets=offsets.address
+            config,
+            PATH,
+            groups=groups,
+            config_writer=to,
+            consumer_offsets=offsets.address,
+            encoder=to,
         )
 
     with simulated() as system:
@@ -212,3 +221,15 @@ def test_groups_that_are_lost_are_found_by_what_they_left_behind() -> None:
         assert disk.read_bytes(f"{PATH}.broken") == b'{"subscriptionGroupTable":null}'
     with group_table(disk) as (_, groups):
         assert {"Reader", "Failing"} < groups.value.keys()
+
+
+def test_large_table_of_groups_is_written_by_another_actor() -> None:
+    with group_table() as (system, groups):
+        for number in range(2 * ENCODED_HERE_MAX):
+            system.address("groups").tell(CreateGroup(f"G{number}"))
+        system.drain()
+        answer = ask(system, "groups", request(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG))
+        table = SubscriptionGroupTable.decode(answer.body)
+        assert table.subscription_group_table == groups.value
+        handled = {each.name: each.handled_count for each in system.figures()}
+        assert handled["table_encoder"] == 1

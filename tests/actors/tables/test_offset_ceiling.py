@@ -68,3 +68,15 @@ def test_there_are_so_many_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_max_auto_groups_there_is_no_ceiling() -> None:
     case = Case(0)
     assert [case.count(f"made-up-{n}") for n in range(100)] == [0] * 100
+
+
+def test_queues_of_all_offsets_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic of 65,536 queues and a thousand groups were 65 million offsets."""
+    monkeypatch.setattr(offset_ceiling, "OFFSETS_MAX", 3)
+    case = Case()
+    case.ceiling.begin({"T@G": {0: 1, 1: 1}})
+    assert case.count("G", queue_id=2) == 0
+    case.ceiling.note_kept(1)
+    assert case.count("G", queue_id=3) == ResponseCode.SYSTEM_ERROR
+    case.ceiling.count_again({"T@G": {0: 1}})
+    assert case.count("G", queue_id=3) == 0

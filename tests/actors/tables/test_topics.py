@@ -11,11 +11,11 @@ import pytest
 from actors.config import BrokerConfig
 from actors.engine.published import Published
 from actors.engine.supervisor import ChildSpec
+from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.tables.config_writer import RETRY_MS, ConfigWriter
 from actors.tables.registering import RegisterAll, RegisterTopic, SetOrderTopics
 from actors.tables.topic_set import Topics
 from actors.tables.topics import (
-    ENCODED_HERE_MAX,
     NO_RESPONSE_CODE,
     CreateSystemTopic,
     CreateTopicOnSend,

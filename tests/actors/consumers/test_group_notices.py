@@ -1,0 +1,162 @@
+"""Many members of many groups: who is told, what is compared and what is kept, in a round each."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from actors.consumers import consumer_groups, group_notices, mismatches
+from actors.consumers.consumer_groups import ConsumerGroup
+from actors.consumers.heartbeat_rules import GROUPS_MAX
+from actors.network.long_answers import ENCODED_HERE_MAX
+from protocol.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
+from protocol.bodies_admin import ConsumerConnection
+from protocol.codes import RequestCode
+from protocol.command import RemotingCommand
+from tests.actors.consumers.test_clients import Bench, clients
+from tests.support.brokers import subscription
+from tests.support.peers import RecordingPeer, ask, request
+
+
+def consumer(group: str, wants: list[SubscriptionData]) -> ConsumerData:
+    return ConsumerData(group, "CONSUME_PASSIVELY", "CLUSTERING", "CONSUME_FROM_LAST_OFFSET", wants)
+
+
+def heartbeat(bench: Bench, peer: RecordingPeer, data: HeartbeatData) -> RemotingCommand:
+    return ask(bench.system, "clients", request(RequestCode.HEART_BEAT, body=data.encode()), peer)
+
+
+def members(bench: Bench, count: int, groups: int, topics: int = 1) -> list[RecordingPeer]:
+    """As many clients in as many groups."""
+    peers = []
+    for number in range(count):
+        peer = RecordingPeer()
+        wants = [subscription(f"T{topic}", f"tag{number}") for topic in range(topics)]
+        said = [consumer(f"g{each}", wants) for each in range(groups)]
+        heartbeat(bench, peer, HeartbeatData(f"c{number}", [], said))
+        peers.append(peer)
+    return peers
+
+
+def told_of(peer: RecordingPeer) -> Counter[str]:
+    return Counter((each.fields or {})["consumerGroup"] for each in peer.notices())
+
+
+def test_client_in_many_groups_does_not_have_all_members_told_in_one_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """40 clients in 1,000 groups each that went at once held the loop up for 5.5 s."""
+    monkeypatch.setattr(group_notices, "NOTICES_PER_ROUND", 10)
+    with clients() as bench:
+        first, *others = members(bench, 5, 20)
+        told_of(first)
+        later: list[Any] = []
+        loop, address = bench.system.loop, bench.system.address("clients")
+        monkeypatch.setattr(loop, "tell_in_next_round", lambda _, each: later.append(each))
+        for other in others:
+            bench.close(other)
+        told = told_of(first)
+        assert 0 < sum(told.values()) <= 10
+        while later:
+            address.tell(later.pop())
+            bench.system.drain()
+            more = told_of(first)
+            assert sum(more.values()) <= 10
+            told += more
+        assert set(told) == {f"g{number}" for number in range(20)}
+        assert sum(told.values()) <= 30, "each group once, when all had gone, but the first"
+
+
+def test_subscriptions_of_many_groups_are_compared_in_several_rounds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(consumer_groups, "COMPARED_PER_ROUND", 10)
+    compared = []
+    compare = ConsumerGroup.compare
+
+    def note(group: ConsumerGroup) -> bool:
+        compared.append(group)
+        return compare(group)
+
+    monkeypatch.setattr(ConsumerGroup, "compare", note)
+    with clients() as bench:
+        members(bench, 2, 30)
+        assert all(bench.consumers.value[f"g{number}"].mismatches for number in range(30))
+        compared.clear()
+        later: list[object] = []
+        monkeypatch.setattr(
+            bench.system.loop, "tell_in_next_round", lambda _, message: later.append(message)
+        )
+        heartbeat(
+            bench,
+            RecordingPeer(),
+            HeartbeatData("c9", [], [consumer(f"g{each}", []) for each in range(30)]),
+        )
+        assert 0 < len(compared) <= 10
+        assert later
+
+
+def test_subscriptions_of_one_group_are_compared_up_to_a_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(consumer_groups, "COMPARED_MAX", 40)
+    monkeypatch.setattr(mismatches, "EXPRESSIONS_MAX", 10)
+    with clients() as bench:
+        members(bench, 20, 1, topics=10)
+        (found, *others) = bench.consumers.value["g0"].mismatches
+        assert (found.topic, len(found.wanted)) == ("T0", 5), "the five heard of last"
+        assert len(others) == 2, "of all topics the first ones"
+
+
+def test_connection_is_in_a_limited_number_of_groups_however_many_heartbeats_it_sends() -> None:
+    with clients() as bench:
+        peer = RecordingPeer()
+        for first in range(0, GROUPS_MAX, 500):
+            said = [consumer(f"g{number}", []) for number in range(first, first + 500)]
+            assert heartbeat(bench, peer, HeartbeatData("c", [], said)).code == 0
+        for data in (
+            HeartbeatData("c", [], [consumer("one-more", [])]),
+            HeartbeatData("c", [ProducerData(f"p{n}") for n in range(GROUPS_MAX)], []),
+            HeartbeatData("c", [ProducerData("one-more")], []),
+        ):
+            last = heartbeat(bench, peer, data)
+        assert (last.code, last.remark) == (1, "a client may be in 1000 groups at the most")
+        assert "one-more" not in bench.consumers.value
+        again = HeartbeatData("c", [], [consumer("g0", [])])
+        assert heartbeat(bench, peer, again).code == 0
+
+
+def test_members_and_subscriptions_of_all_groups_have_a_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Clients in 1,000 groups each took memory without a limit."""
+    monkeypatch.setattr(consumer_groups, "PLACES_MAX", 50)
+    with clients() as bench:
+        (peer,) = members(bench, 1, 20)
+        said = [consumer(f"g{each}", [subscription("T0", "x")]) for each in range(20)]
+        more = heartbeat(bench, RecordingPeer(), HeartbeatData("other", [], said))
+        assert (more.code, "at the most" in (more.remark or "")) == (1, True)
+        assert heartbeat(bench, peer, HeartbeatData("c0", [], said)).code == 0, "it is there"
+        bench.close(peer)
+        assert heartbeat(bench, RecordingPeer(), HeartbeatData("other", [], said)).code == 0
+
+
+def test_lists_of_many_clients_are_written_by_another_actor() -> None:
+    """40 clients in 1,000 producer groups each made one answer that held the loop up for 0.35 s."""
+    with clients() as bench:
+        peer = RecordingPeer()
+        many = ENCODED_HERE_MAX
+        said = HeartbeatData("c", [ProducerData(f"p{number}") for number in range(many)], [])
+        assert heartbeat(bench, peer, said).code == 0
+        assert heartbeat(bench, RecordingPeer(), said).code == 0
+        answer = ask(bench.system, "clients", request(RequestCode.GET_ALL_PRODUCER_INFO))
+        assert bytes(answer.body or b"").count(b'"clientId":"c"') == 2 * many
+        wants = [subscription(f"T{number}") for number in range(many + 1)]
+        said = HeartbeatData("c", [], [consumer("g", wants)])
+        assert heartbeat(bench, RecordingPeer(), said).code == 0
+        command = request(RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": "g"})
+        answer = ask(bench.system, "clients", command)
+        found = ConsumerConnection.decode(answer.body)
+        assert len(found.subscription_table) == many + 1
+        handled = {each.name: each.handled_count for each in bench.system.figures()}
+        assert handled["table_encoder"] == 2
