@@ -17,6 +17,7 @@ from actors.engine.address import Address
 from actors.engine.interfaces import System
 from actors.engine.published import Published
 from actors.network.request import Peer
+from actors.pulling.pull_rules import BROADCASTING
 from actors.sending.internal_append import InternalAppend, InternalRecord
 from actors.tables.consumer_offsets import Offsets
 from actors.tables.consumer_views import ConsumerView
@@ -62,7 +63,8 @@ class PullCorrection:
             group,
             queue_id,
             header.queue_offset,
-            joined_ms=None if member is None else member.joined_ms,
+            member=member,
+            broadcasts=view is not None and view.message_model == BROADCASTING,
             now_ms=now_ms,
         ):
             return None

@@ -265,11 +265,20 @@ class ConsumerOffsets(TickedTable):
             message.then("")
 
     def _forget_topic(self, topic: str) -> bool:
-        """Return whether any group had an offset in it."""
+        """Return whether any group had an offset in it.
+
+        Live members have places there that they have not committed, or keep themselves.
+        """
         keys, now_ms = self._keys(topic=topic), self.system.clock.monotonic_ms()
+        views = self._consumers.value
+        in_queues = {} if self._bounds is None else dict.fromkeys(self._bounds.queue_ids(topic), 0)
+        for group, view in views.items():
+            if topic in view.subscriptions:
+                self._old_places.note(topic, group, in_queues, now_ms, view)
         for _, group in keys:
             queues = self._offsets.pop(offset_key(topic, group))
-            self._old_places.note(topic, group, queues, now_ms)
+            places = in_queues | queues if group in views else queues
+            self._old_places.note(topic, group, places, now_ms, views.get(group))
             self._note_changed(offset_key(topic, group))
         if keys:
             log.info("offsets deleted", topic=topic, groups=len(keys))
@@ -442,9 +451,9 @@ class ConsumerOffsets(TickedTable):
         is_old = offset > end
         if not is_old and self._guard is not None and marks.marks:
             now_ms = self.system.clock.monotonic_ms()
-            joined_ms = self._guard.joined_ms(group, peer)
+            member = self._guard.member(group, peer)
             place = topic, group, queue_id, offset
-            is_old = marks.is_old_commit(*place, joined_ms=joined_ms, now_ms=now_ms)
+            is_old = marks.is_old_commit(*place, member=member, now_ms=now_ms)
         if is_old:
             self._stats.ignored_count += 1
             self.system.rarely.warn(
