@@ -32,6 +32,7 @@ from actors.spans.span_queue import SpanQueue
 from actors.statistics.pull_stats import PullStats
 from actors.statistics.put_stats import PutStats
 from actors.statistics.transaction_stats import TransactionStats
+from actors.tables.first_pulls import FirstPulls
 from actors.tables.groups import GroupFinder
 from actors.tables.offset_guard import OffsetStats
 from actors.tables.old_places import OldPlaces
@@ -117,6 +118,9 @@ class Parts:
         self.recent_halves = RecentHalves(self.store.commit_log)
         self.following = Following(self.store.commit_log.end_offset)
         self.kept, self.attachment = Published(KeepingReport()), Attachment()
+        found = () if config.is_slave else self.store.consume_queues
+        ends = {(each.topic, each.queue_id): each.max_offset for each in found if not each.is_empty}
+        self.first_pulls = FirstPulls(ends, system.clock.monotonic_ms())
         self.replicas, self.held = Replicas(), HoldTable(self.store.commit_log.view)
         delays_ms = delay_levels_ms(store_config.message_delay_level)
         queues = self.store.consume_queues if config.is_slave else ()

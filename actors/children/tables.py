@@ -68,6 +68,7 @@ def table_children(parts: Parts) -> list[ChildSpec]:
                 ceiling=OffsetCeiling(tables.groups, tables.topics, config.auto_groups_max),
                 bounds=None if config.is_slave else OffsetBounds(parts.store.consume_queues),
                 old_places=parts.old_places,
+                first_pulls=parts.first_pulls,
             ),
         ),
         ChildSpec("consumer_filters", lambda _: _filter_table(parts)),
