@@ -29,8 +29,8 @@ from actors.pulling.pull_message import PullMessage
 from actors.statistics.pull_stats import PullStats
 from actors.tables.consumer_offsets import ConsumerOffsets
 from actors.tables.consumer_views import ConsumerView, Subscription
-from actors.tables.groups import GroupConfigs, GroupFinder
 from actors.tables.first_pulls import FirstPulls
+from actors.tables.groups import GroupConfigs, GroupFinder
 from actors.tables.old_places import OldPlaces
 from protocol.bodies import SubscriptionData, SubscriptionGroupConfig, TopicConfig
 from protocol.codes import RequestCode, SerializeType
