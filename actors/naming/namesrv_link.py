@@ -307,9 +307,9 @@ class NamesrvLink(Actor):
         if self._config.is_slave:  # it takes no slave's topics
             return {}
         before: Mapping[str, TopicConfig] = {}
-        if self._accepted is not None and known == self._accepted.data_version:
-            if self._accepted_over == self._client.connection_count:
-                before = self._accepted.topic_configs
+        is_same = self._accepted_over == self._client.connection_count
+        if self._accepted is not None and known == self._accepted.data_version and is_same:
+            before = self._accepted.topic_configs
         own, configs = self._config.broker_name, table.topic_configs
         lacking = {name: config for name, config in configs.items() if before.get(name) != config}
         lacking.pop(own, None)
