@@ -21,7 +21,7 @@ the name server lacks is sent: it is asked for its version first.
 Source: BrokerController.registerBrokerAll, BrokerOuterAPI.java.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import count, islice
 from typing import ClassVar, Protocol
@@ -300,18 +300,14 @@ class NamesrvLink(Actor):
     def _lacking(
         self, table: TopicConfigTable, known: DataVersion | None
     ) -> dict[str, TopicConfig]:
-        """What it has to be told to have the whole table.
-
-        Last comes the topic of the broker's own name: with it the version counts as whole.
-        """
+        """What it lacks; last the topic of the broker's own name, which makes the version whole."""
         if self._config.is_slave:  # it takes no slave's topics
             return {}
-        before: Mapping[str, TopicConfig] = {}
-        is_same = self._accepted_over == self._client.connection_count
-        if self._accepted is not None and known == self._accepted.data_version and is_same:
-            before = self._accepted.topic_configs
-        own, configs = self._config.broker_name, table.topic_configs
-        lacking = {name: config for name, config in configs.items() if before.get(name) != config}
+        own, configs, before = self._config.broker_name, table.topic_configs, self._accepted
+        if self._accepted_over != self._client.connection_count:
+            before = None
+        has = before.topic_configs if before and before.data_version == known else {}
+        lacking = {name: config for name, config in configs.items() if has.get(name) != config}
         lacking.pop(own, None)
         return lacking | {own: configs[own]} if own in configs else lacking
 
