@@ -91,7 +91,12 @@ class Recovery:
         return self._report
 
     def resume(self, stop: CleanStop, lost: Iterable[tuple[str, int]]) -> RecoveryReport:
-        """Goes on where a clean stop of ours has left the store; makes `lost` queues anew."""
+        """Goes on where a clean stop of ours has left the store; makes `lost` queues anew.
+
+        Those without a message begin at their end of then: consumers may be there that commit
+        nothing to the broker.
+        """
+        lost = list(lost)
         self._report.known = True
         self._log.resume_at(stop.end_offset, stop.store_timestamp)
         self._report.scanned_from = self._report.dispatched_from = stop.end_offset
@@ -106,6 +111,9 @@ class Recovery:
             for topic, number in lost
         }
         self.rebuild(not_as_left | self._misfits())
+        if not self._names_only:
+            for topic, number in lost:
+                self._queues.begin_at(topic, number, stop.queues[topic, number][1])
         self._finish()
         return self._report
 
