@@ -118,9 +118,6 @@ class Parts:
         self.recent_halves = RecentHalves(self.store.commit_log)
         self.following = Following(self.store.commit_log.end_offset)
         self.kept, self.attachment = Published(KeepingReport()), Attachment()
-        found = () if config.is_slave else self.store.consume_queues
-        ends = {(each.topic, each.queue_id): each.max_offset for each in found if not each.is_empty}
-        self.first_pulls = FirstPulls(ends, system.clock.monotonic_ms())
         self.replicas, self.held = Replicas(), HoldTable(self.store.commit_log.view)
         delays_ms = delay_levels_ms(store_config.message_delay_level)
         queues = self.store.consume_queues if config.is_slave else ()
@@ -156,6 +153,13 @@ class Parts:
             reply_topic=self.config.broker_cluster_name + REPLY_TOPIC_SUFFIX,
             trace_topic=TRACE_TOPIC,
         )
+
+    @cached_property
+    def first_pulls(self) -> FirstPulls:
+        """With the ends of the queues at the start; of a slave nobody asks for them."""
+        found = () if self.config.is_slave else self.store.consume_queues
+        ends = {(each.topic, each.queue_id): each.max_offset for each in found if not each.is_empty}
+        return FirstPulls(ends, self.system.clock.monotonic_ms())
 
     def starts_in_memory(self, topic: str, queue_id: int) -> bool:
         """Whether a queue still begins at 0 with a message that is likely to be cached."""

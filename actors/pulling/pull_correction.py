@@ -62,7 +62,7 @@ class PullCorrection:
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         view = self._consumers.value.get(group)
         member = None if view is None else view.members.get(peer.peer_id)
-        if watches and (found := self._before_start(header, is_member=member is not None)):
+        if watches and view and (found := self._before_start(header)):
             return found
         if not self._old_places.is_old_pull(
             topic,
@@ -78,11 +78,11 @@ class PullCorrection:
         low, high = queue.min_offset, queue.max_offset
         return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, low, low, high)
 
-    def _before_start(self, header: PullMessageHeader, *, is_member: bool) -> GetResult | None:
+    def _before_start(self, header: PullMessageHeader) -> GetResult | None:
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         committed = self._offsets.value.get(offset_key(topic, group), {}).get(queue_id)
         end = self._first_pulls.end_passed(topic, group, queue_id, header.queue_offset)
-        if end is None or committed is None or committed >= header.queue_offset or not is_member:
+        if end is None or committed is None or committed >= header.queue_offset:
             self._first_pulls.note(topic, group, queue_id)
             return None
         queue = self._queues.get_or_create(topic, queue_id)

@@ -8,7 +8,7 @@ where it was, and skips the new messages up to there as soon as the queue has gr
     commit behind the end then, before any pull                           ignored
 
 A place that a consumer has asked for since lies at its consumer offset, which is not behind the
-end. Only groups with a consumer offset count, and only live members, for WATCH_MS.
+end. Only live groups with a consumer offset count, for WATCH_MS.
 
 4.9.7 believes every place.
 """

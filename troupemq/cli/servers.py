@@ -19,6 +19,7 @@ from actors.config import (
     parse_broker_config,
     parse_namesrv_config,
 )
+from protocol.host import host_port
 from storage.config import StoreConfig
 from storage.errors import StoreError, store_error
 from storage.files.disk import RealDisk
@@ -303,7 +304,6 @@ def broker(
     def start(on_give_up: Callable[[str], None]) -> Serving:
         if is_first:
             _log_findings(findings)
-        from protocol.host import host_port
         from troupemq.jobs_beside import JobsPlace
 
         servers = Servers(on_give_up)

@@ -59,3 +59,9 @@ def test_places_are_compared_for_two_minutes_only() -> None:
         made.system.advance(WATCH_MS)
         made.subscribe()
         assert pulled(made, 150)[1]
+
+
+def test_a_connection_that_pulls_before_its_heartbeat_skips_nothing_either() -> None:
+    with with_50_lost(150) as made:
+        made.client = made.new_client(2)
+        assert pulled(made, 150)[::2] == (ResponseCode.PULL_OFFSET_MOVED, 90)
