@@ -32,6 +32,7 @@ from actors.spans.span_queue import SpanQueue
 from actors.statistics.pull_stats import PullStats
 from actors.statistics.put_stats import PutStats
 from actors.statistics.transaction_stats import TransactionStats
+from actors.tables.first_pulls import FirstPulls
 from actors.tables.groups import GroupFinder
 from actors.tables.offset_guard import OffsetStats
 from actors.tables.old_places import OldPlaces
@@ -152,6 +153,13 @@ class Parts:
             reply_topic=self.config.broker_cluster_name + REPLY_TOPIC_SUFFIX,
             trace_topic=TRACE_TOPIC,
         )
+
+    @cached_property
+    def first_pulls(self) -> FirstPulls:
+        """With the ends of the queues at the start; of a slave nobody asks for them."""
+        found = () if self.config.is_slave else self.store.consume_queues
+        ends = {(each.topic, each.queue_id): each.max_offset for each in found if not each.is_empty}
+        return FirstPulls(ends, self.system.clock.monotonic_ms())
 
     def starts_in_memory(self, topic: str, queue_id: int) -> bool:
         """Whether a queue still begins at 0 with a message that is likely to be cached."""

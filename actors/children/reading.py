@@ -166,6 +166,7 @@ def _correction(parts: Parts) -> PullCorrection:
         consumers=tables.consumers,
         offsets=tables.live_offsets,
         old_places=parts.old_places,
+        first_pulls=parts.first_pulls,
         starts_in_memory=parts.starts_in_memory,
         put_message=parts.system.address("put_message"),
     )

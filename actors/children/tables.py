@@ -3,6 +3,7 @@
 from actors.admin.access_control import AccessControl
 from actors.admin.settings import BrokerSettings
 from actors.consumers.clients import Clients
+from actors.engine.address import Address
 from actors.engine.supervisor import ChildSpec
 from actors.network.client_calls import ClientCalls, Waiting
 from actors.parts import Parts
@@ -42,25 +43,7 @@ def table_children(parts: Parts) -> list[ChildSpec]:
             ),
         ),
         ChildSpec("groups", lambda _: _groups(parts)),
-        ChildSpec(
-            "consumer_offsets",
-            lambda _: ConsumerOffsets(
-                f"{directory}/consumerOffset.json",
-                interval_ms=config.flush_consumer_offset_interval_ms,
-                starts_in_memory=parts.starts_in_memory,
-                offsets=tables.offsets,
-                live_offsets=tables.live_offsets,
-                config_writer=writer,
-                encoder=address("table_encoder"),
-                consumers=tables.consumers,
-                topics=tables.topics,
-                guards=config.consumer_offset_guard_enable,
-                stats=parts.offset_stats,
-                ceiling=OffsetCeiling(tables.groups, tables.topics, config.auto_groups_max),
-                bounds=None if config.is_slave else OffsetBounds(parts.store.consume_queues),
-                old_places=parts.old_places,
-            ),
-        ),
+        ChildSpec("consumer_offsets", lambda _: _offset_table(parts, writer)),
         ChildSpec("consumer_filters", lambda _: _filter_table(parts)),
         ChildSpec("client_calls", lambda _: ClientCalls(calls)),
         ChildSpec(
@@ -120,4 +103,25 @@ def _filter_table(parts: Parts) -> FilterTable:
         filters=parts.tables.filters,
         was_stopped_cleanly=parts.recovery.clean,
         config_writer=parts.system.address("config_writer"),
+    )
+
+
+def _offset_table(parts: Parts, writer: Address) -> ConsumerOffsets:
+    config, tables = parts.config, parts.tables
+    return ConsumerOffsets(
+        f"{parts.store.config.config_dir}/consumerOffset.json",
+        interval_ms=config.flush_consumer_offset_interval_ms,
+        starts_in_memory=parts.starts_in_memory,
+        offsets=tables.offsets,
+        live_offsets=tables.live_offsets,
+        config_writer=writer,
+        encoder=parts.system.address("table_encoder"),
+        consumers=tables.consumers,
+        topics=tables.topics,
+        guards=config.consumer_offset_guard_enable,
+        stats=parts.offset_stats,
+        ceiling=OffsetCeiling(tables.groups, tables.topics, config.auto_groups_max),
+        bounds=None if config.is_slave else OffsetBounds(parts.store.consume_queues),
+        old_places=parts.old_places,
+        first_pulls=parts.first_pulls,
     )

@@ -276,8 +276,9 @@ class ConsumeStats(QueueWorker):
         newest = times.stored_at(queue, max_offset - 1)
         consumed = times.stored_at(queue, offset - 1) if offset > 0 else first
         delay_ms = 0
-        if offset < max_offset:
-            delay_ms = max(0, self.system.clock.now_ms() - times.came_at(queue, offset))
+        if queue is not None and offset < max_offset:  # 4.9.7 shows 50 years if nothing is there
+            came_ms = times.came_at(queue, max(offset, queue.min_offset))
+            delay_ms = max(0, self.system.clock.now_ms() - came_ms) if came_ms >= 0 else 0
         return QueueTimeSpan(
             self._name(config, queue_id),
             first,

@@ -88,12 +88,15 @@ class OffsetReset(QueueWorker):
         header = ResetOffsetHeader.decode(request.command.fields)
         offsets = message.offsets.get((header.topic, header.group), {})
         config = self._tables.topics.value.get(header.topic)
-        queue_ids = range(0 if config is None else config.write_queue_nums)
+        written = 0 if config is None else config.write_queue_nums
+        read = 0 if config is None else config.read_queue_nums
         goals: dict[int, int] = {}
-        if any(offsets.get(queue_id, -1) == -1 for queue_id in queue_ids):
+        if any(offsets.get(queue_id, -1) == -1 for queue_id in range(written)):
             remark = f"THe consumer group <{header.group}> not exist"
             request.answer(ResponseCode.SYSTEM_ERROR, remark=remark)
             return
+        # 4.9.7 leaves out queues that are only read, until a topic has fewer
+        queue_ids = [*range(written), *(id_ for id_ in range(written, read) if id_ in offsets)]
         jobs = (
             partial(self._look, header, offsets[queue_id], goals, queue_id)
             for queue_id in queue_ids

@@ -21,7 +21,7 @@ the name server lacks is sent: it is asked for its version first.
 Source: BrokerController.registerBrokerAll, BrokerOuterAPI.java.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import count, islice
 from typing import ClassVar, Protocol
@@ -280,11 +280,11 @@ class NamesrvLink(Actor):
         All parts go over one connection: behind another there may be a name server that has
         restarted and lacks the parts before.
         """
-        _, known = self._known_version(table.data_version)
+        changed, known = self._known_version(table.data_version)
         if not self._is_up:
             return
         over = self._client.connection_count
-        lacking = self._lacking(table, known)
+        lacking = self._lacking(table, known) if changed else {}
         now_ms = self.system.clock.now_ms()
         while len(lacking) > PART_TOPICS:
             part = dict(islice(lacking.items(), PART_TOPICS))
@@ -300,17 +300,16 @@ class NamesrvLink(Actor):
     def _lacking(
         self, table: TopicConfigTable, known: DataVersion | None
     ) -> dict[str, TopicConfig]:
-        """What it has to be told to have the whole table."""
-        if known == table.data_version or self._config.is_slave:  # it takes no slave's topics
+        """What it lacks; last the topic of the broker's own name, which makes the version whole."""
+        if self._config.is_slave:  # it takes no slave's topics
             return {}
-        before: Mapping[str, TopicConfig] = {}
-        if self._accepted is not None and known == self._accepted.data_version:
-            before = self._accepted.topic_configs
-        return {
-            name: config
-            for name, config in table.topic_configs.items()
-            if before.get(name) != config
-        }
+        own, configs, before = self._config.broker_name, table.topic_configs, self._accepted
+        if self._accepted_over != self._client.connection_count:
+            before = None
+        has = before.topic_configs if before and before.data_version == known else {}
+        lacking = {name: config for name, config in configs.items() if has.get(name) != config}
+        lacking.pop(own, None)
+        return lacking | {own: configs[own]} if own in configs else lacking
 
     def _take_note(self, table: TopicConfigTable, *, is_taken: bool) -> None:
         self._accepted = table if is_taken else None

@@ -5,6 +5,7 @@
                                                a new group begins in a young queue
     offset behind the end, by anyone else      to the end, as in 4.9.7
     offset of a queue that was deleted since   to the first message of the new one (old_places.py)
+    offset of a log that lost its end since    to the group's consumer offset (first_pulls.py)
 
 4.9.7 moves a pull behind the end to wherever the end is by then: what came before is skipped.
 
@@ -17,9 +18,11 @@ from actors.engine.address import Address
 from actors.engine.interfaces import System
 from actors.engine.published import Published
 from actors.network.request import Peer
+from actors.pulling.pull_rules import BROADCASTING
 from actors.sending.internal_append import InternalAppend, InternalRecord
 from actors.tables.consumer_offsets import Offsets
 from actors.tables.consumer_views import ConsumerView
+from actors.tables.first_pulls import FirstPulls
 from actors.tables.old_places import OldPlaces
 from protocol.bodies import MessageQueue, OffsetMovedEvent
 from protocol.headers.pull import PullMessageHeader
@@ -41,34 +44,50 @@ class PullCorrection:
         consumers: Published[Mapping[str, ConsumerView]],
         offsets: Published[Offsets],
         old_places: OldPlaces,
+        first_pulls: FirstPulls,
         starts_in_memory: Callable[[str, int], bool],
         put_message: Address,
     ) -> None:
         """`offsets` are those of this moment; `starts_in_memory`: whether the queue is young."""
         self._queues, self._broker_name = queues, broker_name
         self._consumers, self._offsets, self._old_places = consumers, offsets, old_places
-        self._starts_in_memory = starts_in_memory
+        self._first_pulls, self._starts_in_memory = first_pulls, starts_in_memory
         self._put_message = put_message
 
     def old(self, header: PullMessageHeader, peer: Peer, now_ms: float) -> GetResult | None:
-        """Return where a pull of a queue that was deleted since goes on; None for the others."""
-        if not self._old_places.marks:
+        """Return where a pull from before a deletion or the start goes on; else None."""
+        watches = not self._first_pulls.is_over(now_ms)
+        if not watches and not self._old_places.marks:
             return None
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         view = self._consumers.value.get(group)
         member = None if view is None else view.members.get(peer.peer_id)
+        if watches and view and (found := self._before_start(header)):
+            return found
         if not self._old_places.is_old_pull(
             topic,
             group,
             queue_id,
             header.queue_offset,
-            joined_ms=None if member is None else member.joined_ms,
+            member=member,
+            broadcasts=view is not None and view.message_model == BROADCASTING,
             now_ms=now_ms,
         ):
             return None
         queue = self._queues.get_or_create(topic, queue_id)
         low, high = queue.min_offset, queue.max_offset
         return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, low, low, high)
+
+    def _before_start(self, header: PullMessageHeader) -> GetResult | None:
+        group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+        committed = self._offsets.value.get(offset_key(topic, group), {}).get(queue_id)
+        end = self._first_pulls.end_passed(topic, group, queue_id, header.queue_offset)
+        if end is None or committed is None or committed >= header.queue_offset:
+            self._first_pulls.note(topic, group, queue_id)
+            return None
+        queue = self._queues.get_or_create(topic, queue_id)
+        low, high = queue.min_offset, queue.max_offset
+        return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, max(low, min(committed, end)), low, high)
 
     def aim(self, header: PullMessageHeader, result: GetResult) -> None:
         """Correct where a pull behind the end of its queue goes on."""

@@ -251,9 +251,8 @@ class InternalAppends:
                     if state is None:
                         state = self._appender.own_state_of(record.topic_name)
                         states[record.topic_name] = state
-                    if record.queue_id >= state.config.read_queue_nums:
-                        known = self._appender.config_of(record.topic_name)
-                        record.queue_id = read_queue(known, record.queue_id)
+                    known = self._appender.config_of(record.topic_name)
+                    record.queue_id = read_queue(record.topic_name, known, record.queue_id)
                     puts.append(OwnPut(state, record, append))
                 elif puts and puts[-1].append is append:
                     break  # its result comes behind those of the records before it

@@ -159,7 +159,8 @@ class SendBack(Responder):
         topic = RETRY_TOPIC_PREFIX + header.group
         config = self._topics.value.get(topic)
         queue_id = self._random.randrange(99_999_999) % group.retry_queue_nums
-        queue_id = read_queue(config, queue_id)  # the topic may be older than the group's settings
+        if config is not None:  # the topic may be older than the group's settings
+            queue_id = read_queue(topic, config, queue_id)
         if config is not None and not config.perm & _PERM_WRITE:
             raise RemoteError(
                 ResponseCode.NO_PERMISSION, f"the topic[{topic}] sending message is forbidden"

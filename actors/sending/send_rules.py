@@ -83,15 +83,16 @@ def new_state(topic: str, config: TopicConfig, puts: TopicCounts | None = None) 
     return state
 
 
-def read_queue(config: TopicConfig | None, queue_id: int) -> int:
+def read_queue(topic: str, config: TopicConfig | None, queue_id: int) -> int:
     """Return where a message of the broker's own goes: there if it is read, else to another queue.
 
     A delayed message may come back to a topic that has fewer queues by then. Messages of a key
-    stay together. Nothing is known of a topic that is in no table, or that nobody may read.
+    stay together. A topic that has been deleted has queue 0 if it is made again.
     """
-    if config is None or config.read_queue_nums <= 0 or config.topic_name in KEPT_TOPICS:
+    if topic in KEPT_TOPICS:
         return queue_id
-    return queue_id % config.read_queue_nums
+    count = 1 if config is None else config.read_queue_nums
+    return queue_id if count <= 0 else queue_id % count
 
 
 class SendRules:

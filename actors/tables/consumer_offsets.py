@@ -10,9 +10,9 @@ Tells: config_writer; TableEncoder (`EncodeAnswer`); who asked (`OffsetsTold`).
 What a consumer commits one-way or with a pull is stored unless it goes back and should not
 (offset_guard.py); what somebody asks for is stored as it comes.  Neither past the ceiling of what
 nobody knows (offset_ceiling.py), nor behind the end of the queue (offset_bounds.py).  Offsets go
-with their topic, and do not come back with a consumer that has not noticed (old_places.py).  The
-file follows every few seconds, after a reset or a deletion and at the stop; what a crash loses is
-consumed again.
+with their topic, and do not come back with a consumer that has not noticed (old_places.py), nor
+does a place in a log that has lost its end since (first_pulls.py).  The file follows every few
+seconds, after a reset or a deletion and at the stop; what a crash loses is consumed again.
 
 Source: broker/offset/ConsumerOffsetManager.java, ConsumerManageProcessor.java.
 """
@@ -31,6 +31,7 @@ from actors.engine.rarely import shown_names
 from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.request import Peer, Request, serves
 from actors.tables.consumer_views import ConsumerView
+from actors.tables.first_pulls import FirstPulls
 from actors.tables.names import check_group_name, check_topic_name
 from actors.tables.offset_bounds import OffsetBounds
 from actors.tables.offset_ceiling import OffsetCeiling
@@ -191,6 +192,7 @@ class ConsumerOffsets(TickedTable):
         ceiling: OffsetCeiling | None = None,
         bounds: OffsetBounds | None = None,
         old_places: OldPlaces | None = None,
+        first_pulls: FirstPulls | None = None,
     ) -> None:
         """`starts_in_memory(topic, queue_id)`: whether the queue is young, that is, its minimum is
         0 and its first message is recent enough to lie in memory still.
@@ -217,6 +219,7 @@ class ConsumerOffsets(TickedTable):
         self._consumers, self._topics = consumers, topics
         self._ceiling = ceiling
         self._bounds, self._old_places = bounds, old_places or OldPlaces()
+        self._first_pulls = first_pulls or FirstPulls({}, 0.0)
         self._gone: frozenset[str] = frozenset()
         """Of a slave: groups that its master has deleted, perhaps with their offsets."""
         self._gone_topics: frozenset[str] = frozenset()
@@ -284,11 +287,20 @@ class ConsumerOffsets(TickedTable):
             message.then("")
 
     def _forget_topic(self, topic: str) -> bool:
-        """Return whether any group had an offset in it."""
+        """Return whether any group had an offset in it.
+
+        Live members have places there that they have not committed, or keep themselves.
+        """
         keys, now_ms = self._keys(topic=topic), self.system.clock.monotonic_ms()
+        views = self._consumers.value
+        in_queues = {} if self._bounds is None else dict.fromkeys(self._bounds.queue_ids(topic), 0)
+        for group, view in views.items():
+            if topic in view.subscriptions:
+                self._old_places.note(topic, group, in_queues, now_ms, view)
         for _, group in keys:
             queues = self._offsets.pop(offset_key(topic, group))
-            self._old_places.note(topic, group, queues, now_ms)
+            places = in_queues | queues if group in views else queues
+            self._old_places.note(topic, group, places, now_ms, views.get(group))
             self._note_changed(offset_key(topic, group))
         if keys:
             log.info("offsets deleted", topic=topic, groups=len(keys))
@@ -491,19 +503,21 @@ class ConsumerOffsets(TickedTable):
     def _is_from_elsewhere(
         self, group: str, topic: str, queue_id: int, offset: int, peer: Peer
     ) -> bool:
-        """Return whether an offset is none of the queue's: behind its end, or of an earlier queue.
+        """Return whether an offset is none of the queue's: behind its end, or of earlier times.
 
         It is ignored then: its consumer has not noticed that the queue is another one.
         """
         if self._bounds is None:
             return False
         end, marks = self._bounds.end(topic, queue_id), self._old_places
-        is_old = offset > end
+        is_old, now_ms = offset > end, self.system.clock.monotonic_ms()
+        if not is_old and not self._first_pulls.is_over(now_ms):
+            passed = self._first_pulls.end_passed(topic, group, queue_id, offset)
+            is_old = passed is not None and self._offset(group, topic, queue_id) >= 0
         if not is_old and self._guard is not None and marks.marks:
-            now_ms = self.system.clock.monotonic_ms()
-            joined_ms = self._guard.joined_ms(group, peer)
+            member = self._guard.member(group, peer)
             place = topic, group, queue_id, offset
-            is_old = marks.is_old_commit(*place, joined_ms=joined_ms, now_ms=now_ms)
+            is_old = marks.is_old_commit(*place, member=member, now_ms=now_ms)
         if is_old:
             self._stats.ignored_count += 1
             self.system.rarely.warn(

@@ -37,6 +37,10 @@ class OffsetBounds:
         """Return the offset that the next message gets; 0 for a missing queue."""
         return self._queues.end_of(topic, queue_id)
 
+    def queue_ids(self, topic: str) -> range:
+        """Return the ids of all queues that the topic may have had."""
+        return range(self._queues.id_count(topic))
+
     def begin_empty(self, offsets: dict[str, dict[int, int]]) -> None:
         """Let queues without a message begin at the highest offset of any group.
 

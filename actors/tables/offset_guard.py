@@ -52,20 +52,15 @@ class OffsetGuard:
 
     def is_member(self, group: str, peer: Peer) -> bool:
         """Whether that connection is a live member's of the group."""
-        return self._member(group, peer) is not None
+        return self.member(group, peer) is not None
 
     def consumes(self, group: str, topic: str, peer: Peer) -> bool:
         """Return whether that connection is a live member's, and the group subscribes the topic."""
         view = self._consumers.value.get(group)
         return view is not None and topic in view.subscriptions and self.is_member(group, peer)
 
-    def joined_ms(self, group: str, peer: Peer) -> float | None:
-        """Return when that connection came into the group; None if it is no member's."""
-        member = self._member(group, peer)
-        return None if member is None else member.joined_ms
-
-    def _member(self, group: str, peer: Peer) -> Member | None:
-        """Whose connection it is; of those that it can be, who came first."""
+    def member(self, group: str, peer: Peer) -> Member | None:
+        """Return whose connection it is; of those that it can be, who came first."""
         view = self._consumers.value.get(group)
         if view is None:
             return None
@@ -95,7 +90,7 @@ class OffsetGuard:
     ) -> bool:
         """Whether to store what this connection says."""
         reset_ms = self._resets.get((group, topic, queue_id))
-        member = self._member(group, peer)
+        member = self.member(group, peer)
         if reset_ms is not None and now_ms - reset_ms < RESET_MS:
             return not backward and member is not None and member.joined_ms > reset_ms
         return not backward or member is not None

@@ -10,6 +10,7 @@
     1050::5:1-200   1050::5:*               the same in the last group, in hexadecimal
     1050::5:1-20:*                          the same in the last but one
     10.0.0.0/8   2001:db8::/32              a network; ours alone
+    ::ffff:10.0.0.7   ::ffff:10.0.0.0/104   the same of IPv4; 4.9.7 lets in no peer by these
 
 Each comes to ranges of numbers. What 4.9.7 takes and then understands otherwise than it reads, or
 fails at with every request, is refused: a part behind a wildcard that is none, a range that ends
@@ -27,6 +28,8 @@ _EVERYBODY = ("*", "*.*.*.*", "*:*:*:*:*:*:*:*")
 _V4_PARTS, _V4_PART_MAX = 4, 255
 _V6_GROUPS, _V6_GROUP_MAX = 8, 0xFFFF
 _V4_MAX, _V6_MAX = (1 << 32) - 1, (1 << 128) - 1
+_MAPPED = 0xFFFF
+"""Before an IPv4 address that is written as IPv6."""
 
 Range = tuple[int, int, int]
 """Version of the protocol, first and last address as numbers."""
@@ -84,6 +87,8 @@ def _single(text: str, whole: str) -> Range:
         address = ip_address(text)
     except ValueError:
         raise _wrong(whole, f"{text!r} is no address" if text != whole else "") from None
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped  # so are peers
     return address.version, int(address), int(address)
 
 
@@ -92,7 +97,10 @@ def _network(text: str) -> Range:
         network = ip_network(text)
     except ValueError as error:
         raise _wrong(text, str(error)) from None
-    return network.version, int(network.network_address), int(network.broadcast_address)
+    first, last = int(network.network_address), int(network.broadcast_address)
+    if first >> 32 == last >> 32 == _MAPPED:
+        return 4, first & _V4_MAX, last & _V4_MAX
+    return network.version, first, last
 
 
 def _unfolded(text: str) -> list[str]:

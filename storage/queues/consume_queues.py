@@ -97,7 +97,7 @@ class ConsumeQueues:
         """
         queue = self.get_or_create(topic, queue_id)
         queue_offset += queue_offset % queue.file_units == 0
-        if queue.is_empty and queue.takes(queue_offset):
+        if queue.is_empty and queue.max_offset < queue_offset and queue.takes(queue_offset):
             queue.begin_at(queue_offset)
 
     def _add(self, topic: str, queue_id: int) -> ConsumeQueue:

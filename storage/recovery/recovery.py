@@ -10,14 +10,14 @@ What else is derived of the log follows behind the queues, once the store serves
 Source: store/DefaultMessageStore.java (recover), CommitLog.java.
 """
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from contextlib import closing, suppress
 
 from protocol.message import RecordHead
 from protocol.sysflag import TRANSACTION_PREPARED
 from storage.config import StoreConfig
 from storage.dispatching.dispatch import delay_levels_ms
-from storage.errors import DiskFull
+from storage.errors import DiskFull, StoreError
 from storage.finding import Finding
 from storage.log.append import blank
 from storage.log.commit_log import CommitLog
@@ -92,6 +92,7 @@ class Recovery:
 
     def resume(self, stop: CleanStop, lost: Iterable[tuple[str, int]]) -> RecoveryReport:
         """Goes on where a clean stop of ours has left the store; makes `lost` queues anew."""
+        lost = list(lost)
         self._report.known = True
         self._log.resume_at(stop.end_offset, stop.store_timestamp)
         self._report.scanned_from = self._report.dispatched_from = stop.end_offset
@@ -105,7 +106,8 @@ class Recovery:
             else "it was gone"
             for topic, number in lost
         }
-        self.rebuild(not_as_left | self._misfits())
+        ends = {(_bytes(topic), number): stop.queues[topic, number][1] for topic, number in lost}
+        self.rebuild(not_as_left | self._misfits(), ends)
         self._finish()
         return self._report
 
@@ -322,15 +324,21 @@ class Recovery:
         fault = found if isinstance(found, Fault) else Fault("", found)
         return next_whole(reader, start, fault, files.capacity_end) == start + record_bytes
 
-    def rebuild(self, lost: dict[QueueKey, str]) -> None:
-        """Makes queues anew from the whole log."""
+    def rebuild(self, lost: dict[QueueKey, str], ends: Mapping[QueueKey, int] = {}) -> None:
+        """Makes queues anew from the whole log.
+
+        Those whose messages have expired begin at their end, as far as `ends` or their files tell
+        it: consumers may be there that commit nothing to the broker.
+        """
         if not lost:
             return
+        known = dict(ends)
         self._some_anew = True
         self._checkpoint.distrust_queues()
         for key, reason in sorted(lost.items()):
             queue = self._queues.get(_text(key[0]), key[1])
             if queue is not None:
+                known[key] = max(queue.max_offset, known.get(key, 0))
                 queue.remove(self._log.queue.disk)
             if not self._all_anew:
                 text = f"queue {key[1]} of {_text(key[0])!r} is made anew from the log: {reason}"
@@ -359,6 +367,10 @@ class Recovery:
         )
         self._report.dispatched_count += self._feed(scan, numbers, lost)
         self._report.gaps += scan.gaps
+        for (topic, queue_id), end in known.items():
+            if end and first:  # in a log from 0 on, a message of this number counts as damaged
+                with suppress(StoreError):  # no queue can have that name
+                    self._queues.begin_at(_text(topic), queue_id, end)
         self._queues.covered_offset = self._log.end_offset
         with suppress(DiskFull):
             self._queues.sync_all()

@@ -29,6 +29,7 @@ from actors.pulling.pull_message import PullMessage
 from actors.statistics.pull_stats import PullStats
 from actors.tables.consumer_offsets import ConsumerOffsets
 from actors.tables.consumer_views import ConsumerView, Subscription
+from actors.tables.first_pulls import FirstPulls
 from actors.tables.groups import GroupConfigs, GroupFinder
 from actors.tables.old_places import OldPlaces
 from protocol.bodies import SubscriptionData, SubscriptionGroupConfig, TopicConfig
@@ -179,6 +180,7 @@ class Path:
                 broker_name=config.broker_name,
                 consumers=consumers,
                 offsets=Published({}),
+                first_pulls=FirstPulls({}, 0.0),
                 old_places=OldPlaces(),
                 starts_in_memory=lambda *_: True,
                 put_message=addresses["put_message"],

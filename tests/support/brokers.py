@@ -277,11 +277,12 @@ class SimulatedBroker:
         kind: str = "TAG",
         model: str = "CLUSTERING",
         group: str = "consumers",
+        client_id: str = "client",
     ) -> None:
         """The heartbeat of a consumer."""
         data = subscription(topic, expression, version, kind)
         consumer = ConsumerData(group, "CONSUME_PASSIVELY", model, None, [data])
-        body = HeartbeatData("client", consumer_data_set=[consumer]).encode()
+        body = HeartbeatData(client_id, consumer_data_set=[consumer]).encode()
         assert self.ask(RemotingCommand(RequestCode.HEART_BEAT, body=body)).code == 0
 
     def messages(self, topic: str = "Topic", queue_id: int = 0) -> list[MessageRecord]:

@@ -19,6 +19,7 @@ from actors.config import (
     parse_broker_config,
     parse_namesrv_config,
 )
+from protocol.host import host_port
 from storage.config import StoreConfig
 from storage.errors import StoreError, store_error
 from storage.files.disk import RealDisk
@@ -310,7 +311,7 @@ def broker(
         servers.start_broker(replace(broker_config, one_of=one_of or ""), store_config, place)
         tell(
             f"Broker {broker_config.broker_name} on port {servers.ports['broker']}: clients are "
-            f"sent to {broker_config.broker_ip1}:{servers.ports['broker']} (brokerIP1), "
+            f"sent to {host_port(broker_config.broker_ip1, servers.ports['broker'])} (brokerIP1), "
             f"messages are stored in {store_config.root} (storePathRootDir), {servers.reserve}."
             + (f" {CTRL_C_ENDS_IT}" if is_first else "")
         )

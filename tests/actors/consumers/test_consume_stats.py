@@ -173,6 +173,15 @@ def test_age_of_the_next_message_is_right_after_the_clock_was_ahead_for_one_send
     made.stop()
 
 
+def test_age_of_the_next_message_of_a_group_that_has_never_consumed_is_that_of_the_first() -> None:
+    """It was the time since 1970."""
+    made = filled()
+    answer = ask(made, RequestCode.QUERY_CONSUME_TIME_SPAN, topic="Topic", group="new")
+    first, _ = ConsumeTimeSpans.decode(answer.body).consume_time_span_set
+    assert first.delay_time == made.system.clock.now_ms() - times(made)[0]
+    made.stop()
+
+
 def test_how_old_the_messages_are_that_a_group_has_before_it() -> None:
     made = filled()
     made.ask(update("consumers", 2))
@@ -187,7 +196,7 @@ def test_how_old_the_messages_are_that_a_group_has_before_it() -> None:
     assert first.max_time_stamp_str == text(stored[3])
     assert first.consume_time_stamp_str == text(stored[1])
     assert (empty.min_time_stamp, empty.max_time_stamp, empty.consume_time_stamp) == (-1, -1, -1)
-    assert (empty.delay_time, empty.min_time_stamp_str) == (now_ms + 1, text(-1))
+    assert (empty.delay_time, empty.min_time_stamp_str) == (0, text(-1))
     made.ask(update("consumers", 4))
     answer = ask(made, RequestCode.QUERY_CONSUME_TIME_SPAN, topic="Topic", group="consumers")
     first, _ = ConsumeTimeSpans.decode(answer.body).consume_time_span_set

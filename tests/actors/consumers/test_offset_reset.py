@@ -59,6 +59,14 @@ def offsets(made: SimulatedBroker, group: str = "consumers") -> list[int]:
     return found
 
 
+def test_a_queue_that_is_read_and_no_longer_written_is_reset_too() -> None:
+    made = filled()
+    made.make_topic(queues=1, read_queues=QUEUES)
+    Client(made, "c1", 1001)
+    assert goals(reset(made, stored_ms(made, 3))) == {0: 3, 1: 3}
+    assert offsets(made) == [3, 3]
+
+
 @pytest.mark.parametrize("force", [True, False])
 @pytest.mark.parametrize("goal", [0, 3, 8, 10])
 def test_members_are_told_where_a_time_is(goal: int, force: bool) -> None:

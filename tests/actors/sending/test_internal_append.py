@@ -17,6 +17,7 @@ from protocol.properties import parse
 from storage.message_store import MessageStore
 from tests.support.brokers import STORE, SimulatedBroker
 from tests.support.fake_disk import FakeDisk
+from tests.support.numbering import delete_topic
 
 
 class Asker(Actor):
@@ -272,4 +273,17 @@ def test_a_send_without_a_queue_goes_to_one_that_is_read() -> None:
     made.make_topic(queues=8, read_queues=2)
     for _ in range(20):
         assert int((made.send(queue_id=-1).fields or {})["queueId"]) < 2
+    made.stop()
+
+
+def test_own_messages_to_a_deleted_topic_are_read_if_it_is_made_again() -> None:
+    """They went to queues that the new topic did not have."""
+    made = SimulatedBroker(1)
+    made.make_topic(queues=8)
+    for number in range(8):
+        made.send(b"%d" % number, queue_id=number, properties="DELAY\x011\x02")
+    delete_topic(made)
+    made.system.advance(2_000)
+    made.make_topic(queues=1)
+    assert sorted(each.body for each in made.messages()) == [b"%d" % number for number in range(8)]
     made.stop()

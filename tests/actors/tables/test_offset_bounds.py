@@ -122,3 +122,27 @@ def test_no_lag_is_below_zero() -> None:
         answer = made.ask(RemotingCommand(RequestCode.GET_CONSUME_STATS, header.encode()))
         table = ConsumeStatsBody.decode(answer.body).offset_table
         assert {each.broker_offset - each.consumer_offset for each in table.values()} == {0}
+
+
+@pytest.mark.parametrize("lost", ["consumequeue", "consumequeue/Topic/0", "config"])
+def test_an_expired_queue_that_lost_its_units_goes_on_where_a_clean_stop_has_left_it(
+    lost: str,
+) -> None:
+    """It began at the highest consumer offset, or at 0; a broadcasting consumer is further on."""
+    cleaned = Cleaned()
+    made = cleaned.made
+    made.make_topic("Other", queues=1)
+    for _ in range(40):
+        made.send(BODY, topic="Other", queue_id=0)
+    made.system.advance(20_000)
+    cleaned.delete()
+    assert (cleaned.min_offset(), cleaned.max_offset()) == (50, 50)
+    made.stop()
+    for path in list(cleaned.disk.paths()):
+        if path.startswith((f"/store/{lost}", "/store/config")):
+            cleaned.disk.unlink(path)
+    made.start()
+    assert (cleaned.min_offset(), cleaned.max_offset()) == (50, 50)
+    made.make_topic(queues=2)
+    assert (made.send().fields or {})["queueOffset"] == "50"
+    made.stop()

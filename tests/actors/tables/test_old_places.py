@@ -83,7 +83,7 @@ def test_a_member_that_comes_after_the_deletion_is_believed() -> None:
         send_many(made, 150)
         made.client = made.new_client(2)
         made.system.advance(10)
-        made.subscribe()
+        made.subscribe(client_id="another")
         commit(made, 120)
         assert committed(made) == {0: 120}
 
@@ -98,3 +98,52 @@ def test_a_pull_that_waits_at_a_deleted_topic_is_answered_at_once() -> None:
         delete_topic(made)
         made.system.advance(100)
         assert [answer.code for answer in answers] == [ResponseCode.TOPIC_NOT_EXIST]
+
+
+@pytest.mark.parametrize("new_count", [30, 150])
+def test_a_member_that_had_not_committed_yet_skips_nothing_of_a_topic_made_again(
+    new_count: int,
+) -> None:
+    with broker() as made:
+        made.make_topic()
+        made.subscribe()
+        send_many(made, 100)
+        delete_topic(made)
+        made.make_topic()
+        send_many(made, new_count)
+        assert pulled(made, 100)[::2] == (ResponseCode.PULL_OFFSET_MOVED, 0)
+        assert pulled(made, 0)[1] == [*range(30 if new_count == 30 else 32)]
+        commit(made, 30)
+        assert committed(made) == {0: 30}
+
+
+@pytest.mark.parametrize("new_count", [30, 150])
+def test_each_member_of_a_broadcasting_group_begins_at_the_first_message(new_count: int) -> None:
+    with broker() as made:
+        made.make_topic()
+        clients = [made.client, made.new_client(2), made.new_client(3)]
+        for number, made.client in enumerate(clients):
+            made.subscribe(model="BROADCASTING", client_id=f"client-{number}")
+        send_many(made, 100)
+        delete_topic(made)
+        made.make_topic()
+        send_many(made, new_count)
+        for made.client in clients:
+            assert pulled(made, 100)[::2] == (ResponseCode.PULL_OFFSET_MOVED, 0)
+            assert pulled(made, 0)[1] == [*range(30 if new_count == 30 else 32)]
+            assert pulled(made, 25)[1], "this place is one in the new queue"
+
+
+@pytest.mark.parametrize("model", ["CLUSTERING", "BROADCASTING"])
+def test_a_member_that_reconnects_after_the_deletion_is_at_its_old_place(model: str) -> None:
+    with broker() as made:
+        made.make_topic()
+        made.subscribe(model=model)
+        send_many(made, 100)
+        delete_topic(made)
+        made.make_topic()
+        made.client = made.new_client(2)
+        made.system.advance(10)
+        made.subscribe(model=model)
+        send_many(made, 150)
+        assert pulled(made, 100)[::2] == (ResponseCode.PULL_OFFSET_MOVED, 0)

@@ -1,0 +1,67 @@
+"""Tests of actors/tables/first_pulls.py: a broker starts without its newest messages."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from actors.tables.first_pulls import WATCH_MS
+from protocol.codes import ResponseCode
+from tests.support.brokers import SimulatedBroker
+from tests.support.numbering import broker, commit, committed, pulled, send_many
+
+
+@contextmanager
+def with_50_lost(new_count: int) -> Iterator[SimulatedBroker]:
+    """Offset 90 is committed, messages 100 to 149 are pulled, and lost with the power."""
+    with broker() as made:
+        made.make_topic()
+        made.subscribe()
+        send_many(made, 100)
+        commit(made, 90)
+        made.system.advance(11_000)
+        left = made.disk.killed()  # type: ignore[attr-defined]
+        send_many(made, 50)
+        assert pulled(made, 140)[2] == 150
+        made.crash()
+        made.disk = left
+        made.start()
+        made.subscribe()
+        assert send_many(made, new_count) == [*range(100, 100 + new_count)]
+        yield made
+
+
+@pytest.mark.parametrize("new_count", [0, 10, 50, 150])
+def test_a_member_skips_no_message_that_has_the_number_of_a_lost_one(new_count: int) -> None:
+    with with_50_lost(new_count) as made:
+        commit(made, 150)
+        assert committed(made) == {0: 90}
+        assert pulled(made, 150)[::2] == (ResponseCode.PULL_OFFSET_MOVED, 90)
+        assert pulled(made, 90)[1] == [*range(90, min(100 + new_count, 122))]
+        commit(made, 100)
+        assert committed(made) == {0: 100}
+
+
+def test_places_that_a_member_asked_for_or_pulled_since_the_start_are_believed() -> None:
+    with with_50_lost(150) as made:
+        commit(made, 200, oneway=False, group="others")  # an order
+        made.subscribe(group="others")
+        answer = made.pull(200, consumer_group="others")
+        assert answer.code == 0
+        assert pulled(made, 95)[1]
+        assert pulled(made, 150)[1]
+        commit(made, 182)
+        assert committed(made) == {0: 182}
+
+
+def test_places_are_compared_for_two_minutes_only() -> None:
+    with with_50_lost(150) as made:
+        made.system.advance(WATCH_MS)
+        made.subscribe()
+        assert pulled(made, 150)[1]
+
+
+def test_a_connection_that_pulls_before_its_heartbeat_skips_nothing_either() -> None:
+    with with_50_lost(150) as made:
+        made.client = made.new_client(2)
+        assert pulled(made, 150)[::2] == (ResponseCode.PULL_OFFSET_MOVED, 90)
