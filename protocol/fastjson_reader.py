@@ -25,7 +25,7 @@ NODES_MAX = 8_000_000
 
 COPIED_CHARS_MAX = 1 << 20
 """Text that the references of one body copy; written out, each copy takes its room again."""
-_ESCAPES_A_NODE = 2
+_NODES_AN_ESCAPE = 2
 _CONTROLS_A_NODE = 8
 _LONG_END = 1 << 63
 
@@ -240,7 +240,7 @@ class _Reader:
             self._fail("a string is not closed")
         found = match.group(1)
         if "\\" in found:
-            self._spend(found.count("\\") // _ESCAPES_A_NODE)
+            self._spend(found.count("\\") * _NODES_AN_ESCAPE)
             found = _ESCAPE.sub(self._escaped, found)
             found = _LONE_SURROGATE.sub("?", _SURROGATES.sub(_joined, found))
         if not found.isprintable():  # whoever writes it escapes the characters that are not

@@ -22,7 +22,7 @@ from actors.engine.actor import handles
 from actors.engine.address import Address
 from actors.network.long_answers import ENCODED_HERE_MAX, LongAnswer
 from actors.network.request import Request, serves
-from actors.tables.consumer_offsets import OffsetsTold, TellOffsets
+from actors.tables.messages import OffsetsTold, TellOffsets
 from actors.tables.tables import Tables
 from protocol.bodies import MessageQueue, TopicConfig
 from protocol.bodies_admin import (

@@ -24,7 +24,7 @@ from actors.engine.actor import handles
 from actors.engine.address import Address
 from actors.network.client_calls import next_opaque
 from actors.network.request import Request, serves
-from actors.tables.consumer_offsets import OffsetsTold, ResetOffsets, TellOffsets
+from actors.tables.messages import OffsetsTold, ResetOffsets, TellOffsets
 from actors.tables.tables import Tables
 from protocol.bodies import MessageQueue
 from protocol.bodies_admin import QueueOffset, ResetOffsetBody, ResetOffsetList

@@ -35,8 +35,8 @@ from actors.naming.namesrv_client import NamesrvClient, NamesrvUnreachable
 from actors.naming.namesrv_link import BlockingConnection
 from actors.network.tls_contexts import ToCallWith
 from actors.replication.messages import UnknownTopics
-from actors.tables.consumer_offsets import TakeOffsets, TopicsGone
 from actors.tables.groups import TakeGroups
+from actors.tables.messages import TakeOffsets, TopicsGone
 from actors.tables.persisted import LEFT_OUT_LINES_MAX
 from actors.tables.topics import RemoveTopic, TakeTopics
 from protocol.bodies import KVTable

@@ -40,7 +40,7 @@ from actors.engine.published import Published
 from actors.network.connection import CopyOut
 from actors.network.request import Request, Responder, serves
 from actors.retention.keeping import Keeping, KeepingReport
-from actors.tables.consumer_offsets import ForgetTopic
+from actors.tables.messages import ForgetTopic
 from actors.tables.topics import RemoveTopic, TablesComplete
 from protocol.bodies import TopicConfig
 from protocol.codes import RequestCode

@@ -19,7 +19,7 @@ from actors.engine.address import Address
 from actors.engine.published import Published
 from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.request import Request, serves, short_body
-from actors.tables.consumer_offsets import ForgetOffsets, GroupsGone
+from actors.tables.messages import ForgetOffsets, GroupsGone
 from actors.tables.names import check_group_name
 from actors.tables.persisted import BatchedTable, Then
 from actors.tables.table_encoder import EncodeAnswer

@@ -26,7 +26,7 @@ from actors.engine.published import Published
 from actors.engine.rarely import shown_names
 from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.request import Request, serves
-from actors.tables.consumer_offsets import ForgetTopic, TopicsGone
+from actors.tables.messages import ForgetTopic, TopicsGone
 from actors.tables.names import check_topic_name
 from actors.tables.persisted import BatchedTable, Then
 from actors.tables.registering import (

@@ -37,8 +37,8 @@ from actors.sending.internal_append import (
 )
 from actors.sending.recent_halves import RecentHalves
 from actors.statistics.transaction_stats import TransactionStats
-from actors.tables.consumer_offsets import CommitOffset
 from actors.tables.consumer_views import Producing
+from actors.tables.messages import CommitOffset
 from actors.tables.topics import CreateSystemTopic
 from actors.transactions.half_messages import HalfMessage
 from actors.transactions.half_reader import ColdReadOfHalf, HalfReader

@@ -228,3 +228,10 @@ def test_a_lone_surrogate_becomes_a_question_mark_and_strangers_are_refused() ->
     assert quote("a") == '"a"'
     with pytest.raises(TypeError):
         dumps(object())
+
+
+def test_escapes_count_before_they_are_read() -> None:
+    """A string of 100,000 escapes was read in 58 ms, and refused only then."""
+    assert loads(b"'" + b"\\t" * (SHORT_NODES_MAX // 20) + b"'", SHORT_NODES_MAX)
+    with pytest.raises(FastjsonError, match="too many values"):
+        loads(b"'" + b"m`\\t" * (SHORT_NODES_MAX // 2) + b"'", SHORT_NODES_MAX)

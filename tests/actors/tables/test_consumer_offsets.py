@@ -15,15 +15,9 @@ from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.request import Request
 from actors.tables import consumer_offsets
 from actors.tables.config_writer import ConfigWriter
-from actors.tables.consumer_offsets import (
-    CommitOffset,
-    ConsumerOffsets,
-    Offsets,
-    OffsetsTold,
-    ResetOffsets,
-    TellOffsets,
-)
+from actors.tables.consumer_offsets import ConsumerOffsets, Offsets
 from actors.tables.consumer_views import ConsumerView, Member, Subscription
+from actors.tables.messages import CommitOffset, OffsetsTold, ResetOffsets, TellOffsets
 from actors.tables.offset_ceiling import OffsetCeiling
 from actors.tables.offset_guard import RESET_MS, OffsetStats
 from actors.tables.table_encoder import TableEncoder
