@@ -32,6 +32,7 @@ from storage.errors import StoreError, WrongSetting, os_sentence, reason_of
 from troupemq.client.errors import ClientError
 from troupemq.exit_codes import exit_code_of
 from troupemq.health.notify import Notifier
+from troupemq.interrupts import Interrupts, ignore_signals
 from troupemq.saying import FAILED, say, tell
 
 log = get_logger(__name__)
@@ -167,8 +168,11 @@ class _Process:
                 return self._run(start)
         finally:
             self._notifier.close()
-            for number, handler in before.items():
-                signal.signal(number, handler)
+            if isinstance(before[signal.SIGINT], Interrupts):
+                ignore_signals()  # the command ends now: a signal changes nothing any more
+            else:
+                for number, handler in before.items():
+                    signal.signal(number, handler)
 
     def _run(self, start: Start) -> int:
         self._notifier.starting()

@@ -152,8 +152,8 @@ _default_file = TlsSettings.tls_config_file
 def with_tls_file(values: Mapping[str, str], overrides: Mapping[str, str]) -> dict[str, str]:
     """The settings with those of tls.config.file over them, but for what the command line says.
 
-    Raises WrongSetting for a file that is named and cannot be read, and for a password on the command
-    line.
+    Raises WrongSetting for a file that is named and cannot be read, and for a password on the
+    command line.
     """
     for name in _PASSWORDS:
         if name in overrides:

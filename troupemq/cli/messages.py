@@ -12,7 +12,15 @@ from threading import Event, Lock
 import click
 
 from troupemq.cli.message_json import as_object
-from troupemq.cli.options import acl_option, json_option, leave, namesrv_option, tls_options
+from troupemq.cli.options import (
+    YEAR_S,
+    FiniteRange,
+    acl_option,
+    json_option,
+    leave,
+    namesrv_option,
+    tls_options,
+)
 from troupemq.client.consuming.consumer import PushConsumer
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.consuming.consumer_settings import ConsumerSettings
@@ -79,6 +87,8 @@ def send(
     """
     own = dict(_name_and_value(text) for text in properties)
     bodies = _lines_of_stdin() if body is None else iter([os.fsencode(body)])
+    if body is None and sys.stdin.isatty():
+        say("each line is one message; Ctrl-D ends the input. One message: -b BODY.")
     waiting: list[Future[SendResult]] = []
     try:
         with Producer(group, namesrv) as producer:
@@ -97,11 +107,14 @@ def send(
 
 
 def _lines_of_stdin() -> Iterator[bytes]:
+    number = 0
     for number, line in enumerate(sys.stdin.buffer, 1):
         body = line.rstrip(b"\r\n")
         if not body:
             raise MessageIllegal(f"line {number} of stdin is empty, and a message is not")
         yield body
+    if number == 0:
+        say("stdin has no line, so nothing was sent. One message: -b BODY.")
 
 
 def _name_and_value(text: str) -> tuple[str, str]:
@@ -146,7 +159,12 @@ def _print_result(result: SendResult, as_json: bool) -> None:
 @click.option("--orderly", is_flag=True, help="Of each queue in its order, whoever else consumes.")
 @click.option("--broadcast", is_flag=True, help="Every member gets all; offsets are kept here.")
 @click.option("--count", type=click.IntRange(1), help="End after that many. [default: at Ctrl-C]")
-@click.option("--wait-s", type=float, help="End after that time, with exit code 1 below --count.")
+@click.option(
+    "--wait-s",
+    type=FiniteRange(0, YEAR_S),
+    metavar="SECONDS",
+    help="End after that time, with exit code 1 below --count.",
+)
 @click.option(
     "--from",
     "begin",

@@ -65,6 +65,30 @@ def test_send_takes_each_line_of_stdin_as_a_message(broker: FakeBroker) -> None:
     ]
 
 
+def test_a_pipe_without_a_line_says_that_nothing_was_sent(broker: FakeBroker) -> None:
+    """`send -t Orders` without -b ended without a word."""
+    code, out, err = invoke(broker, "send")
+    assert (code, out) == (0, "") and "stdin has no line, so nothing was sent" in err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("consume", "-t", "T", "--wait-s", "nan"),
+        ("consume", "-t", "T", "--wait-s", "inf"),
+        ("consume", "-t", "T", "--wait-s", "-1"),
+        ("top", "--interval", "nan"),
+        ("job", "redrive", "g", "--rate", "nan"),
+        ("job", "restore", "a", "T", "--rate", "nan"),
+        ("store", "backup", "/", "b", "--rate", "inf"),
+    ],
+)
+def test_a_time_or_rate_is_a_finite_number(arguments: tuple[str, ...]) -> None:
+    """`--wait-s nan` ended at once, and `inf` with a traceback."""
+    result = CliRunner().invoke(cli, [*arguments])
+    assert result.exit_code == 2 and "Invalid value for '--" in result.output, result.output
+
+
 def test_an_empty_line_ends_it_with_a_sentence_and_what_came_before_is_sent_and_said(
     broker: FakeBroker,
 ) -> None:
