@@ -13,7 +13,12 @@ from protocol.headers.client import NotifyConsumerIdsChangedHeader
 from protocol.signature import Credentials
 from protocol.tags import ALL_TAGS
 from remoting.tls_options import Tls
-from troupemq.client.arguments import check_instance, check_time
+from troupemq.client.arguments import (
+    check_flag,
+    check_instance,
+    check_time,
+    method_names_checked,
+)
 from troupemq.client.connection.client import now_ms
 from troupemq.client.connection.lifecycle import LAST_TIMEOUT_S, ClientMember, seconds_to
 from troupemq.client.consuming.consumer_offsets import (
@@ -70,6 +75,7 @@ class GroupMember(ClientMember):
         if offsets_folder is not None:
             check_instance(offsets_folder, str | Path, "offsets_folder is a path")
             offsets_folder = Path(offsets_folder)
+        check_flag(broadcast, "broadcast")
         if begin_ms is not None and begin is not ConsumeFrom.TIMESTAMP:
             raise ArgumentIllegal("begin_ms is for begin=ConsumeFrom.TIMESTAMP")
         if broadcast:
@@ -97,13 +103,16 @@ class GroupMember(ClientMember):
         self._client.topics = lambda: tuple(self._subscriptions)
         self._client.serves[RequestCode.NOTIFY_CONSUMER_IDS_CHANGED] = self._group_changed
 
+    @method_names_checked
     def subscribe(self, topic: str, expression: str = ALL_TAGS, *, sql: str | None = None) -> None:
         """Wants the messages of `topic` with one of the tags of `a || b`, or all; with `sql`, those
         whose properties match it (SQL92, where the broker has enablePropertyFilter).
 
         All members of a group must subscribe to the same. Before the start or after it. Raises
-        MessageIllegal, and when it runs, BrokerError for an `sql` that the broker refuses.
+        MessageIllegal, ClientClosed after a stop, and when it runs, BrokerError for an `sql` that
+        the broker refuses.
         """
+        self.check_not_stopped()
         check_topic(topic)
         subscription = TopicSubscription.of(topic, expression, sql, now_ms())
         for tag, hint in subscription.doubts():
