@@ -21,6 +21,7 @@ is more than half of what a command takes to start.
 
 import gc
 from collections.abc import Mapping
+from errno import ENOSPC
 from typing import Any
 
 import click
@@ -84,6 +85,10 @@ class Commands(CommandGroup):
             return super().invoke(ctx)
         except KeyboardInterrupt:
             leave("interrupted by Ctrl-C.", INTERRUPTED)
+        except OSError as error:
+            if error.errno != ENOSPC or error.filename is not None:
+                raise
+            leave(f"the output cannot be written: {error.strerror}.")
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         gc.disable()  # what an import makes stays; a twentieth of a start's processor time

@@ -102,11 +102,10 @@ class PushConsumer(GroupMember):
         check_callback(listener, "the listener", "messages")
         check_assignment(assign)
         check_flag(orderly, "orderly")
-        settings = settings or ConsumerSettings()
         super().__init__(
             group,
             namesrv,
-            settings,
+            settings or ConsumerSettings(),
             begin,
             begin_ms,
             broadcast,
@@ -126,7 +125,7 @@ class PushConsumer(GroupMember):
             group,
             self._offsets,
             assign if shares else None,
-            settings,
+            self.settings,
             self._pulling.go_on,
             locks=locks,
         )
