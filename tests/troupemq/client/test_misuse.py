@@ -345,3 +345,19 @@ def test_a_choice_that_was_not_called_is_refused_at_the_send(cluster: Cluster) -
         ):
             with pytest.raises(ArgumentIllegal, match=said):
                 producer.send(MESSAGE, choose=untyped(choice))
+
+
+def test_a_second_consumer_with_the_same_client_id_is_refused_while_the_first_runs(
+    broker: FakeBroker,
+) -> None:
+    """Both consumed every message of the group."""
+
+    def second() -> PullConsumer:
+        return PullConsumer("g", broker.namesrv.address, instance_name="one")
+
+    with second():
+        with pytest.raises(ClientError, match="give each an instance_name of its own"):
+            second().start()
+        PullConsumer("other", broker.namesrv.address, instance_name="one").stop()
+    with second():
+        pass

@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
+from threading import Lock
 from typing import ClassVar
 
 from actors.settings.local_address import local_address
@@ -42,6 +43,12 @@ log = client_logger(__name__)
 CHECK_TIMEOUT_MS = 3000
 CLUSTERING = "CLUSTERING"
 BROADCASTING = "BROADCASTING"
+
+
+_members: set[tuple[str, str]] = set()
+"""Group and client id of the consumers that run in this process: brokers tell members by these."""
+
+_members_lock = Lock()
 
 
 class GroupMember(ClientMember):
@@ -146,6 +153,15 @@ class GroupMember(ClientMember):
                 self._rebalancing.missing(subscription.topic, error)
             else:
                 self._check_filter(subscription)
+        member = self.group, self._client.id
+        with _members_lock:
+            if member in _members:
+                raise ClientError(
+                    f"a consumer of the group {self.group} with the client id {self._client.id}"
+                    " runs in this process: each would get all messages of both; give each an"
+                    " instance_name of its own"
+                )
+            _members.add(member)
 
     def _check_filter(self, subscription: TopicSubscription) -> None:
         """Has a broker of the topic look at an SQL92 expression. Raises BrokerError."""
@@ -170,6 +186,8 @@ class GroupMember(ClientMember):
         every(commit_ms, self._rebalancing.commit, first_ms=commit_ms)
 
     def _finish(self, deadline_s: float) -> None:
+        with _members_lock:
+            _members.discard((self.group, self._client.id))
         self._client.housekeeping.stop(seconds_to(deadline_s))
         self._rebalancing.close()
         self._pulling.stop(seconds_to(deadline_s))
