@@ -149,6 +149,8 @@ class StoreConfig:
     """Whether a slave tells readers the right offset, or only to come again."""
 
     def __post_init__(self) -> None:
+        if not self.root:
+            raise WrongSetting("storePathRootDir is empty: name the folder of the store.")
         if "," in self.commit_log_dir:
             raise WrongSetting(
                 f"storePathCommitLog names several directories ({self.commit_log_dir}): name one."

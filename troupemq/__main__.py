@@ -1,6 +1,6 @@
 """`troupemq` and `python -m troupemq`: the same command line."""
 
-from troupemq.interrupts import end_quietly, ignore_signals, interrupt_once
+from troupemq.interrupts import INTERRUPTED, end_quietly, ignore_signals, interrupt_once
 
 
 def main() -> None:
@@ -8,9 +8,11 @@ def main() -> None:
     end_quietly()
     from troupemq.cli import cli  # here: a Ctrl-C meanwhile shall leave no traceback
 
-    interrupt_once()
     try:
+        interrupt_once()
         cli(prog_name="troupemq")
+    except KeyboardInterrupt:  # outside of a command
+        raise SystemExit(INTERRUPTED) from None
     finally:
         ignore_signals()
 

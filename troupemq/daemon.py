@@ -32,6 +32,7 @@ from storage.errors import StoreError, WrongSetting, os_sentence, reason_of
 from troupemq.client.errors import ClientError
 from troupemq.exit_codes import exit_code_of
 from troupemq.health.notify import Notifier
+from troupemq.interrupts import INTERRUPTED, Interrupts, ignore_signals
 from troupemq.saying import FAILED, say, tell
 
 log = get_logger(__name__)
@@ -117,6 +118,7 @@ def serve(
     work: Work | None = None,
     once: bool = False,
     says_end: bool = True,
+    cancelled: str = "",
     deadline_s: float = DEADLINE_S,
     end_process: Callable[[int], Any] = os._exit,
     clock: Callable[[], float] = monotonic,
@@ -125,11 +127,13 @@ def serve(
 
     `work` runs on a thread of its own; with `once` its end is the end. `ready_file` gets the real
     ports as JSON as soon as they answer, and is removed at the end. `says_end`: that it has stopped
-    is told on stdout. `clock` tells, in seconds, when a signal comes.
+    is told on stdout. `cancelled` is the last line where the stop is cut short, with exit code 130;
+    without it the line and the code are those of a server. `clock` tells, in seconds, when a signal
+    comes.
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     keep_files_private()
-    process = _Process(ready_file, work, once, deadline_s, end_process, clock)
+    process = _Process(ready_file, work, once, cancelled, deadline_s, end_process, clock)
     code = process.run(start)
     if code == 0 and says_end and not once:
         tell(STOPPED)
@@ -144,6 +148,7 @@ class _Process:
         ready_file: Path | None,
         work: Work | None,
         once: bool,
+        cancelled: str,
         deadline_s: float,
         end_process: Callable[[int], Any],
         clock: Callable[[], float],
@@ -151,6 +156,7 @@ class _Process:
         self._ready_file = ready_file
         self._work = work
         self._once = once
+        self._cancelled = cancelled
         self._deadline_s = deadline_s
         self._end_process = end_process
         self._clock = clock
@@ -167,8 +173,11 @@ class _Process:
                 return self._run(start)
         finally:
             self._notifier.close()
-            for number, handler in before.items():
-                signal.signal(number, handler)
+            if isinstance(before[signal.SIGINT], Interrupts):
+                ignore_signals()  # the command ends now: a signal changes nothing any more
+            else:
+                for number, handler in before.items():
+                    signal.signal(number, handler)
 
     def _run(self, start: Start) -> int:
         self._notifier.starting()
@@ -270,10 +279,11 @@ class _Process:
                 self._news.put(_WorkEnded(failure, code))
 
     def _end_now(self, why: str) -> int:
-        say(f"{why} What was not flushed will be recovered at the next start.")
+        code = INTERRUPTED if self._cancelled else FAILED
+        say(self._cancelled or f"{why} What was not flushed will be recovered at the next start.")
         sys.stdout.flush()
-        self._end_process(1)
-        return 1
+        self._end_process(code)
+        return code
 
     def _write_ready_file(self, serving: Serving) -> None:
         if self._ready_file is None:

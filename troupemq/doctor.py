@@ -21,6 +21,8 @@ from actors.broker_server import FAST_PORT_BELOW, HA_PORT_ABOVE, open_for_slaves
 from actors.config import BrokerConfig, ConfigFindings
 from actors.network.bind_address import require_listened
 from actors.network.connections import PortTaken, open_listener
+from actors.network.tls_contexts import tls_contexts
+from storage.access.acl_files import parse_texts, read_texts
 from storage.clock import SystemClock
 from storage.config import StoreConfig
 from storage.errors import NotPermitted, StoreError, StoreLocked
@@ -32,6 +34,7 @@ from storage.retention.cleaning import used_ratio
 from storage.retention.reserve import require_room
 from troupemq.exit_codes import REFUSALS
 from troupemq.java import find_java
+from troupemq.jobs_beside import scheduled_jobs
 from troupemq.masters.plan import PORT_STEP
 from troupemq.start_checks import require_clock, require_extras, require_files
 
@@ -134,9 +137,10 @@ def examine_broker(
     yield _settings(config, store, findings or ConfigFindings())
     yield from _extras(config)
     yield from _ports(config)
-    advertised = _refusal("settings", lambda: _advertised(config))
-    if advertised.verdict != OK:
-        yield advertised
+    for look in (_advertised, _accounts, _certificates, _schedule):
+        found = _refusal("settings", partial(look, config))
+        if found.verdict != OK:
+            yield found
     disk = RealDisk()
     yield _refusal("permissions", lambda: _writable(store.root))
     yield _refusal("lock", lambda: _unlocked(store))
@@ -264,6 +268,25 @@ def _port(
 def _advertised(config: BrokerConfig) -> str:
     require_listened(config)
     return f"{config.broker_ip1} for clients, {config.broker_ip2} for slaves"
+
+
+def _accounts(config: BrokerConfig) -> str:
+    """Read the accounts as a start does; a start makes a missing file."""
+    if not config.acl_enable:
+        return "no access control"
+    path, disk = config.acl_path(config.config_path), RealDisk()
+    if disk.exists(path):
+        parse_texts(read_texts(disk, path), takes_samples=config.takes_samples)
+    return path
+
+
+def _certificates(config: BrokerConfig) -> str:
+    tls_contexts(config)
+    return f"TLS is {config.tls_mode}"
+
+
+def _schedule(_: BrokerConfig) -> str:
+    return f"{len(scheduled_jobs(None))} scheduled jobs"
 
 
 def _refusal(name: str, look: Callable[[], str]) -> Diagnosis:

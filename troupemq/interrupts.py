@@ -6,6 +6,8 @@ it does nothing. Servers have handlers of their own while they serve (daemon.py)
 
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from time import monotonic
 from types import FrameType
 
@@ -40,6 +42,16 @@ def end_quietly() -> None:
 def interrupt_once() -> None:
     """Makes SIGINT interrupt the command that runs from now on."""
     signal.signal(signal.SIGINT, Interrupts())
+
+
+@contextmanager
+def sigterm_interrupts() -> Iterator[None]:
+    """Make SIGTERM interrupt what runs within, as Ctrl-C does."""
+    before = signal.signal(signal.SIGTERM, Interrupts())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def ignore_signals() -> None:

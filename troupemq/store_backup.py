@@ -25,7 +25,7 @@ from storage.config import StoreConfig
 from storage.errors import DiskFull, StoreError, os_sentence, reason_of
 from storage.files.disk import RealDisk
 from storage.retention.reserve import in_words
-from troupemq.cli.options import Command, json_option, leave
+from troupemq.cli.options import Command, FiniteRange, json_option, leave
 from troupemq.daemon import keep_files_private
 from troupemq.exit_codes import exit_code_of
 from troupemq.store_mending import config_option, settings_of
@@ -56,7 +56,7 @@ class Rate:
 def _rate_option(default: float) -> Callable[[Command], Command]:
     return click.option(
         "--rate",
-        type=click.FloatRange(0),
+        type=FiniteRange(0),
         default=default,
         show_default=True,
         metavar="MIB",

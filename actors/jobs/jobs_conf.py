@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from actors.jobs.messages import DEADLINE_MS, NICE, NICE_MAX
 from actors.jobs.timetable import BadExpression, Occasions
 from protocol.java_numbers import plain_number
-from storage.errors import StoreError
+from storage.errors import WrongSetting
 from storage.spelling import did_you_mean
 
 RETRIES_MAX = 20
@@ -58,7 +58,7 @@ class ScheduledJob:
 
 
 def load_jobs(path: Path, jobs: Collection[str]) -> list[ScheduledJob]:
-    """The entries of a file, in its order; `jobs` are those that there are. Raises StoreError."""
+    """The entries of a file, in its order; `jobs` are those that there are. Raises WrongSetting."""
     parser = ConfigParser(
         interpolation=None, delimiters=("=",), comment_prefixes=("#",), default_section=""
     )
@@ -66,13 +66,13 @@ def load_jobs(path: Path, jobs: Collection[str]) -> list[ScheduledJob]:
     try:
         parser.read_string(path.read_text(encoding="utf-8"), str(path))
     except OSError as error:
-        raise StoreError(f"cannot read {path}: {error.strerror}") from error
+        raise WrongSetting(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise StoreError(f"{path} is not UTF-8: save it as that") from error
+        raise WrongSetting(f"{path} is not UTF-8: save it as that") from error
     except ConfigError as error:
-        raise StoreError(f"{path}: {_first_line(error)}") from error
+        raise WrongSetting(f"{path}: {_first_line(error)}") from error
     if len(parser.sections()) > ENTRIES_MAX:
-        raise StoreError(f"{path} has more than {ENTRIES_MAX} entries: leave some out")
+        raise WrongSetting(f"{path} has more than {ENTRIES_MAX} entries: leave some out")
     return [_Entry(path, parser[name], jobs).read() for name in parser.sections()]
 
 
@@ -167,8 +167,8 @@ class _Entry:
             raise self._wrong(f"{key} is missing: add the line {key} = …")
         return value
 
-    def _wrong(self, why: str) -> StoreError:
-        return StoreError(f"{self._path}, entry [{self._section.name}]: {why}")
+    def _wrong(self, why: str) -> WrongSetting:
+        return WrongSetting(f"{self._path}, entry [{self._section.name}]: {why}")
 
 
 def argument_value(text: str) -> Any:

@@ -18,7 +18,7 @@ from structlog import get_logger
 from actors.settings.tls_settings import BrokerTlsSettings, TlsSettings
 from remoting.certificate import not_after_s
 from remoting.tls import TlsFiles, TlsUnusable, client_context, server_context
-from storage.errors import StoreError
+from storage.errors import WrongSetting
 
 log = get_logger(__name__)
 
@@ -36,7 +36,7 @@ class TlsContexts:
     """Those of one server: what it is called with, and what it calls others with."""
 
     def __init__(self, settings: TlsSettings) -> None:
-        """Raises StoreError with a sentence for the operator."""
+        """Raises WrongSetting with a sentence for the operator."""
         self._settings = settings
         self.server: SSLContext | None = None
         """None: it serves no TLS."""
@@ -54,7 +54,7 @@ class TlsContexts:
         try:
             self.server, self.client = self._made()
         except TlsUnusable as error:
-            raise StoreError(f"TLS: {error}") from None
+            raise WrongSetting(f"TLS: {error}") from None
         self.not_after_s = self._ends()
         if settings.tls_test_mode:
             log.warning("TLS in test mode: it keeps out nobody", because="tls.test.mode.enable")
@@ -83,12 +83,12 @@ class TlsContexts:
         """A context for a server that takes one for good, such as that of a console: each of its
         handshakes shows the newest certificate. Clients are not asked for any.
 
-        Raises StoreError where there is no certificate.
+        Raises WrongSetting where there is no certificate.
         """
         try:
             context = self._made_server("none")
         except TlsUnusable as error:
-            raise StoreError(f"TLS: {error}") from None
+            raise WrongSetting(f"TLS: {error}") from None
 
         def take_newest(sock: SSLSocket | SSLObject, _: str, __: SSLContext) -> None:
             if self.server is not None:
@@ -162,7 +162,7 @@ class TlsContexts:
 
 
 def tls_contexts(settings: TlsSettings) -> TlsContexts | None:
-    """Those of a server; None where no setting asks for TLS. Raises StoreError."""
+    """Those of a server; None where no setting asks for TLS. Raises WrongSetting."""
     calls = isinstance(settings, BrokerTlsSettings) and settings.calls_any_with_tls
     return TlsContexts(settings) if settings.has_certificate or calls else None
 

@@ -13,7 +13,7 @@ from protocol.signature import Credentials
 from storage.access import account
 from storage.access.addresses import Addresses, parse_addresses
 from storage.config import key
-from storage.errors import StoreError
+from storage.errors import WrongSetting
 
 PLAIN_ACL = "plain_acl.yml"
 BROKER_ACCESS_KEY, BROKER_SECRET_KEY = "brokerAccessKey", "brokerSecretKey"
@@ -50,7 +50,7 @@ class AccessSettings:
             ("maxConnectionsPerAddress", self.connections_of_address_max),
         ):
             if value < 0:
-                raise StoreError(f"{name} is {value}: it must be 0, for none, or greater.")
+                raise WrongSetting(f"{name} is {value}: it must be 0, for none, or greater.")
 
     @property
     def admin_allowed(self) -> Addresses | None:
@@ -60,7 +60,7 @@ class AccessSettings:
     def acl_path(self, settings_path: str) -> str:
         """Return where the default file is: the first place that has one, else the first place.
 
-        Raises StoreError where there is no place to look at.
+        Raises WrongSetting where there is no place to look at.
         """
         if self.acl_file:
             return os.path.abspath(self.acl_file)
@@ -74,7 +74,7 @@ class AccessSettings:
                 return place
         if places:
             return places[0]
-        raise StoreError(
+        raise WrongSetting(
             "aclEnable is true, and nobody says where the accounts are: name plain_acl.yml as"
             " rocketmq.acl.plain.file, or start with a settings file (-c) and put it beside it."
         )
@@ -95,7 +95,7 @@ class BrokerAccessSettings(AccessSettings):
         super().__post_init__()
         addresses_of(self.ha_allowed_addresses)
         if bool(self.broker_access_key) != bool(self.broker_secret_key):
-            raise StoreError(f"{BROKER_ACCESS_KEY} and {BROKER_SECRET_KEY} belong together.")
+            raise WrongSetting(f"{BROKER_ACCESS_KEY} and {BROKER_SECRET_KEY} belong together.")
 
     @property
     def credentials(self) -> Credentials | None:
@@ -106,7 +106,7 @@ class BrokerAccessSettings(AccessSettings):
 
 
 def addresses_of(text: str) -> Addresses:
-    """Those of a setting: forms of plain_acl.yml with `;` between. Raises StoreError."""
+    """Those of a setting: forms of plain_acl.yml with `;` between. Raises WrongSetting."""
     found = Addresses()
     for part in text.split(";"):
         found |= parse_addresses(part.strip())
@@ -116,11 +116,11 @@ def addresses_of(text: str) -> Addresses:
 def with_environment(values: Mapping[str, str], overrides: Mapping[str, str]) -> dict[str, str]:
     """The settings with the account from the environment, where the file names none.
 
-    Raises StoreError for a part of it on the command line.
+    Raises WrongSetting for a part of it on the command line.
     """
     for name, variable in _FROM_ENVIRONMENT.items():
         if name in overrides:
-            raise StoreError(
+            raise WrongSetting(
                 f"{name} stands on the command line, which everybody can read: write it"
                 f" into the settings file, or into {variable}."
             )

@@ -5,7 +5,7 @@ from re import error as PatternError
 
 from actors.settings.linear_pattern import LinearPattern
 from storage.config import key
-from storage.errors import StoreError
+from storage.errors import WrongSetting
 
 DISABLE, PROMETHEUS = "DISABLE", "PROM"
 SERIES_MIN = 10
@@ -13,7 +13,7 @@ SERIES_MIN = 10
 
 @dataclass(frozen=True)
 class MetricsSettings:
-    """Whether metrics are served, where, and of what. Raises StoreError."""
+    """Whether metrics are served, where, and of what. Raises WrongSetting."""
 
     metrics_type: str = key("metricsExporterType", default=DISABLE)
     metrics_host: str = key("metricsPromExporterHost", default="127.0.0.1")
@@ -31,18 +31,18 @@ class MetricsSettings:
     """Whether retry topics and the broker's own are shown, too. Ours."""
 
     def check_metrics(self) -> None:
-        """Raises StoreError with a sentence."""
+        """Raises WrongSetting with a sentence."""
         if self.metrics_type not in (DISABLE, PROMETHEUS):
-            raise StoreError(
+            raise WrongSetting(
                 f"metricsExporterType is {self.metrics_type}: it may be {DISABLE} or {PROMETHEUS};"
                 " an OpenTelemetry collector can scrape the latter."
             )
         if not 0 <= self.metrics_port <= 65_535:
-            raise StoreError(
+            raise WrongSetting(
                 f"metricsPromExporterPort is {self.metrics_port}: it must be 0 to 65535."
             )
         if self.metrics_series_max < SERIES_MIN:
-            raise StoreError(
+            raise WrongSetting(
                 f"metricsOtelCardinalityLimit is {self.metrics_series_max}:"
                 f" it must be {SERIES_MIN} or more."
             )
@@ -62,12 +62,12 @@ class NamesrvMetricsSettings(MetricsSettings):
 
 
 def compiled_pattern(name: str, text: str) -> LinearPattern | None:
-    """None for an empty one. Raises StoreError for one that is not linear, or is no pattern."""
+    """None for an empty one. Raises WrongSetting for one that is not linear, or is no pattern."""
     if not text:
         return None
     try:
         return LinearPattern(text)
     except PatternError as error:
-        raise StoreError(
+        raise WrongSetting(
             f"{name} is {text}: {error}; write a pattern such as Orders.*|Pay.*"
         ) from None

@@ -5,7 +5,7 @@ from re import compile as compile_pattern
 from urllib.parse import urlsplit
 
 from storage.config import key
-from storage.errors import StoreError
+from storage.errors import WrongSetting
 
 QUEUE_MIN = 16
 TIMEOUT_MS_MAX = 10_000
@@ -22,7 +22,7 @@ def without_user(text: str) -> str:
 
 @dataclass(frozen=True)
 class SpanSettings:
-    """Whether spans are sent, where to, and of how many messages. Raises StoreError."""
+    """Whether spans are sent, where to, and of how many messages. Raises WrongSetting."""
 
     otel_traces: bool = key("otelTraces", default=False)
     otel_endpoint: str = key("otelTracesEndpoint", default="http://127.0.0.1:4318/v1/traces")
@@ -35,23 +35,23 @@ class SpanSettings:
     """How long the collector may take."""
 
     def check_spans(self) -> None:
-        """Raises StoreError with a sentence."""
+        """Raises WrongSetting with a sentence."""
         parts = urlsplit(self.otel_endpoint)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise StoreError(
+            raise WrongSetting(
                 f"otelTracesEndpoint is {without_user(self.otel_endpoint)}: it is an"
                 " address of HTTP, such as http://127.0.0.1:4318/v1/traces."
             )
         if not 0.0 <= self.otel_sample_ratio <= 1.0:
-            raise StoreError(
+            raise WrongSetting(
                 f"otelTracesSampleRatio is {self.otel_sample_ratio}: it must be from 0 to 1."
             )
         if self.otel_queue_max < QUEUE_MIN:
-            raise StoreError(
+            raise WrongSetting(
                 f"otelTracesQueueSize is {self.otel_queue_max}: it must be {QUEUE_MIN} or more."
             )
         if not 1 <= self.otel_timeout_ms <= TIMEOUT_MS_MAX:
-            raise StoreError(
+            raise WrongSetting(
                 f"otelTracesTimeoutMillis is {self.otel_timeout_ms}: it must be from 1 to"
                 f" {TIMEOUT_MS_MAX}."
             )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from actors.settings.properties_file import parse_properties
 from remoting.tls import CLIENT_AUTH, TlsFiles
 from storage.config import key
-from storage.errors import StoreError, reason_of
+from storage.errors import WrongSetting, reason_of
 
 DISABLED, PERMISSIVE, ENFORCING = MODES = ("disabled", "permissive", "enforcing")
 _CONFIG_KEY = "tls.config.file"
@@ -38,30 +38,30 @@ class TlsSettings:
     """Of the port of metrics; ours."""
 
     def check_tls(self) -> None:
-        """Raises StoreError for what cannot work."""
+        """Raises WrongSetting for what cannot work."""
         _check_word("tls.server.mode", self.tls_mode, MODES)
         _check_word("tls.metrics.mode", self.tls_metrics_mode, MODES)
         _check_word("tls.server.need.client.auth", self.tls_client_auth, tuple(CLIENT_AUTH))
         if bool(self.tls_server_certificate) != bool(self.tls_server_key):
-            raise StoreError("tls.server.certPath and tls.server.keyPath belong together.")
+            raise WrongSetting("tls.server.certPath and tls.server.keyPath belong together.")
         for name, mode in (
             ("tls.server.mode", self.tls_mode),
             ("tls.metrics.mode", self.tls_metrics_mode),
         ):
             if mode == ENFORCING and not self.has_certificate:
-                raise StoreError(
+                raise WrongSetting(
                     f"{name} is enforcing, and there is no certificate: name one as"
                     " tls.server.certPath, and its key as tls.server.keyPath."
                 )
         if self.asks_clients and not self.tls_test_mode:
             if not self.tls_checks_client:
-                raise StoreError(
+                raise WrongSetting(
                     f"tls.server.need.client.auth is {self.tls_client_auth} with"
                     " tls.server.authClient=false: a certificate that nobody checks proves nothing;"
                     " leave one of the two out."
                 )
             if not self.tls_server_trust:
-                raise StoreError(
+                raise WrongSetting(
                     f"tls.server.need.client.auth is {self.tls_client_auth}: name the certificates"
                     " of who signs those of clients as tls.server.trustCertPath."
                 )
@@ -117,7 +117,7 @@ class BrokerTlsSettings(TlsSettings):
         _check_word("tls.ha.mode", self.tls_ha_mode, MODES)
         _check_word("tls.enable", self.tls_enable.lower(), ("", "true", "false"))
         if bool(self.tls_client_certificate) != bool(self.tls_client_key):
-            raise StoreError("tls.client.certPath and tls.client.keyPath belong together.")
+            raise WrongSetting("tls.client.certPath and tls.client.keyPath belong together.")
 
     @property
     def calls_with_tls(self) -> bool:
@@ -152,12 +152,12 @@ _default_file = TlsSettings.tls_config_file
 def with_tls_file(values: Mapping[str, str], overrides: Mapping[str, str]) -> dict[str, str]:
     """The settings with those of tls.config.file over them, but for what the command line says.
 
-    Raises StoreError for a file that is named and cannot be read, and for a password on the command
-    line.
+    Raises WrongSetting for a file that is named and cannot be read, and for a password on the
+    command line.
     """
     for name in _PASSWORDS:
         if name in overrides:
-            raise StoreError(
+            raise WrongSetting(
                 f"{name} stands on the command line, which everybody can read: write it into the"
                 f" settings file, or into the one that {_CONFIG_KEY} names."
             )
@@ -169,7 +169,7 @@ def with_tls_file(values: Mapping[str, str], overrides: Mapping[str, str]) -> di
 
 
 def read_tls_file(path: str) -> dict[str, str]:
-    """What a file like RocketMQ's tls.properties says of TLS. Raises StoreError."""
+    """What a file like RocketMQ's tls.properties says of TLS. Raises WrongSetting."""
     try:
         with open(path, encoding="utf-8") as file:
             found = parse_properties(file.read())
@@ -179,10 +179,10 @@ def read_tls_file(path: str) -> dict[str, str]:
         reason = str(error)
     else:
         return {name: value for name, value in found.items() if name.startswith("tls.")}
-    raise StoreError(f"{path} ({_CONFIG_KEY}) cannot be read: {reason}.")
+    raise WrongSetting(f"{path} ({_CONFIG_KEY}) cannot be read: {reason}.")
 
 
 def _check_word(name: str, value: str, allowed: Sequence[str]) -> None:
     if value not in allowed:
         words = ", ".join(each for each in allowed if each)
-        raise StoreError(f"{name} is {value}: it may be {words}.")
+        raise WrongSetting(f"{name} is {value}: it may be {words}.")

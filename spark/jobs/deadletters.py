@@ -116,10 +116,11 @@ def _text(groups: Sequence[Mapping[str, Any]], now_ms: int) -> Iterator[str]:
     yield from text_table(shown, _HEADINGS)
     for group in groups:
         for each in group["samples"]:
+            why = f", failed with {each['failure']!r}" if each["failure"] else ""
             yield (
                 f"{group['group']}: message {each['queue_offset']} of queue {each['queue_id']}, "
                 f"{moment(each['stored_ms'])}, after {each['retries']} deliveries, "
-                f"keys {each['keys'] or '-'}, from {each['origin_topic']}: {each['body']!r}"
+                f"keys {each['keys'] or '-'}, from {each['origin_topic']}{why}: {each['body']!r}"
             )
 
 

@@ -15,6 +15,7 @@ from actors.network.connections import PortTaken
 from storage.errors import StoreError
 from troupemq.client.errors import RouteNotFound
 from troupemq.daemon import Serving, serve
+from troupemq.interrupts import INTERRUPTED
 from troupemq.saying import tell
 
 WAIT_S = 10.0
@@ -203,6 +204,22 @@ def test_a_stop_past_its_deadline_ends_the_process() -> None:
     )
     may_stop.set()
     assert (code, codes) == (1, [1])
+
+
+def test_work_whose_stop_is_cut_short_is_cancelled(capsys: pytest.CaptureFixture[str]) -> None:
+    """A job that got Ctrl-C twice spoke of a recovery at the next start, with exit code 1."""
+    may_stop = Event()
+    codes: list[int] = []
+    code = serve(
+        lambda give_up: Serving({}, lambda timeout_s: may_stop.wait(WAIT_S)),
+        work=lambda over: terminate(),
+        cancelled="The job was cancelled.",
+        deadline_s=0.05,
+        end_process=codes.append,
+    )
+    may_stop.set()
+    assert (code, codes) == (INTERRUPTED, [INTERRUPTED])
+    assert capsys.readouterr().err == "troupemq: The job was cancelled.\n"
 
 
 def test_a_supervisor_that_gives_up_stops_the_rest_with_exit_code_1(

@@ -6,11 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
+from click.testing import CliRunner
 
 from tests.support.golden import REPOSITORY
 from troupemq import interrupts
-from troupemq.interrupts import INTERRUPTED, PATIENCE_S, Interrupts
+from troupemq.cli import cli
+from troupemq.interrupts import INTERRUPTED, PATIENCE_S, Interrupts, sigterm_interrupts
 
 WAIT_S = 60.0
 
@@ -30,6 +33,30 @@ def test_the_second_ctrl_c_does_not_disturb_and_a_late_one_ends(
     moment[0] += 0.1
     handler(signal.SIGINT, None)
     assert codes == [INTERRUPTED]
+
+
+def test_a_command_that_ctrl_c_interrupts_says_so_and_ends_with_130(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`send` and `console` said "Aborted!" and ended with 1."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(click.Group, "invoke", interrupted)
+    result = CliRunner().invoke(cli, ["send", "-t", "T"])
+    assert (result.exit_code, result.output) == (
+        INTERRUPTED,
+        "troupemq: interrupted by Ctrl-C.\n",
+    )
+
+
+def test_sigterm_interrupts_what_holds_the_terminal_and_only_that() -> None:
+    """`top` left the terminal on its other screen, without a cursor."""
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt), sigterm_interrupts():
+        signal.raise_signal(signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 @pytest.mark.slow

@@ -21,11 +21,14 @@ is more than half of what a command takes to start.
 
 import gc
 from collections.abc import Mapping
+from errno import ENOSPC
+from typing import Any
 
 import click
 
 from troupemq.cli.groups import CommandGroup
-from troupemq.cli.options import HELP_OPTIONS
+from troupemq.cli.options import HELP_OPTIONS, leave
+from troupemq.interrupts import INTERRUPTED
 
 
 def version() -> str:
@@ -75,6 +78,17 @@ class Commands(CommandGroup):
             assert isinstance(group, CommandGroup)
             found |= {sub: f"{name} {command}" for sub, command in group.names(ctx).items()}
         return {**found, **super().names(ctx)}
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; Ctrl-C ends it with one line and the shells' exit code."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            leave("interrupted by Ctrl-C.", INTERRUPTED)
+        except OSError as error:
+            if error.errno != ENOSPC or error.filename is not None:
+                raise
+            leave(f"the output cannot be written: {error.strerror}.")
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         gc.disable()  # what an import makes stays; a twentieth of a start's processor time

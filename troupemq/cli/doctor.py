@@ -23,6 +23,7 @@ from troupemq.doctor import (
     verdict_of,
 )
 from troupemq.exit_codes import REFUSALS, exit_code_of
+from troupemq.logs import set_up_logs
 from troupemq.text import escaped, escaped_json
 
 
@@ -48,6 +49,7 @@ def doctor(config: str | None, settings: dict[str, str], data: Path | None, as_j
     not, else that of the first refusal; advice alone is no reason. Beside the broker itself its
     ports and its store are taken.
     """
+    set_up_logs(as_json=False)  # stdout has the findings alone
     is_named = config is not None or bool(settings)
     found = list(examine_machine(os.environ))
     if data is None or is_named:
@@ -78,6 +80,7 @@ def _of_broker(config: str | None, settings: Mapping[str, str]) -> list[Diagnosi
         else:
             broker, store, findings = load_broker_config(config, settings)
     except StoreError as error:
-        name = next(each.name for each in REFUSALS if each.code == exit_code_of(error))
+        code = exit_code_of(error)
+        name = next((each.name for each in REFUSALS if each.code == code), REFUSALS[0].name)
         return [Diagnosis(name, REFUSED, config or "the command line", str(error))]
     return list(examine_broker(broker, store, findings))

@@ -173,9 +173,10 @@ def _run_here(
         text = escaped_json(json.dumps(report)) if as_json else escaped_lines(report["text"])
         click.echo(text)
 
-    code = serve(start, work=work, once=True)
+    cancelled = f"The job {name} was cancelled, nothing written."
+    code = serve(start, work=work, once=True, cancelled=cancelled)
     if code == 0 and not finished:
-        leave(f"The job {name} was cancelled, nothing written.", INTERRUPTED)
+        leave(cancelled, INTERRUPTED)
     sys.exit(code)
 
 

@@ -7,15 +7,26 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from errno import EPIPE
+from math import inf
 from threading import Event, Lock
 
 import click
 
 from troupemq.cli.message_json import as_object
-from troupemq.cli.options import acl_option, json_option, leave, namesrv_option, tls_options
+from troupemq.cli.options import (
+    YEAR_S,
+    FiniteRange,
+    acl_option,
+    json_option,
+    leave,
+    namesrv_option,
+    tls_options,
+)
 from troupemq.client.consuming.consumer import PushConsumer
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.consuming.consumer_settings import ConsumerSettings
+from troupemq.client.consuming.listener import RetryLater
 from troupemq.client.errors import ClientError, MessageIllegal
 from troupemq.client.message import Message, MessageView, SendResult
 from troupemq.client.producing.producer import Producer
@@ -79,6 +90,8 @@ def send(
     """
     own = dict(_name_and_value(text) for text in properties)
     bodies = _lines_of_stdin() if body is None else iter([os.fsencode(body)])
+    if body is None and sys.stdin.isatty():
+        say("each line is one message; Ctrl-D ends the input. One message: -b BODY.")
     waiting: list[Future[SendResult]] = []
     try:
         with Producer(group, namesrv) as producer:
@@ -97,11 +110,14 @@ def send(
 
 
 def _lines_of_stdin() -> Iterator[bytes]:
+    number = 0
     for number, line in enumerate(sys.stdin.buffer, 1):
         body = line.rstrip(b"\r\n")
         if not body:
             raise MessageIllegal(f"line {number} of stdin is empty, and a message is not")
         yield body
+    if number == 0:
+        say("stdin has no line, so nothing was sent. One message: -b BODY.")
 
 
 def _name_and_value(text: str) -> tuple[str, str]:
@@ -146,7 +162,12 @@ def _print_result(result: SendResult, as_json: bool) -> None:
 @click.option("--orderly", is_flag=True, help="Of each queue in its order, whoever else consumes.")
 @click.option("--broadcast", is_flag=True, help="Every member gets all; offsets are kept here.")
 @click.option("--count", type=click.IntRange(1), help="End after that many. [default: at Ctrl-C]")
-@click.option("--wait-s", type=float, help="End after that time, with exit code 1 below --count.")
+@click.option(
+    "--wait-s",
+    type=FiniteRange(0, YEAR_S),
+    metavar="SECONDS",
+    help="End after that time, with exit code 1 below --count.",
+)
 @click.option(
     "--from",
     "begin",
@@ -180,6 +201,8 @@ def consume(
     A message is printed before it counts as consumed: it may be printed again, never lost. A pipe
     or file gets bodies as they are; on a terminal what would move its cursor is shown as \\x1b.
     """
+    if sys.stdout is None:  # closed by the shell: what is consumed would be seen by nobody
+        leave("stdout is closed: messages would count as consumed, and be lost. Send it to a file.")
     printer = _Printer(count, as_json)
     position = ConsumeFrom.FIRST_OFFSET if begin == "first" else ConsumeFrom.LAST_OFFSET
     from troupemq.cli.nothing_came import (
@@ -209,6 +232,7 @@ def consume(
                 printer.over.wait(None if wait_s is None else wait_s - look_after_s)
     except ClientError as error:
         leave(str(error))
+    printer.leave_if_failed()
     if count is not None and printer.printed < count and not printer.over.is_set():
         say(f"{printer.printed} of {count} messages came in {wait_s} s.")
         sys.exit(1)
@@ -220,21 +244,39 @@ class _Printer:
     def __init__(self, count: int | None, as_json: bool) -> None:
         self.over = Event()
         self.printed = 0
+        self.failure: OSError | None = None
+        """Why the output takes no more: the messages since then come again."""
         self.on_enough: Callable[[], None] = lambda: None
         self._count = count
         self._as_json = as_json
         self._lock = Lock()
 
-    def __call__(self, views: Sequence[MessageView]) -> None:
+    def __call__(self, views: Sequence[MessageView]) -> RetryLater | None:
         with self._lock:
-            for view in views:
-                as_json = self._as_json
-                text = escaped_json(json.dumps(as_object(view))) if as_json else _line(view)
-                click.echo(text)
-                self.printed += 1
-            if self._count is not None and self.printed >= self._count:
+            try:
+                self._print(views)
+            except OSError as error:
+                self.failure = error
+            if self.failure is not None or self.printed >= (self._count or inf):
                 self.on_enough()
                 self.over.set()
+            return None if self.failure is None else RetryLater(reason="not printed")
+
+    def leave_if_failed(self) -> None:
+        """End the command if the output takes no more; `| head` ends it without a word."""
+        if self.failure is None:
+            return
+        if self.failure.errno == EPIPE:
+            raise self.failure  # click ends then
+        why = self.failure.strerror
+        leave(f"the output cannot be written: {why}; what was not printed comes again.")
+
+    def _print(self, views: Sequence[MessageView]) -> None:
+        for view in views if self.failure is None else ():
+            as_json = self._as_json
+            text = escaped_json(json.dumps(as_object(view))) if as_json else _line(view)
+            click.echo(text)
+            self.printed += 1
 
 
 def _line(view: MessageView) -> str:

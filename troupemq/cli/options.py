@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Callable
 from functools import partial
+from math import isfinite
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -26,6 +27,22 @@ HELP_OPTIONS: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
 """For every command that may be the first of a line."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+YEAR_S = 365 * 86_400
+"""The longest span that commands wait."""
+
+
+class FiniteRange(click.FloatRange):
+    """A number within a range, which nan and infinity are not."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        found = float(super().convert(value, param, ctx))
+        if not isfinite(found):
+            self.fail(f"{value!r} is not a finite number.", param, ctx)
+        return found
 
 
 def namesrv_option(function: Command) -> Command:

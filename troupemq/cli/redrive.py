@@ -5,7 +5,14 @@ from threading import Event
 import click
 
 from troupemq.cli.admin.output import Output
-from troupemq.cli.options import acl_option, json_option, leave, namesrv_option, tls_options
+from troupemq.cli.options import (
+    FiniteRange,
+    acl_option,
+    json_option,
+    leave,
+    namesrv_option,
+    tls_options,
+)
 from troupemq.client.errors import ClientError
 from troupemq.redrive import Redrive, Redriven, redrive_one
 from troupemq.text import one_line
@@ -18,7 +25,7 @@ from troupemq.text import one_line
 @tls_options
 @click.option(
     "--rate",
-    type=click.FloatRange(0.01, 10_000),
+    type=FiniteRange(0.01, 10_000),
     default=100,
     show_default=True,
     help="Messages a second.",

@@ -9,7 +9,14 @@ import click
 from storage.errors import StoreError
 from troupemq.cli.admin.output import Output
 from troupemq.cli.admin.times import NEWEST, parse_time
-from troupemq.cli.options import acl_option, json_option, leave, namesrv_option, tls_options
+from troupemq.cli.options import (
+    FiniteRange,
+    acl_option,
+    json_option,
+    leave,
+    namesrv_option,
+    tls_options,
+)
 from troupemq.client.errors import ClientError
 from troupemq.restore import Restore, wanted_of
 from troupemq.text import one_line
@@ -31,7 +38,7 @@ SHOWN_MAX = 20
 @click.option("--to-time", metavar="TIME", help="Stored before then.")
 @click.option(
     "--rate",
-    type=click.FloatRange(0.01, 10_000),
+    type=FiniteRange(0.01, 10_000),
     default=100,
     show_default=True,
     help="Messages a second, at most.",

@@ -9,9 +9,10 @@ import click
 
 from actors.settings.extras import install_command, is_installed
 from troupemq.cli.admin.session import Session
-from troupemq.cli.options import acl_option, leave, namesrv_option
+from troupemq.cli.options import FiniteRange, acl_option, leave, namesrv_option
 from troupemq.client.errors import ClientError
 from troupemq.cluster_picture import Photographer, Picture
+from troupemq.interrupts import sigterm_interrupts
 from troupemq.text import one_line
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 @click.option("--once", is_flag=True, help="Print one picture and end, for scripts.")
 @click.option(
     "--interval",
-    type=click.FloatRange(min=0.2, max=3600),
+    type=FiniteRange(min=0.2, max=3600),
     default=1.0,
     show_default=True,
     metavar="SECONDS",
@@ -49,7 +50,8 @@ def top(namesrv: str | None, once: bool, interval: float) -> None:
             if once:
                 _print(photographer.take())
             else:
-                _follow(photographer.take, interval)
+                with sigterm_interrupts():  # the terminal is left as it was
+                    _follow(photographer.take, interval)
     except ClientError as error:
         leave(one_line(str(error)))
     except KeyboardInterrupt:

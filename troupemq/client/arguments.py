@@ -1,15 +1,17 @@
 """Checks of what callers pass, made before anything is done with it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import wraps
 from inspect import signature
 from types import UnionType
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 from troupemq.client.errors import ArgumentIllegal
 
 Checked = TypeVar("Checked")
+Called = ParamSpec("Called")
+Returned = TypeVar("Returned")
 
 SHOWN_CHARS_MAX = 200
 MS_MAX = (1 << 31) - 1
@@ -40,8 +42,14 @@ def check_ranges(settings: object, ranges: Mapping[str, tuple[int, int]]) -> Non
         check = check_range if name.endswith("_ms") else check_integer
         check(value, least, most, name)
     for name, value in vars(settings).items():
-        if isinstance(getattr(type(settings), name, None), bool) and not isinstance(value, bool):
-            raise ArgumentIllegal(f"{name} is True or False, and not {value!r}")
+        if isinstance(getattr(type(settings), name, None), bool):
+            check_flag(value, name)
+
+
+def check_flag(value: object, what: str) -> None:
+    """Raise ArgumentIllegal unless it is True or False: the text `false` would count as true."""
+    if not isinstance(value, bool):
+        raise ArgumentIllegal(f"{what} is True or False, and not {shown(value)}")
 
 
 def names_checked(made: type[Checked], settings: type | None = None) -> type[Checked]:
@@ -49,24 +57,36 @@ def names_checked(made: type[Checked], settings: type | None = None) -> type[Che
 
     `settings` is the class of its argument of that name: for a setting that is given directly.
     """
-    plain = made.__init__
-    known = list(signature(plain).parameters)[1:]
-
-    @wraps(plain)
-    def checked(self: Checked, *args: object, **named: object) -> None:
-        for name in named:
-            if name not in known:
-                raise ArgumentIllegal(_unknown(made, name, known, settings))
-        plain(self, *args, **named)
-
-    made.__init__ = checked  # type: ignore[assignment]
+    made.__init__ = _with_names_checked(  # type: ignore[method-assign]
+        made.__init__, made.__name__, settings
+    )
     return made
 
 
-def _unknown(made: type, name: str, known: Sequence[str], settings: type | None) -> str:
+def method_names_checked(method: Callable[Called, Returned]) -> Callable[Called, Returned]:
+    """Have a method refuse unknown argument names as `names_checked` does."""
+    return _with_names_checked(method, method.__name__, None)
+
+
+def _with_names_checked(
+    plain: Callable[Called, Returned], called: str, settings: type | None
+) -> Callable[Called, Returned]:
+    known = list(signature(plain).parameters)[1:]
+
+    @wraps(plain)
+    def checked(*args: Called.args, **named: Called.kwargs) -> Returned:
+        for name in named:
+            if name not in known:
+                raise ArgumentIllegal(_unknown(called, name, known, settings))
+        return plain(*args, **named)
+
+    return checked
+
+
+def _unknown(called: str, name: str, known: Sequence[str], settings: type | None) -> str:
     from difflib import get_close_matches  # a client that is right needs none of it
 
-    said = f"{made.__name__} has no argument {name!r}"
+    said = f"{called} has no argument {name!r}"
     of_settings = [] if settings is None else list(signature(settings).parameters)
     if close := get_close_matches(name, known, 1):
         return f"{said}: did you mean {close[0]}?"

@@ -76,6 +76,8 @@ class ResultFuture(Future[Result]):
 
     def add_done_callback(self, fn: Callable[[Future[Result]], object]) -> None:
         """Call `fn` with this future when it is done. Raises ArgumentIllegal for an async one."""
+        if not callable(fn):
+            raise ArgumentIllegal(f"the callback is a function, and not {short(fn)}")
         check_runs(fn, "the callback")
 
         def call(done: Future[Result]) -> None:

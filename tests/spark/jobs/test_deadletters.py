@@ -61,6 +61,14 @@ def test_each_group_with_reasons_retries_age_and_samples(store: Path, range_byte
     assert report["text"].splitlines()[1].split()[:6] == ["billing", "3", "9.0", "h", "7.0", "h"]
 
 
+def test_the_table_says_why_the_listener_failed(tmp_path: Path) -> None:
+    """Only --json did."""
+    writer = StoreWriter(tmp_path / "store")
+    why = {"TROUPE_FAILURE": "KeyError: 'price'", "RETRY_TOPIC": "Orders"}
+    writer.append("%DLQ%billing", 0, b"a book", why)
+    assert """, failed with "KeyError: 'price'": """ in run(writer.close().root)["text"]
+
+
 def test_groups_can_be_chosen(store: Path) -> None:
     assert [each["group"] for each in run(store, groups=["shipping"])["groups"]] == ["shipping"]
     with pytest.raises(StoreError, match="the group nobody has no dead letters in"):

@@ -75,6 +75,56 @@ def test_settings_that_cannot_work_are_the_refusal_of_the_start(tmp_path: Path) 
     assert result.exit_code == 10 and "brokerRole is KING" in result.output
 
 
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("metricsExporterType=PROMETHEUS", "metricsExporterType is PROMETHEUS"),
+        ("metricsTopicPattern=(", "metricsTopicPattern"),
+        ("otelTraces=perhaps", "otelTraces"),
+        ("tls.server.mode=enforce", "tls.server.mode is enforce"),
+        ("tls.server.mode=enforcing", "there is no certificate"),
+        ("tls.config.file=/none/of/it", "cannot be read"),
+        ("adminAllowedAddresses=10", "10"),
+        ("aclEnable=true", "aclEnable is true, and nobody says where the accounts are"),
+        ("storePathRootDir=", "storePathRootDir is empty"),
+    ],
+)
+def test_every_kind_of_broken_setting_is_a_refusal_with_code_10(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, setting: str, words: str
+) -> None:
+    """Settings of TLS and metrics were tracebacks, and a start without accounts was `ready`."""
+    monkeypatch.delenv("ROCKETMQ_HOME", raising=False)
+    folder = f"storePathRootDir={tmp_path}/store"
+    result = ask("-s", folder, "-s", "listenPort=0", "-s", setting)
+    assert result.exit_code == 10 and words in result.output, result.output
+    assert result.output.splitlines()[-1].endswith("a start would be refused: settings")
+
+
+def test_unreadable_certificates_accounts_and_schedules_are_found_before_a_start(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Each of them refused a start that `doctor` had called ready."""
+    monkeypatch.chdir(tmp_path)
+    settings = {
+        "storePathRootDir": f"{tmp_path}/store",
+        "listenPort": "0",
+        "tls.server.mode": "enforcing",
+        "tls.server.certPath": f"{tmp_path}/none.pem",
+        "tls.server.keyPath": f"{tmp_path}/none.key",
+        "aclEnable": "true",
+        "rocketmq.acl.plain.file": f"{tmp_path}/acl.yml",
+    }
+    (tmp_path / "acl.yml").write_text("accounts: 5\n")
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "jobs.conf").write_text("[nightly]\njob = archve\n")
+    options = [word for each in settings.items() for word in ("-s", "=".join(each))]
+    result = ask(*options)
+    assert result.exit_code == 10, result.output
+    for words in ("none.key cannot be read", "acl.yml", "there is no job archve"):
+        assert words in result.output
+    assert result.output.splitlines()[-1].startswith("3 problems, ")
+
+
 def test_a_misspelled_setting_is_refused_and_in_a_file_advice(tmp_path: Path) -> None:
     """`-s flushDiskTyp=SYNC_FLUSH` was `ok settings`, and the broker flushed asynchronously."""
     here = ("-s", f"storePathRootDir={tmp_path}/store", "-s", "listenPort=0")

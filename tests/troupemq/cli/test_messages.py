@@ -1,9 +1,12 @@
 """`send` and `consume` from a terminal and in a pipe."""
 
 import json
+import os
 from collections.abc import Iterator
+from errno import ENOSPC, EPIPE
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner, _NamedTextIOWrapper
 
@@ -11,10 +14,12 @@ from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.headers.send import SendMessageHeader
 from protocol.properties import parse
+from tests.troupemq.client.consuming.test_listener import view
 from tests.troupemq.client.consuming.test_orderly_consumer import LockingBroker
 from tests.troupemq.fake_broker import TOPIC, FakeBroker
 from tests.troupemq.fake_server import FakeServer
-from troupemq.cli import cli
+from troupemq.cli import cli, messages
+from troupemq.client.consuming.listener import RetryLater
 
 SEND = RequestCode.SEND_MESSAGE_V2
 
@@ -63,6 +68,62 @@ def test_send_takes_each_line_of_stdin_as_a_message(broker: FakeBroker) -> None:
         b"two",
         b"two",
     ]
+
+
+def test_a_pipe_without_a_line_says_that_nothing_was_sent(broker: FakeBroker) -> None:
+    """`send -t Orders` without -b ended without a word."""
+    code, out, err = invoke(broker, "send")
+    assert (code, out) == (0, "") and "stdin has no line, so nothing was sent" in err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("consume", "-t", "T", "--wait-s", "nan"),
+        ("consume", "-t", "T", "--wait-s", "inf"),
+        ("consume", "-t", "T", "--wait-s", "-1"),
+        ("top", "--interval", "nan"),
+        ("job", "redrive", "g", "--rate", "nan"),
+        ("job", "restore", "a", "T", "--rate", "nan"),
+        ("store", "backup", "/", "b", "--rate", "inf"),
+    ],
+)
+def test_a_time_or_rate_is_a_finite_number(arguments: tuple[str, ...]) -> None:
+    """`--wait-s nan` ended at once, and `inf` with a traceback."""
+    result = CliRunner().invoke(cli, [*arguments])
+    assert result.exit_code == 2 and "Invalid value for '--" in result.output, result.output
+
+
+@pytest.mark.parametrize("number", [ENOSPC, EPIPE])
+def test_an_output_that_takes_no_more_ends_consume_and_the_message_comes_again(
+    monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """`consume | head -1` went on for ever, and took each message towards the dead letters."""
+    printer, ended = messages._Printer(None, False), list[bool]()
+    printer.on_enough = lambda: ended.append(True)
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(click, "echo", fail)
+    result = printer([view()])
+    assert isinstance(result, RetryLater) and ended and printer.over.is_set()
+    assert printer.failure is not None and printer.printed == 0
+    assert isinstance(printer([view()]), RetryLater)
+
+
+def test_a_full_disk_behind_stdout_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`job list > /dev/full` was a traceback."""
+
+    def full(*_: object) -> None:
+        raise OSError(ENOSPC, os.strerror(ENOSPC))
+
+    monkeypatch.setattr(click.Group, "invoke", full)
+    result = CliRunner().invoke(cli, ["job", "list"])
+    assert (result.exit_code, result.output) == (
+        1,
+        "troupemq: the output cannot be written: No space left on device.\n",
+    )
 
 
 def test_an_empty_line_ends_it_with_a_sentence_and_what_came_before_is_sent_and_said(

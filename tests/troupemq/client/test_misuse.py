@@ -16,14 +16,22 @@ from tests.troupemq.client.consuming.test_consumer import Seen, broker, consumer
 from tests.troupemq.client.producing.test_transaction import QUEUE, member, question
 from tests.troupemq.fake_broker import FakeBroker
 from tests.troupemq.fake_server import WAIT_S, FakeServer
+from troupemq.client.callbacks import ResultFuture
 from troupemq.client.consuming.consumer import PushConsumer
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.consuming.consumer_settings import ConsumerSettings
 from troupemq.client.consuming.pull_consumer import PullConsumer
-from troupemq.client.errors import ArgumentIllegal, ClientError, MessageIllegal, QueueChoiceFailed
+from troupemq.client.errors import (
+    ArgumentIllegal,
+    ClientClosed,
+    ClientError,
+    MessageIllegal,
+    QueueChoiceFailed,
+)
 from troupemq.client.message import Message, MessageView, SendResult
 from troupemq.client.producing.producer import Producer
 from troupemq.client.producing.producer_settings import ProducerSettings
+from troupemq.client.producing.queue_choice import RoundRobin, by_hash_of
 from troupemq.client.producing.transaction import TransactionProducer, TransactionState
 
 __all__ = ["broker"]
@@ -61,6 +69,18 @@ WRONG: list[tuple[str, Callable[[], object]]] = [
     ("choose is a function", lambda: Producer("g", choose=untyped("first"))),
     ("assign is a function", lambda: PushConsumer("g", listen, assign=untyped("averagely"))),
     ("begin is a ConsumeFrom", lambda: PushConsumer("g", listen, begin=untyped("first"))),
+    ("orderly is True or", lambda: PushConsumer("g", listen, orderly=untyped("false"))),
+    ("broadcast is True or", lambda: PushConsumer("g", listen, broadcast=untyped(0))),
+    ("auto_commit is True or", lambda: PullConsumer("g", auto_commit=untyped("no"))),
+    (
+        "subscribe has no argument 'tags': there are topic, expression, sql",
+        lambda: untyped(PushConsumer("g", listen)).subscribe("T", tags="new"),
+    ),
+    (
+        "subscribe has no argument 'expresion': did you mean expression",
+        lambda: untyped(PullConsumer("g")).subscribe("T", expresion="new"),
+    ),
+    ("the callback is a function", lambda: ResultFuture[int]().add_done_callback(untyped(None))),
     ("begin_ms is for", lambda: PushConsumer("g", listen, begin_ms=1)),
     ("check is a function", lambda: TransactionProducer("g", untyped("127.0.0.1:9876"))),
     ("check_threads is 0", lambda: TransactionProducer("g", untyped(listen), check_threads=0)),
@@ -297,3 +317,47 @@ def test_a_broker_that_hangs_holds_a_stop_up_once_and_not_for_each_queue() -> No
         begun_s = monotonic()
         member.stop(0.01)
         assert monotonic() - begun_s < LONG_S / 3
+
+
+def test_a_stopped_consumer_takes_no_subscription() -> None:
+    """It was accepted, and nothing came."""
+    for stopped in (PushConsumer("g", listen), PullConsumer("g")):
+        stopped.stop()
+        with pytest.raises(ClientClosed, match="the consumer was stopped"):
+            stopped.subscribe("T")
+
+
+def test_a_poll_without_a_subscription_is_refused(broker: FakeBroker) -> None:
+    """It waited for its time and gave nothing, as if there was nothing."""
+    with PullConsumer("g", broker.namesrv.address) as polled:
+        with pytest.raises(ClientError, match="the consumer has no queues: subscribe or assign"):
+            polled.poll(0)
+        polled.assign([])
+        assert not polled.poll(0)
+
+
+def test_a_choice_that_was_not_called_is_refused_at_the_send(cluster: Cluster) -> None:
+    with Producer("g", cluster.namesrv.address) as producer:
+        for choice, said in (
+            (RoundRobin, r"choose is the class RoundRobin: .* RoundRobin\(\)"),
+            (by_hash_of, r"choose is by_hash_of\(...\), with the key"),
+            (0, "choose is a function, and not 0"),
+        ):
+            with pytest.raises(ArgumentIllegal, match=said):
+                producer.send(MESSAGE, choose=untyped(choice))
+
+
+def test_a_second_consumer_with_the_same_client_id_is_refused_while_the_first_runs(
+    broker: FakeBroker,
+) -> None:
+    """Both consumed every message of the group."""
+
+    def second() -> PullConsumer:
+        return PullConsumer("g", broker.namesrv.address, instance_name="one")
+
+    with second():
+        with pytest.raises(ClientError, match="give each an instance_name of its own"):
+            second().start()
+        PullConsumer("other", broker.namesrv.address, instance_name="one").stop()
+    with second():
+        pass

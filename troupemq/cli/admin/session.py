@@ -43,6 +43,9 @@ TIMEOUT_MS = 5000
 QUERIED_MAX = 64
 """Messages of one answer: as many as 4.9.7 gives."""
 
+PROBE_TIMEOUT_MS = 1000
+IS_NAMESRV = "is a name server, and no broker: name a broker's port, 10911 as a rule"
+
 SILENT_S = 20.0
 """How long a server that did not answer is not asked again, by what goes on for as long as one
 looks. A command that ends by itself does not ask it again at all: it may ask for each topic."""
@@ -107,8 +110,18 @@ class Session(Admin):
         try:
             return super()._ask(address, command, timeout_ms)
         except (ConnectionFailed, RequestTimeout) as error:
+            if isinstance(error, RequestTimeout) and self._is_namesrv(address):
+                error = RequestTimeout(f"{address} {IS_NAMESRV}")
             self._silent[address] = monotonic(), error
-            raise
+            raise error from None
+
+    def _is_namesrv(self, address: str) -> bool:
+        """Return whether a name server is there: it leaves requests for brokers unanswered."""
+        asked = _command(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, None, None)
+        try:
+            return self.call(address, asked, PROBE_TIMEOUT_MS).code == ResponseCode.SUCCESS
+        except ClientError:
+            return False
 
     def call(self, address: str, command: RemotingCommand, timeout_ms: float) -> RemotingCommand:
         """What `address` answers, whatever its code."""

@@ -9,12 +9,12 @@ from typing import Any
 import click
 
 from protocol.java_numbers import NumberFormatError, parse_long
+from troupemq.cli.options import YEAR_S, FiniteRange
 
 INT_MAX = (1 << 31) - 1
 LONG_MAX = (1 << 63) - 1
 NEWEST = -1
 TIME_FORMAT = "%Y-%m-%d#%H:%M:%S:%f"
-YEAR_S = 31_536_000
 
 
 class WholeNumber(click.IntRange):
@@ -76,17 +76,5 @@ class _Time(click.ParamType[int]):
             self.fail(error.message, param, ctx)
 
 
-class _Seconds(click.FloatRange):
-    """A span that can be slept: not nan, at most a year."""
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        found = super().convert(value, param, ctx)
-        if found != found:
-            self.fail(f"{value!r} is no number of seconds.", param, ctx)
-        return float(found)
-
-
 TIME = _Time()
-SECONDS = _Seconds(0, YEAR_S)
+SECONDS = FiniteRange(0, YEAR_S)

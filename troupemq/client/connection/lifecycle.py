@@ -116,6 +116,11 @@ class ClientMember(ABC):
         """Raises ClientClosed unless it runs."""
         self._check(_State.RUNNING)
 
+    def check_not_stopped(self) -> None:
+        """Raise ClientClosed after a stop."""
+        if self._state is _State.STOPPED:
+            self._check(_State.NEW)
+
     def _check(self, wanted: _State) -> None:
         state = self._state
         if state is not wanted:

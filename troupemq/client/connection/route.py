@@ -41,6 +41,14 @@ LOOK_UP_TIMEOUT_MS = 3000
 DEFAULT_NAMESRV = "127.0.0.1:9876"
 NAMESRV_VARIABLE = "NAMESRV_ADDR"
 START_ONE = "start one: troupemq namesrv"
+NAMESRV_CODES = (
+    RequestCode.GET_ROUTEINFO_BY_TOPIC,
+    RequestCode.GET_BROKER_CLUSTER_INFO,
+    RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
+)
+"""What every name server answers, and no broker."""
+
+NO_NAMESRV = "a broker listens there, and no name server (port 9876 as a rule)"
 
 
 def namesrv_addresses(given: str | Sequence[str] | None) -> tuple[str, ...]:
@@ -59,6 +67,8 @@ def namesrv_addresses(given: str | Sequence[str] | None) -> tuple[str, ...]:
     for address in addresses:
         if "://" in address:
             raise ConnectionFailed(f"{address!r} is a URL: a name server is host:port alone")
+        if len(address.split()) > 1:
+            raise ConnectionFailed(f"{address!r} is not one address: several have ; between")
         split_address(address)
     return addresses
 
@@ -124,6 +134,11 @@ def _has_broker(addresses: Mapping[str, Mapping[int, str]], name: str, perm: int
     return MASTER_ID in ids if perm == PERM_WRITE else bool(ids)
 
 
+def _is_of_broker(refusal: BrokerError, asked: int) -> bool:
+    """Return whether a server refuses what every name server answers."""
+    return asked in NAMESRV_CODES and refusal.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+
+
 class Routes:
     """The routes of all topics that this client uses. For any thread; look-ups block."""
 
@@ -150,8 +165,12 @@ class Routes:
             index = (self._current + turn) % len(self._namesrvs)
             try:
                 answer = self._remoting.ask(self._namesrvs[index], command, LOOK_UP_TIMEOUT_MS)
-            except BrokerError:
-                raise
+            except BrokerError as refusal:
+                if not _is_of_broker(refusal, command.code):
+                    raise
+                error = ConnectionFailed(str(refusal))
+                failures[self._namesrvs[index]] = NO_NAMESRV
+                continue
             except ClientError as failure:
                 error = failure
                 address = self._namesrvs[index]

@@ -9,7 +9,7 @@ from protocol.signature import Credentials
 from protocol.tags import ALL_TAGS
 from protocol.topic_names import RETRY_TOPIC_PREFIX
 from remoting.tls_options import Tls
-from troupemq.client.arguments import names_checked
+from troupemq.client.arguments import check_flag, names_checked
 from troupemq.client.callbacks import check_callback
 from troupemq.client.connection.client import now_ms
 from troupemq.client.connection.lifecycle import seconds_to
@@ -40,6 +40,9 @@ OVERDUE_ROUNDS = 10
 """Looks for overdue messages so many times within `consume_timeout_ms`, and each minute."""
 OVERDUE_INTERVAL_MS_MAX = 60_000
 FIRST_RENEWAL_MS = 1000
+UNSUBSCRIBED_AFTER_MS = 5000
+"""A consumer that runs for so long without a subscription is warned of."""
+
 RESET_AGAIN_MS = 1000
 RESET_TRIES = 30
 
@@ -98,11 +101,11 @@ class PushConsumer(GroupMember):
         """
         check_callback(listener, "the listener", "messages")
         check_assignment(assign)
-        settings = settings or ConsumerSettings()
+        check_flag(orderly, "orderly")
         super().__init__(
             group,
             namesrv,
-            settings,
+            settings or ConsumerSettings(),
             begin,
             begin_ms,
             broadcast,
@@ -122,7 +125,7 @@ class PushConsumer(GroupMember):
             group,
             self._offsets,
             assign if shares else None,
-            settings,
+            self.settings,
             self._pulling.go_on,
             locks=locks,
         )
@@ -205,6 +208,7 @@ class PushConsumer(GroupMember):
         self._consuming.start()
         self._order_tasks.start()
         super()._begin()
+        self._client.housekeeping.later(UNSUBSCRIBED_AFTER_MS, self._warn_of_no_subscription)
         settings = self.settings
         if self.orderly:
             every, renew = self._order_tasks.every, self._rebalancing.renew_locks
@@ -213,6 +217,11 @@ class PushConsumer(GroupMember):
             interval_ms = min(settings.consume_timeout_ms / OVERDUE_ROUNDS, OVERDUE_INTERVAL_MS_MAX)
             every = self._client.housekeeping.every
             every(interval_ms, self._give_back_overdue, first_ms=interval_ms)
+
+    def _warn_of_no_subscription(self) -> None:
+        if self._subscriptions.keys() <= {RETRY_TOPIC_PREFIX + self.group}:
+            hint = "it consumes nothing: call subscribe(topic)"
+            log.warning("no subscription", group=self.group, hint=hint)
 
     def _finish_consuming(self, deadline_s: float) -> None:
         self._order_tasks.stop(seconds_to(deadline_s))

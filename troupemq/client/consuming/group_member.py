@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
+from threading import Lock
 from typing import ClassVar
 
 from actors.settings.local_address import local_address
@@ -13,7 +14,12 @@ from protocol.headers.client import NotifyConsumerIdsChangedHeader
 from protocol.signature import Credentials
 from protocol.tags import ALL_TAGS
 from remoting.tls_options import Tls
-from troupemq.client.arguments import check_instance, check_time
+from troupemq.client.arguments import (
+    check_flag,
+    check_instance,
+    check_time,
+    method_names_checked,
+)
 from troupemq.client.connection.client import now_ms
 from troupemq.client.connection.lifecycle import LAST_TIMEOUT_S, ClientMember, seconds_to
 from troupemq.client.consuming.consumer_offsets import (
@@ -37,6 +43,12 @@ log = client_logger(__name__)
 CHECK_TIMEOUT_MS = 3000
 CLUSTERING = "CLUSTERING"
 BROADCASTING = "BROADCASTING"
+
+
+_members: set[tuple[str, str]] = set()
+"""Group and client id of the consumers that run in this process: brokers tell members by these."""
+
+_members_lock = Lock()
 
 
 class GroupMember(ClientMember):
@@ -70,6 +82,7 @@ class GroupMember(ClientMember):
         if offsets_folder is not None:
             check_instance(offsets_folder, str | Path, "offsets_folder is a path")
             offsets_folder = Path(offsets_folder)
+        check_flag(broadcast, "broadcast")
         if begin_ms is not None and begin is not ConsumeFrom.TIMESTAMP:
             raise ArgumentIllegal("begin_ms is for begin=ConsumeFrom.TIMESTAMP")
         if broadcast:
@@ -97,13 +110,16 @@ class GroupMember(ClientMember):
         self._client.topics = lambda: tuple(self._subscriptions)
         self._client.serves[RequestCode.NOTIFY_CONSUMER_IDS_CHANGED] = self._group_changed
 
+    @method_names_checked
     def subscribe(self, topic: str, expression: str = ALL_TAGS, *, sql: str | None = None) -> None:
         """Wants the messages of `topic` with one of the tags of `a || b`, or all; with `sql`, those
         whose properties match it (SQL92, where the broker has enablePropertyFilter).
 
         All members of a group must subscribe to the same. Before the start or after it. Raises
-        MessageIllegal, and when it runs, BrokerError for an `sql` that the broker refuses.
+        MessageIllegal, ClientClosed after a stop, and when it runs, BrokerError for an `sql` that
+        the broker refuses.
         """
+        self.check_not_stopped()
         check_topic(topic)
         subscription = TopicSubscription.of(topic, expression, sql, now_ms())
         for tag, hint in subscription.doubts():
@@ -137,6 +153,15 @@ class GroupMember(ClientMember):
                 self._rebalancing.missing(subscription.topic, error)
             else:
                 self._check_filter(subscription)
+        member = self.group, self._client.id
+        with _members_lock:
+            if member in _members:
+                raise ClientError(
+                    f"a consumer of the group {self.group} with the client id {self._client.id}"
+                    " runs in this process: each would get all messages of both; give each an"
+                    " instance_name of its own"
+                )
+            _members.add(member)
 
     def _check_filter(self, subscription: TopicSubscription) -> None:
         """Has a broker of the topic look at an SQL92 expression. Raises BrokerError."""
@@ -161,6 +186,8 @@ class GroupMember(ClientMember):
         every(commit_ms, self._rebalancing.commit, first_ms=commit_ms)
 
     def _finish(self, deadline_s: float) -> None:
+        with _members_lock:
+            _members.discard((self.group, self._client.id))
         self._client.housekeeping.stop(seconds_to(deadline_s))
         self._rebalancing.close()
         self._pulling.stop(seconds_to(deadline_s))

@@ -20,10 +20,12 @@ from protocol.tags import ALL_TAGS
 from remoting.tls_options import Tls
 from troupemq.client.arguments import (
     MS_MAX,
+    check_flag,
     check_instance,
     check_integer,
     check_time,
     check_timeout,
+    method_names_checked,
     names_checked,
 )
 from troupemq.client.consuming.assignment import Assignment, averagely, check_assignment
@@ -89,6 +91,7 @@ class PullConsumer(GroupMember):
     ) -> None:
         """As PushConsumer; of `settings` what is about listeners does not count."""
         check_assignment(assign)
+        check_flag(auto_commit, "auto_commit")
         settings = settings or ConsumerSettings()
         super().__init__(
             group,
@@ -131,6 +134,7 @@ class PullConsumer(GroupMember):
 
     # --- which queues
 
+    @method_names_checked
     def subscribe(self, topic: str, expression: str = ALL_TAGS, *, sql: str | None = None) -> None:
         """Joins the group for `topic`, and wants some of its messages, as PushConsumer does.
 
@@ -170,8 +174,10 @@ class PullConsumer(GroupMember):
         self, timeout_ms: float = POLL_TIMEOUT_MS, count_max: int = POLL_COUNT_MAX
     ) -> Sequence[MessageView]:
         """The next messages of one queue, in their order; none if the time is over before some
-        come. Raises ClientClosed."""
+        come. Raises ClientClosed, and ClientError without a subscription or an assignment."""
         self.check_running()
+        if self._assigned is None and not self._subscriptions:
+            raise ClientError(f"the {self.kind} has no queues: subscribe or assign first")
         check_timeout(timeout_ms, 0)
         check_integer(count_max, 1, MS_MAX, "count_max")
         begun_ns = time_ns()

@@ -15,7 +15,7 @@ from troupemq.client.arguments import (
 from troupemq.client.callbacks import ResultFuture, runs_event_loop
 from troupemq.client.connection.client import next_message_id
 from troupemq.client.connection.lifecycle import ClientMember, seconds_to
-from troupemq.client.errors import ArgumentIllegal, ClientBusy, ClientError, MessageIllegal
+from troupemq.client.errors import ClientBusy, ClientError, MessageIllegal
 from troupemq.client.message import (
     Message,
     MessageQueue,
@@ -33,6 +33,7 @@ from troupemq.client.producing.queue_choice import (
     RoundRobin,
     always,
     check_choice,
+    may_choose,
 )
 from troupemq.client.producing.request_reply import Requests, request_of
 from troupemq.client.producing.sending import (
@@ -303,8 +304,8 @@ class Producer(ClientMember):
             timeout_ms = settings.send_timeout_ms
         if queue is not None:
             choose = always(queue)
-        elif choose is not None and not callable(choose):
-            raise ArgumentIllegal(f"choose is a function, and not {choose!r}")
+        elif choose is not None and not may_choose(choose):
+            check_choice(choose)
         result: Future[SendResult] = ResultFuture()
         result.set_running_or_notify_cancel()
         sending = Sending(

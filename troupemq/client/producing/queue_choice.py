@@ -34,6 +34,11 @@ FAILED_LATENCY_MS = 30_000
 """A failed send counts as one that took so long."""
 
 
+def may_choose(choose: object) -> bool:
+    """Return whether it can be called as a choice, as far as each send can find out."""
+    return callable(choose) and not isinstance(choose, type) and choose is not by_hash_of
+
+
 def check_choice(choose: object) -> None:
     """Raise ArgumentIllegal for a choice that cannot work, such as one that was not called yet."""
     if choose is by_hash_of:

@@ -3,11 +3,13 @@
 import pytest
 
 from protocol.bodies import BrokerData, QueueData, TopicRouteData
+from protocol.codes import RequestCode, ResponseCode
 from tests.troupemq.client.cluster import Cluster
-from tests.troupemq.fake_server import serve_routes
+from tests.troupemq.fake_server import FakeServer, serve_routes
 from troupemq.client.connection.route import namesrv_addresses, route_of
 from troupemq.client.errors import ConnectionFailed, RouteNotFound
 from troupemq.client.message import Message, MessageQueue
+from troupemq.client.producing.producer import Producer
 
 
 def data(*queues: QueueData) -> TopicRouteData:
@@ -83,3 +85,27 @@ def test_a_topic_that_no_broker_would_create_is_named(cluster: Cluster) -> None:
     serve_routes(cluster.namesrv, {"a": cluster.a}, {"T": 2})
     with cluster.producer() as producer, pytest.raises(RouteNotFound, match="topic New, and no"):
         producer.send(Message("New", b"x"))
+
+
+def test_the_port_of_a_broker_is_told_from_a_name_server_that_is_down() -> None:
+    """`-n 127.0.0.1:10911` said REQUEST_CODE_NOT_SUPPORTED, and asked no other name server."""
+    asked = RequestCode.GET_ROUTEINFO_BY_TOPIC
+    with FakeServer() as broker, FakeServer() as namesrv:
+        broker.on(asked, lambda each: each.answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED))
+        with (
+            Producer("g", broker.address) as producer,
+            pytest.raises(ConnectionFailed, match=f"{broker.address}: a broker listens there"),
+        ):
+            producer.queues("T")
+        namesrv.on(asked, lambda each: each.answer(ResponseCode.TOPIC_NOT_EXIST))
+        with (
+            Producer("g", [broker.address, namesrv.address]) as producer,
+            pytest.raises(RouteNotFound),
+        ):
+            producer.queues("T")
+
+
+def test_addresses_with_blanks_between_are_not_one_address() -> None:
+    """`a:1 b:2` was looked up as the name of one host."""
+    with pytest.raises(ConnectionFailed, match="is not one address: several have ; between"):
+        namesrv_addresses("a:1 b:2")

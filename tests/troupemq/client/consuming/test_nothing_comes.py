@@ -173,3 +173,13 @@ def test_an_error_of_name_servers_names_all_where_they_come_from_and_how_to_star
         f"no name server answers: {first.address}: connection refused;"
         f" {second.address}: connection refused ({said}; start one: troupemq namesrv)"
     )
+
+
+def test_a_consumer_that_never_subscribes_is_warned_of(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ran without a word, and nothing came."""
+    monkeypatch.setattr("troupemq.client.consuming.consumer.UNSUBSCRIBED_AFTER_MS", 1)
+    with logged() as lines, PushConsumer("g", Seen(), broker.namesrv.address):
+        said = lines.wait_for("WARNING no subscription ")
+        assert "group=g" in said and "call subscribe(topic)" in said
