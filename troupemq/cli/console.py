@@ -15,7 +15,7 @@ from actors.network.bind_address import reached_at
 from actors.settings.tls_settings import TlsSettings
 from protocol.host import host_port, without_brackets
 from storage.access.account import account_of_environment
-from storage.errors import StoreError
+from storage.errors import WrongSetting
 from troupemq.cli.options import (
     acl_option,
     daemon_options,
@@ -55,11 +55,11 @@ def take_account(path: Path) -> None:
 
 
 def _own_tls(certificate: str, key: str, *, is_test: bool) -> TlsSettings | None:
-    """Raises StoreError for what cannot be."""
+    """Return the settings of https. Raises WrongSetting."""
     if not certificate and not key and not is_test:
         return None
     if not is_test and not (certificate and key):
-        raise StoreError("--https-cert and --https-key belong together.")
+        raise WrongSetting("--https-cert and --https-key belong together.")
     return TlsSettings(
         tls_test_mode=is_test,
         tls_server_certificate=certificate,
@@ -199,4 +199,4 @@ def console(
             tell(CTRL_C_ENDS_IT)
         return Serving({"console": server.port}, server.stop)
 
-    sys.exit(serve(start, ready_file=ready_file))
+    sys.exit(serve(start, ready_file=ready_file, says_end=not until_stdin_ends))

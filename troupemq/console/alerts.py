@@ -21,7 +21,7 @@ from pathlib import Path
 from threading import Lock
 from urllib.request import Request, urlopen
 
-from storage.errors import StoreError, reason_of
+from storage.errors import StoreError, WrongSetting, reason_of
 from storage.spelling import did_you_mean
 from troupemq.client.log import client_logger
 from troupemq.console.findings import Thresholds, Worry, findings_of
@@ -57,7 +57,7 @@ class AlertSettings:
 
 
 def load_alert_settings(path: Path | None) -> AlertSettings:
-    """Raises StoreError for a file that is none."""
+    """Read the settings. Raises WrongSetting."""
     if path is None:
         return AlertSettings()
     try:
@@ -65,19 +65,19 @@ def load_alert_settings(path: Path | None) -> AlertSettings:
         if not isinstance(found, dict):
             raise ValueError
     except OSError as error:
-        raise StoreError(f"{path} cannot be read: {reason_of(error)}.") from None
+        raise WrongSetting(f"{path} cannot be read: {reason_of(error)}.") from None
     except ValueError:
-        raise StoreError(f"{path} is no JSON object with the settings of alerts.") from None
+        raise WrongSetting(f"{path} is no JSON object with the settings of alerts.") from None
     types = {each.name: type(each.default) for each in fields(AlertSettings)}
     for name, value in found.items():
         if name not in types:
             known = f"known are {', '.join(types)}."
-            raise StoreError(f"{path}: {name} is unknown; {did_you_mean(name, types, known)}")
+            raise WrongSetting(f"{path}: {name} is unknown; {did_you_mean(name, types, known)}")
         if type(value) is not types[name]:
-            raise StoreError(f"{path}: {name} must be a {types[name].__name__}.")
+            raise WrongSetting(f"{path}: {name} must be a {types[name].__name__}.")
     settings = AlertSettings(**found)
     if settings.webhook and not settings.webhook.startswith(("http://", "https://")):
-        raise StoreError(f"{path}: webhook must begin with http:// or https://.")
+        raise WrongSetting(f"{path}: webhook must begin with http:// or https://.")
     return settings
 
 
