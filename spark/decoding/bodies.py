@@ -11,6 +11,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from protocol.compression import DECOMPRESSED_BYTES_MAX, CompressionError, decompress
 from protocol.sysflag import COMPRESSED, COMPRESSION_LZ4, COMPRESSION_TYPE_MASK, COMPRESSION_ZSTD
 
+_PIECE_BYTES = 1 << 20
 _CODECS = {COMPRESSION_LZ4: "lz4", COMPRESSION_ZSTD: "zstd"}
 
 
@@ -26,11 +27,21 @@ def plain_body(
     try:
         if codec is None:
             return decompress(stored, sys_flag, max_bytes)
-        with pa.CompressedInputStream(pa.BufferReader(stored), codec) as stream:
-            plain: bytes = stream.read(max_bytes + 1)
+        plain = _unfolded(stored, codec, max_bytes)
     except (CompressionError, OSError):
         return None
     return plain if len(plain) <= max_bytes else None
+
+
+def _unfolded(stored: bytes, codec: str, max_bytes: int) -> bytes:
+    """Return up to `max_bytes` and one more; a read takes the memory that it asks for at once."""
+    parts: list[bytes] = []
+    left = max_bytes + 1
+    with pa.CompressedInputStream(pa.BufferReader(stored), codec) as stream:
+        while left and (part := stream.read(min(_PIECE_BYTES, left))):
+            parts.append(part)
+            left -= len(part)
+    return b"".join(parts)
 
 
 def with_plain(stored: pa.Array, rows: Sequence[int], plain: Sequence[bytes | None]) -> pa.Array:

@@ -1,5 +1,6 @@
 """Records become columns: golden stores and stores written here, compared column by column."""
 
+import tracemalloc
 from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -221,6 +222,16 @@ def test_a_compressed_body_is_whole_or_null(
         assert plain_body(broken, sys_flag) is None
     assert plain_body(stored, 0x701) is None
     assert plain_body(stored, sys_flag & ~1) == stored
+
+
+def test_small_broken_body_takes_no_64_mib() -> None:
+    """Of 134 bytes: the reader asked for all that a body may have, and got that much memory."""
+    tracemalloc.start()
+    try:
+        assert plain_body(b"no lz4 frame", 0x101) is None
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.heavy
