@@ -147,7 +147,7 @@ class Routes:
     ) -> None:
         """`named_by` says in errors where the addresses come from."""
         self._remoting = remoting
-        self._namesrvs = tuple(namesrvs)
+        self.namesrvs = tuple(namesrvs)
         self._named_by = named_by
         self._current = 0
         self._routes: dict[str, Route] = {}
@@ -161,19 +161,19 @@ class Routes:
         """
         error: ClientError | None = None
         failures: dict[str, str] = {}
-        for turn in range(len(self._namesrvs)):
-            index = (self._current + turn) % len(self._namesrvs)
+        for turn in range(len(self.namesrvs)):
+            index = (self._current + turn) % len(self.namesrvs)
             try:
-                answer = self._remoting.ask(self._namesrvs[index], command, LOOK_UP_TIMEOUT_MS)
+                answer = self._remoting.ask(self.namesrvs[index], command, LOOK_UP_TIMEOUT_MS)
             except BrokerError as refusal:
                 if not _is_of_broker(refusal, command.code):
                     raise
                 error = ConnectionFailed(str(refusal))
-                failures[self._namesrvs[index]] = NO_NAMESRV
+                failures[self.namesrvs[index]] = NO_NAMESRV
                 continue
             except ClientError as failure:
                 error = failure
-                address = self._namesrvs[index]
+                address = self.namesrvs[index]
                 failures[address] = str(failure).removeprefix(f"{address}: ")
                 continue
             self._current = index
@@ -186,7 +186,7 @@ class Routes:
     def no_answer(self, failures: Mapping[str, str] | str) -> str:
         """Say that no name server answers: which ones, why, who named them, what to do."""
         if isinstance(failures, str):
-            failures = {address: failures for address in self._namesrvs}
+            failures = {address: failures for address in self.namesrvs}
         said = "; ".join(f"{each}: {why}" for each, why in failures.items())
         return f"no name server answers: {said} ({self._named_by}; {START_ONE})"
 

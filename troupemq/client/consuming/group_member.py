@@ -45,8 +45,9 @@ CLUSTERING = "CLUSTERING"
 BROADCASTING = "BROADCASTING"
 
 
-_members: set[tuple[str, str]] = set()
-"""Group and client id of the consumers that run in this process: brokers tell members by these."""
+_members: set[tuple[str, str, str]] = set()
+"""Name servers, group and client id of the consumers that run in this process: brokers tell members
+by these."""
 
 _members_lock = Lock()
 
@@ -90,6 +91,8 @@ class GroupMember(ClientMember):
             client_ip = client_ip or local_address()
         super().__init__(group, namesrv, instance_name, client_ip, credentials, tls)
         self.settings = settings
+        self._member: tuple[str, str, str] | None = None
+        """Of `_members`, while this consumer runs."""
         self.message_model = BROADCASTING if broadcast else CLUSTERING
         self._begin_where = begin
         self._subscriptions: dict[str, TopicSubscription] = {}
@@ -153,7 +156,7 @@ class GroupMember(ClientMember):
                 self._rebalancing.missing(subscription.topic, error)
             else:
                 self._check_filter(subscription)
-        member = self.group, self._client.id
+        member = ";".join(self._client.routes.namesrvs), self.group, self._client.id
         with _members_lock:
             if member in _members:
                 raise ClientError(
@@ -162,6 +165,7 @@ class GroupMember(ClientMember):
                     " instance_name of its own"
                 )
             _members.add(member)
+            self._member = member
 
     def _check_filter(self, subscription: TopicSubscription) -> None:
         """Has a broker of the topic look at an SQL92 expression. Raises BrokerError."""
@@ -186,8 +190,13 @@ class GroupMember(ClientMember):
         every(commit_ms, self._rebalancing.commit, first_ms=commit_ms)
 
     def _finish(self, deadline_s: float) -> None:
-        with _members_lock:
-            _members.discard((self.group, self._client.id))
+        try:
+            self._give_up_membership(deadline_s)
+        finally:
+            with _members_lock:
+                _members.difference_update(() if self._member is None else (self._member,))
+
+    def _give_up_membership(self, deadline_s: float) -> None:
         self._client.housekeeping.stop(seconds_to(deadline_s))
         self._rebalancing.close()
         self._pulling.stop(seconds_to(deadline_s))
