@@ -25,8 +25,9 @@ there are processors.
 
 import gc
 import os
+import sys
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ from tests.support import folders, log_lines, processes
 from tests.support.folders import tmp_path
 from tests.support.golden import NO_GOLDEN_DATA
 from tests.support.telling import tally, tell, told
+from troupemq.logs import shut_down_logs
 
 __all__ = ["tally", "tell", "tmp_path"]
 
@@ -154,3 +156,14 @@ def _belongs(item: pytest.Item, *, long: bool) -> bool:
         return not long
     # Without a seed there is one case all the same, which would be skipped.
     return isinstance(item, pytest.Function) and isinstance(item.callspec.params["seed"], int)
+
+
+@pytest.fixture(autouse=True)
+def process_as_before() -> Iterator[None]:
+    """Take back what a command leaves behind in its process, after each test."""
+    interval_s = sys.getswitchinterval()
+    mask = os.umask(0o022)
+    yield
+    sys.setswitchinterval(interval_s)
+    os.umask(mask)
+    shut_down_logs()
