@@ -27,21 +27,20 @@ def plain_body(
     try:
         if codec is None:
             return decompress(stored, sys_flag, max_bytes)
-        plain = _unfolded(stored, codec, max_bytes)
+        return _unfolded(stored, codec, max_bytes)
     except (CompressionError, OSError):
         return None
-    return plain if len(plain) <= max_bytes else None
 
 
-def _unfolded(stored: bytes, codec: str, max_bytes: int) -> bytes:
-    """Return up to `max_bytes` and one more; a read takes the memory that it asks for at once."""
+def _unfolded(stored: bytes, codec: str, max_bytes: int) -> bytes | None:
+    """Return the body, None for a longer one. A read takes the memory that it asks for at once."""
     parts: list[bytes] = []
     left = max_bytes + 1
     with pa.CompressedInputStream(pa.BufferReader(stored), codec) as stream:
         while left and (part := stream.read(min(_PIECE_BYTES, left))):
             parts.append(part)
             left -= len(part)
-    return b"".join(parts)
+    return b"".join(parts) if left else None
 
 
 def with_plain(stored: pa.Array, rows: Sequence[int], plain: Sequence[bytes | None]) -> pa.Array:
