@@ -156,7 +156,7 @@ class Parts:
 
     @cached_property
     def first_pulls(self) -> FirstPulls:
-        """With the ends of the queues at the start; of a slave nobody asks for them."""
+        """Watch for old places, with the queues' ends at the start; a slave does not use it."""
         found = () if self.config.is_slave else self.store.consume_queues
         ends = {(each.topic, each.queue_id): each.max_offset for each in found if not each.is_empty}
         return FirstPulls(ends, self.system.clock.monotonic_ms())

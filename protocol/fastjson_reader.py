@@ -243,7 +243,7 @@ class _Reader:
             self._spend(found.count("\\") * _NODES_AN_ESCAPE)
             found = _ESCAPE.sub(self._escaped, found)
             found = _LONE_SURROGATE.sub("?", _SURROGATES.sub(_joined, found))
-        if not found.isprintable():  # whoever writes it escapes the characters that are not
+        if not found.isprintable():  # a writer escapes unprintable characters
             self._spend(len(found) // _CONTROLS_A_NODE)
         self._at = match.end()
         return found

@@ -1,6 +1,6 @@
 """The command line and the environment of a Python process that runs a module of ours.
 
-Python looks for modules in the working directory first, which may be anybody's folder: a file
+Python looks for modules in the working directory first, which may be a stranger's: a file
 json.py there would be run by our processes. `-P` and PYTHONSAFEPATH leave that folder out, of these
 processes and of those that they start. Our own packages are found by PYTHONPATH.
 """

@@ -80,7 +80,7 @@ class Copier:
                 return
 
     def _readable_of(self, topic: str, admin: Admin) -> frozenset[MessageQueue]:
-        """Return the queues that consumers read; nobody gets what is written to others."""
+        """Return the queues that consumers read; messages in other queues reach no consumer."""
         if topic not in self._readable:
             with suppress(RouteNotFound):  # then the send says so
                 self._readable[topic] = frozenset(admin.queues(topic))

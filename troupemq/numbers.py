@@ -1,4 +1,4 @@
-"""Numbers that clients and servers tell of themselves: what is none is None, whatever it is."""
+"""Numbers that clients and servers report of themselves; None for anything that is no number."""
 
 from math import isfinite
 from re import ASCII

@@ -67,7 +67,7 @@ class Grant:
 
     @property
     def owner(self) -> str:
-        """Whom handles belong to that it takes, such as leases: its account, or its address."""
+        """The owner of the handles that it takes, such as leases: its account, or its address."""
         return self.account.access_key or f"address {self.address}"
 
     @property

@@ -38,7 +38,7 @@ def producer_connection(members: Iterable[Member]) -> ProducerConnection:
 
 @dataclass(frozen=True, slots=True)
 class ProducersSeen:
-    """All producers, as they are when somebody asks; the answer to GET_ALL_PRODUCER_INFO."""
+    """All producers at the time of the question; the answer to GET_ALL_PRODUCER_INFO."""
 
     groups: Mapping[str, Sequence[Member]]
     shift_ms: float

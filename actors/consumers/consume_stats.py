@@ -221,7 +221,7 @@ class ConsumeStats(QueueWorker):
     def _lagging(
         self, config: TopicConfig, count: int, offsets: Mapping[int, int]
     ) -> Iterator[int]:
-        """Give `count` queue ids, then those of queues that nobody reads, if messages wait there.
+        """Give `count` queue ids, then those of queues without a reader that hold messages.
 
         4.9.7 does not count what is in queues that the topic does not have any more.
         """

@@ -407,7 +407,7 @@ class Producers:
         held, self._by_client = self._by_client, {}
         for member in sorted(
             live, key=lambda each: (not _is_of(held, each), each.updated_ms)
-        ):  # whoever has a clientId first
+        ):  # the first holder of a clientId keeps it
             self._claim(member)
 
 

@@ -40,7 +40,7 @@ def wanted_locks(body: bytes | memoryview | None) -> LockBatchRequest:
 
 
 def holder_of(wanted: LockBatchRequest, grant: Grant | None) -> str:
-    """Whom the queues are locked for. A client id is no secret: another account's is another."""
+    """The holder of a lock. A client id is no secret: that of another account is another holder."""
     client_id = wanted.client_id or ""
     return client_id if grant is None else f"{grant.owner}\n{client_id}"
 

@@ -93,7 +93,7 @@ class QueueWorker(Responder):
                 self._release()
 
     def _work_on(self, work: QueueWork) -> bool:
-        """Do some jobs; return whether that was all, and nobody else answers."""
+        """Do some jobs; return whether they were the last, and the answer is made here."""
         for _ in range(JOBS_PER_TURN):
             if work.job is None:
                 work.job, work.cold_steps = next(work.jobs, None), 0

@@ -32,7 +32,7 @@ class HttpRequest:
     query: Mapping[str, str] = field(default_factory=dict)
     takes_gzip: bool = False
     host: str | None = field(default=None, compare=False)
-    """As the client calls this server; None: it does not say."""
+    """The server's name in the client's request; None: the request has none."""
 
 
 def parse_request(data: bytes) -> HttpRequest | None:

@@ -205,7 +205,7 @@ class Lags:
             if queue_id < queue_count:
                 consumed += committed
             elif queue is not None and committed < queue.min_offset:
-                committed = queue.min_offset  # nobody reads it; of what is gone nothing is lost
+                committed = queue.min_offset  # without a reader: only what is stored counts as lag
             if queue is None or (end := queue.max_offset) <= committed:
                 continue
             read = min(max(pulled.get(queue_id, committed), committed), end)

@@ -49,7 +49,7 @@ def reached_at(host: str) -> str:
 
 
 def families_of(host: str) -> frozenset[AddressFamily]:
-    """Return the families of a literal or a name; both for a name that nobody knows."""
+    """Return the families of a literal or a name; both for a name that does not resolve."""
     try:
         address = ip_address(host.partition("%")[0])
     except ValueError:

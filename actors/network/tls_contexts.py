@@ -162,7 +162,7 @@ class TlsContexts:
 
 
 def tls_contexts(settings: TlsSettings) -> TlsContexts | None:
-    """Those of a server; None where no setting asks for TLS. Raises WrongSetting."""
+    """Return the TLS contexts of a server; None if no setting asks for TLS. Raises WrongSetting."""
     calls = isinstance(settings, BrokerTlsSettings) and settings.calls_any_with_tls
     return TlsContexts(settings) if settings.has_certificate or calls else None
 

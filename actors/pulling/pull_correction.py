@@ -104,7 +104,7 @@ class PullCorrection:
     def tell(
         self, header: PullMessageHeader, result: GetResult, system: System, host: bytes
     ) -> None:
-        """Warn the operator; store a message for whoever watches OFFSET_MOVED_EVENT."""
+        """Warn the operator; store a message in OFFSET_MOVED_EVENT."""
         system.rarely.warn(
             "pull offset moved",
             of=header.topic,

@@ -45,7 +45,7 @@ log = get_logger(__name__)
 BODY_BYTES_MAX = FRAME_BYTES_MAX - (64 << 10)
 """Of one answer: no client takes a longer frame. The newest messages are in it."""
 CANDIDATES_MAX = 10_000
-"""Records read for one question: whoever knows the hash can store any number of false ones."""
+"""Records read for one question: any number of records can have the same hash."""
 NOT_FOUND = "can not find message, maybe time range not correct"
 _NOTHING_AT = "can not find message by the offset, %d"
 

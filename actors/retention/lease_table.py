@@ -30,7 +30,7 @@ class LeaseTable:
 
     def __init__(self) -> None:
         self._entries: dict[tuple[str, str], _Entry] = {}
-        """By owner and id: nobody moves, renews or ends the lease of another owner."""
+        """By owner and id: an owner cannot move, renew or end the lease of another."""
 
     def grant(
         self,

@@ -325,7 +325,7 @@ class Recovery:
         return next_whole(reader, start, fault, files.capacity_end) == start + record_bytes
 
     def rebuild(self, lost: dict[QueueKey, str], ends: Mapping[QueueKey, int] = {}) -> None:
-        """Makes queues anew from the whole log.
+        """Rebuild the queues from the whole log.
 
         Those whose messages have expired begin at their end, as far as `ends` or their files tell
         it: consumers may be there that commit nothing to the broker.

@@ -201,7 +201,7 @@ def consume(
     A message is printed before it counts as consumed: it may be printed again, never lost. A pipe
     or file gets bodies as they are; on a terminal what would move its cursor is shown as \\x1b.
     """
-    if sys.stdout is None:  # closed by the shell: what is consumed would be seen by nobody
+    if sys.stdout is None:  # closed by the shell: what is consumed would not be seen
         leave("stdout is closed: messages would count as consumed, and be lost. Send it to a file.")
     printer = _Printer(count, as_json)
     position = ConsumeFrom.FIRST_OFFSET if begin == "first" else ConsumeFrom.LAST_OFFSET

@@ -170,7 +170,7 @@ class Admin:
     def listed(self, address: str) -> tuple[str, str]:
         """The name and the address of the broker there, as the name servers list it.
 
-        An address that comes out of a message may be anybody's, who would get a signed request.
+        An address out of a message may be a stranger's, which would get a signed request.
         Raises RouteNotFound for one that no name server lists.
         """
         places = [

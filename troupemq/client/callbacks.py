@@ -104,7 +104,7 @@ def unknown_result(result: object, what: str, wanted: str) -> ResultUnknown:
     said = "returned" if not isclass(result) else "returned the class"
     named = short(result) if not isclass(result) else result.__name__
     if iscoroutine(result) or isgenerator(result):
-        result.close()  # else Python warns that it was never awaited, where nobody looks
+        result.close()  # else Python warns later that it was never awaited
         said, named = "returned a", f"{type(result).__name__}, and its body has not run"
     elif isasyncgen(result):
         said, named = "returned an", "async generator, and its body has not run"

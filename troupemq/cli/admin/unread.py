@@ -38,7 +38,7 @@ def unread_messages(session: Session, address: str, config: TopicConfig) -> dict
 
 
 def note_unread(out: Output, address: str, config: TopicConfig, unread: dict[int, int]) -> None:
-    """Warn of messages that nobody can read any more, and of queues that nobody will read."""
+    """Warn of messages that can no longer be read, and of queues without a reader."""
     name, reads, writes = config.topic_name, config.read_queue_nums, config.write_queue_nums
     if unread:
         queues = ", ".join(map(str, sorted(unread)))
