@@ -7,6 +7,7 @@ from zlib import compress as zlib_compress
 import pytest
 
 from protocol.batch import (
+    DECODED_MAX,
     BatchMessage,
     decode_alike,
     decode_batch,
@@ -105,6 +106,24 @@ def test_other_messages_are_not_alike() -> None:
         assert decode_alike(encode_batch([first, other]), b"<", b">") is None
         assert decode_alike(encode_batch([other, first]), b"<", b">") is None
     assert decode_alike(encode_batch([first, first]), b"<", b">") is not None
+
+
+def test_batch_of_a_megabyte_of_small_messages_is_read() -> None:
+    """As RocketMQ's example SplitBatchProducer sends it; a limit of 8,192 refused it."""
+    messages = [
+        BatchMessage(
+            b"Hello world %d" % each, b"KEYS\x01OrderID%d\x02UNIQ_KEY\x01%032x" % (each, each)
+        )
+        for each in range(11_700)
+    ]
+    assert decode_batch(encode_batch(messages)) == messages
+
+
+@pytest.mark.heavy
+def test_batch_of_more_messages_than_a_client_can_send_is_refused() -> None:
+    with pytest.raises(RemoteError, match="at the most") as caught:
+        decode_batch(encode_batch([BatchMessage(b"")] * (DECODED_MAX + 1)))
+    assert caught.value.code == ResponseCode.MESSAGE_ILLEGAL
 
 
 def test_the_first_properties_of_what_is_not_whole_are_empty() -> None:
