@@ -27,8 +27,8 @@ PERM_WRITE = 2
 PERM_INHERIT = 1
 
 _UNFOLDED_BYTES_FREE = 1 << 20
-_UNFOLDED_TIMES_MAX = 32
-"""Lines of topics become a tenth of their length."""
+_UNFOLDED_TIMES_MAX = 128
+"""Lines of topics become a tenth of their length, of the longest names that are alike a 90th."""
 
 _LENGTH = Struct(">i")
 _BEST_COMPRESSION = 9

@@ -224,3 +224,13 @@ def test_a_report_holds_what_standard_json_can_say() -> None:
     assert Jobs.decode(b"{runs:[{report:{1:[{a:2}]}}]}").runs[0].report == {"1": [{"a": 2}]}
     with pytest.raises(RemoteError, match="an object as a key"):
         Jobs.decode(b"{runs:[{report:{a:[{{a:1}:1}]}}]}")
+
+
+def test_compressed_registration_of_long_names_that_are_alike_is_read() -> None:
+    """Names of 250 characters that differ in six digits unfold to 87 times their length."""
+    names = [f"%RETRY%{'abcdefghij' * 25}{number:06}" for number in range(5000)]
+    table = TopicConfigTable({name: TopicConfig(name) for name in names}, DataVersion(1, 1))
+    body = RegisterBrokerBody(table, []).encode(compressed=True)
+    assert RegisterBrokerBody.decode(
+        body, compressed=True
+    ).topic_config_table.topic_configs.keys() == {*names}
