@@ -2,7 +2,8 @@
 
 What else the machine does in a while meets all of them. A figure is processor time, kernel
 included, in µs a message: the least of the rounds, and their median; "µs a turn" is the time on the
-clock from a burst of messages until all are answered, median of the rounds.
+clock from a burst of messages until all are answered, median of the rounds. A broker runs on the
+Python of this process, or on the one named after its checkout: NAME=CHECKOUT,PYTHON.
 """
 
 import sys
@@ -12,7 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from tests.compat.child import Child
 
@@ -33,15 +34,28 @@ class Loaded(Protocol):
         """Ends the process."""
 
 
-def broker_of(checkout: Path, config: str, scratch: Path, *options: str) -> Child:
-    """A broker process with the code of that checkout and this configuration."""
+class Build(NamedTuple):
+    """One version to measure: code and the interpreter that runs it."""
+
+    checkout: Path = ROOT
+    python: str = sys.executable
+
+    @classmethod
+    def of_text(cls, text: str) -> "Build":
+        """Return the build that `CHECKOUT` or `CHECKOUT,PYTHON` names."""
+        checkout, _, python = text.partition(",")
+        return cls(Path(checkout), python or sys.executable)
+
+
+def broker_of(build: Build, config: str, scratch: Path, *options: str) -> Child:
+    """Start a broker process of this build with this configuration."""
     scratch.mkdir(parents=True)
     file = scratch / "broker.conf"
     file.write_text(f"{config}storePathRootDir={scratch / 'store'}\n")
     return Child(
-        [sys.executable, "-m", "troupemq", "broker", "-c", str(file), *options],
+        [build.python, "-m", "troupemq", "broker", "-c", str(file), *options],
         scratch / "log",
-        {"PYTHONPATH": str(checkout), "PYTHONSAFEPATH": "1"},
+        {"PYTHONPATH": str(build.checkout), "PYTHONSAFEPATH": "1"},
     )
 
 
@@ -57,20 +71,21 @@ def parser_of(program: str, description: str | None, sizes_option: str) -> Argum
 
 def compare(
     checkouts: Sequence[str],
-    make: Callable[[str, Path, Path], Loaded],
+    make: Callable[[str, Build, Path], Loaded],
     sizes: Sequence[int],
     rounds: int,
     messages: int,
     warm_up: int,
 ) -> None:
-    """`make` gets name, checkout and an own folder; `checkouts` are NAME=CHECKOUT."""
+    """Print the table. `make` gets name, build and an own folder; `checkouts` are
+    NAME=CHECKOUT[,PYTHON]."""
     print(f"{'broker':<16}{'at a time':>10}{'least µs':>10}{'median µs':>11}{'µs a turn':>11}")
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(TemporaryDirectory(prefix="troupemq-in-turn-")))
         brokers: list[Loaded] = []
         for number, text in enumerate(checkouts):
             name, _, checkout = text.partition("=")
-            broker = make(name, Path(checkout), scratch / str(number))
+            broker = make(name, Build.of_text(checkout), scratch / str(number))
             stack.callback(broker.close)
             broker.load(max(sizes), warm_up)
             brokers.append(broker)

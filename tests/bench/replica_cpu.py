@@ -18,7 +18,7 @@ from protocol.message import (
     MessageRecord,
     encode_record,
 )
-from tests.bench.in_turn import broker_of, compare, parser_of
+from tests.bench.in_turn import Build, broker_of, compare, parser_of
 from tests.bench.process_figures import scheduled_us
 
 HOST = "127.0.0.1"
@@ -50,7 +50,7 @@ def _records() -> list[bytes]:
 class FollowedBroker:
     """A slave process, and its master's end of the connection."""
 
-    def __init__(self, name: str, checkout: Path, scratch: Path, records: list[bytes]) -> None:
+    def __init__(self, name: str, build: Build, scratch: Path, records: list[bytes]) -> None:
         self.name = name
         self.figures: list[float] = []
         self.turns_us: list[float] = []
@@ -61,7 +61,7 @@ class FollowedBroker:
             f"namesrvAddr={HOST}:1\nhaMasterAddress={HOST}:{listener.getsockname()[1]}\n"
             f"haHousekeepingInterval=3600000\n"
         )
-        self.child = broker_of(checkout, config, scratch)
+        self.child = broker_of(build, config, scratch)
         listener.settimeout(30)
         with listener:
             self._socket, _ = listener.accept()
@@ -124,8 +124,8 @@ def main() -> None:
     options = parser.parse_args()
     records = _records()
 
-    def make(name: str, checkout: Path, scratch: Path) -> FollowedBroker:
-        return FollowedBroker(name, checkout, scratch, records)
+    def make(name: str, build: Build, scratch: Path) -> FollowedBroker:
+        return FollowedBroker(name, build, scratch, records)
 
     compare(options.brokers, make, options.sizes, options.rounds, options.messages, WARM_UP)
 

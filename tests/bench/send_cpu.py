@@ -29,7 +29,7 @@ from protocol.ha import TransferBuffer, encode_report
 from protocol.headers.send import SendMessageHeader
 from protocol.signature import Credentials
 from remoting.tls_options import Tls
-from tests.bench.in_turn import broker_of, compare, parser_of
+from tests.bench.in_turn import Build, broker_of, compare, parser_of
 from tests.bench.process_figures import scheduled_us
 from tests.compat.patience import wait_until
 from tests.support.signing import java_signed
@@ -195,7 +195,7 @@ class LoadedBroker:
     def __init__(
         self,
         name: str,
-        checkout: Path,
+        build: Build,
         scratch: Path,
         frames: list[bytes],
         *,
@@ -223,7 +223,7 @@ class LoadedBroker:
         if is_sync_master:
             config += "brokerRole=SYNC_MASTER\n"
         ready = scratch / "ready"
-        self.child = broker_of(checkout, config, scratch, "--ready-file", str(ready))
+        self.child = broker_of(build, config, scratch, "--ready-file", str(ready))
         wait_until(lambda: ready.exists() and bool(ready.read_text().strip()), f"{name} serves")
         ports = loads(ready.read_text())
         plain = create_connection((HOST, ports["broker"]))
@@ -311,11 +311,11 @@ def main() -> None:
         frames = batch_frames(options.queues, kind, options.batch, is_even=options.even)
     signed = send_frames(options.queues, kind, account=ACCOUNT) if options.acl else []
 
-    def make(name: str, checkout: Path, scratch: Path) -> LoadedBroker:
+    def make(name: str, build: Build, scratch: Path) -> LoadedBroker:
         has_acl = name.endswith(SIGNED)
         return LoadedBroker(
             name,
-            checkout,
+            build,
             scratch,
             signed if has_acl else frames,
             is_sync_master=options.sync_master,

@@ -12,7 +12,7 @@ from protocol.frame import decode_frame, encode
 from protocol.headers.send import SendMessageHeader
 from protocol.headers.transaction import EndTransactionHeader
 from protocol.sysflag import TRANSACTION_COMMIT, TRANSACTION_PREPARED
-from tests.bench.in_turn import compare, parser_of
+from tests.bench.in_turn import Build, compare, parser_of
 from tests.bench.process_figures import scheduled_us
 from tests.bench.send_cpu import READ_BYTES, TOPIC, LoadedBroker
 
@@ -105,8 +105,8 @@ def main() -> None:
     options = parser.parse_args()
     frames = half_frames(SerializeType.JSON if options.json else SerializeType.ROCKETMQ)
 
-    def make(name: str, checkout: Path, scratch: Path) -> CommittingBroker:
-        return CommittingBroker(name, checkout, scratch, frames, is_sync_master=False)
+    def make(name: str, build: Build, scratch: Path) -> CommittingBroker:
+        return CommittingBroker(name, build, scratch, frames, is_sync_master=False)
 
     compare(options.brokers, make, options.sizes, options.rounds, options.messages, WARM_UP)
 

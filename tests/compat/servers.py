@@ -246,12 +246,14 @@ class OurProcess(Server, ABC):
     program: tuple[str, ...] = ("-m", "troupemq")
     checkout: Path = ROOT
     """Whose code it runs."""
+    python: str = sys.executable
+    """The interpreter of the server."""
 
     def _run(self, command: str, config: Path, *options: str) -> None:
         self._command = command
         self._ready = self.scratch / "ready"
         self._ready.unlink(missing_ok=True)
-        front_door = [*self.wrapped_in, sys.executable, *self.program, command]
+        front_door = [*self.wrapped_in, self.python, *self.program, command]
         arguments = ["-c", str(config), "--ready-file", str(self._ready), *options]
         places = filter(None, [str(self.checkout), os.environ.get("PYTHONPATH")])
         environment = {"PYTHONPATH": os.pathsep.join(places)}
