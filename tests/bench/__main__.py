@@ -18,6 +18,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from signal import SIGTERM, signal
 from tempfile import TemporaryDirectory
 
 from tests.bench.brokers import OFFICIAL, OFFICIAL_5, SETTINGS, Opponents, changed
@@ -47,6 +48,7 @@ PLACES = ("scratch", "keep", "pythons")
 def main() -> int:
     options = parse(sys.argv[1:])
     os.environ.update(JIT_ON)
+    signal(SIGTERM, lambda *_: sys.exit(1))  # servers are stopped then, and rows are kept
     try:
         pythons = chosen(options.pythons, unoptimised=options.unoptimised)
         tools = java()
