@@ -95,18 +95,22 @@ def main() -> int:
             starts = measure_starts(options, started, opponents, Path(scratch) / "starts")
             this.starts = [asdict(each) for each in starts]
             keep(options.keep, [*earlier, this])
-    if this.rows:
-        print(f"{this.date}, {this.commit}: {this.machine}; {options.seconds:g} s after")
-        print(
-            f"{options.warm_up:g} s of warm-up; medians, and the lowest and highest of the rounds"
-        )
-        print(*changes, sep="\n")
-        for table in (figures_table(this), runtimes_table(this), loss_table(this)):
-            if table:
-                print("", table, sep="\n")
+    print_tables(this, options, changes)
     if starts:
         print("", start_table(starts), sep="\n")
     return 0
+
+
+def print_tables(this: Run, options: argparse.Namespace, changes: Sequence[str]) -> None:
+    """Print what all loads measured; nothing where there was none."""
+    if not this.rows:
+        return
+    print(f"{this.date}, {this.commit}: {this.machine}; {options.seconds:g} s after")
+    print(f"{options.warm_up:g} s of warm-up; medians, and the lowest and highest of the rounds")
+    print(*changes, sep="\n")
+    for table in (figures_table(this), runtimes_table(this), loss_table(this)):
+        if table:
+            print("", table, sep="\n")
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -132,6 +136,12 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+def in_turn(kinds: Sequence[str], number: int) -> list[str]:
+    """Return the brokers in the order of that round: another one goes first in each."""
+    first = number % len(kinds)
+    return [*kinds[first:], *kinds[:first]]
+
+
 def run_round(
     number: int,
     options: argparse.Namespace,
@@ -142,7 +152,6 @@ def run_round(
 ) -> None:
     """The loads that have so many rounds, against each broker that they need."""
     first_rounds, other_rounds = options.rounds
-    first = number % len(kinds)
     for name in SETTINGS:
         loads = [
             each
@@ -150,7 +159,7 @@ def run_round(
             if LOADS[each].broker == name
             and number < (other_rounds if LOADS[each].is_new else first_rounds)
         ]
-        for kind in (*kinds[first:], *kinds[:first]):
+        for kind in in_turn(kinds, number):
             own = [each for each in loads if kind != OFFICIAL_5 or each in PEER_5_LOADS]
             if not own:
                 continue
