@@ -54,11 +54,11 @@ trials: $(ready_to_test)     ## the long counts: ROUNDS= of each trial, from SEE
 	    $(if $(ROUNDS),--rounds=$(ROUNDS)) $(if $(SEED),--seed=$(SEED)) \
 	    $(or $(ARGS),$(in_parallel) --dist=worksteal)
 
-bench: $(ready_to_test)      ## our broker and the official one under the same loads: needs a JDK and Maven
-	@$(python) -m tests.bench $(ARGS)
+bench: $(ready_to_test)      ## our broker and the official ones under the same loads: needs a JDK and Maven (PYTHON=: of our broker; several, too)
+	@$(python) -m tests.bench $(if $(PYTHON),--pythons $(PYTHON)) $(ARGS)
 
-bench-quick: $(ready_to_test)  ## two commits of ours in turn, in 3 minutes (ARGS="main ." is what is here against main)
-	@$(python) -m tests.bench.quick $(ARGS)
+bench-quick: $(ready_to_test)  ## two commits of ours in turn, in 3 minutes (ARGS="main ." is what is here against main; PYTHON=)
+	@$(python) -m tests.bench.quick $(if $(PYTHON),--python $(PYTHON)) $(ARGS)
 
 profile: $(ready_to_test)    ## where the time of a send and a pull goes, by function: needs a JDK, Maven and a C compiler
 	@$(python) -m tests.bench.profile $(ARGS)

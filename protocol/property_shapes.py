@@ -5,7 +5,7 @@ so).  The sequence of names is learnt from one message as a regular expression t
 values a broker wants; the next message is matched against it before anything else.  Texts of any
 other form are parsed.
 
-Measured, four properties: 1.0 µs a message, 2.2 µs parsed (tests/bench/send_path.py).
+Measured, four properties: 1.0 µs a message, 2.2 µs parsed.
 """
 
 from collections.abc import Mapping

@@ -16,7 +16,7 @@ client's version. A JSON header has its fields in any order, which changes with 
 with every request: there the JSON reader does the work, and the numbers are checked all at once.
 
 A header of any other form is left to the general decoder. Measured, one core: 2.4 µs a pull for the
-binary form, 3.9 µs for JSON, against 7.7 µs and 7.1 µs there (tests/bench/pull_stages.py).
+binary form, 3.9 µs for JSON, against 7.7 µs and 7.1 µs there.
 
 Source: common/protocol/header/PullMessageRequestHeader.java (encode).
 """

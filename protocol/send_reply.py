@@ -2,7 +2,7 @@
 
 The fields of a success are always the same five; only the numbers change.  The frame for given
 lengths of its decimal numbers is made once, with holes, and filled by one bytes format: 0.3 µs a
-binary answer, against 5 µs through the general encoder (tests/bench/send_path.py).
+binary answer, against 5 µs through the general encoder.
 """
 
 from collections.abc import Sequence

@@ -12,9 +12,9 @@ Where this machine's cgroups cannot be written the large store's limit is the ma
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from resource import RLIMIT_NOFILE, getrlimit
@@ -35,6 +35,10 @@ from tests.compat.servers import (
     shipped_config,
 )
 from tests.compat.toolchain import Java
+
+OFFICIAL, OFFICIAL_5 = "official", "official-5.5"
+OFFICIALS = (OFFICIAL, OFFICIAL_5)
+"""Kinds of broker: 4.9.7, and 5.5 with the settings that 4.9.7 has and its own defaults."""
 
 # The release's own options, on a heap that fits beside the client.
 OFFICIAL_JVM = (
@@ -105,40 +109,36 @@ def changed(names: Iterable[str], official_heap: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Opponents:
-    """How brokers are made."""
+    """Maker of the brokers of a run. A kind that is not official is the name of a Python."""
 
     java: Java
     scratch: Path
     official_heap: str = "2g"
     store_gib: int = 20
     ours: Callable[[Path, NameServer, dict[str, str]], OurBroker] = OurBroker
-
-    @property
-    def jvm_options(self) -> tuple[str, ...]:
-        return (f"-Xms{self.official_heap}", f"-Xmx{self.official_heap}", *OFFICIAL_JVM)
+    pythons: Mapping[str, str] = field(default_factory=dict)
+    """Path of the interpreter by kind; this process's own for any other kind."""
+    java_5: Java | None = None
+    """For the official 5.5 broker and its name server."""
 
     @contextmanager
     def started(self, kind: str, name: str) -> Iterator[tuple[Broker, Broker | None]]:
         """A broker for that name of the table above, beside a name server; and its slave."""
-        scratch = self.scratch / f"{name}-{kind}-{next(_numbers)}"
+        scratch = self.scratch / f"{name}-{next(_numbers)}"
         scratch.mkdir(parents=True)
         with ExitStack() as stack:
             stack.callback(rmtree, scratch, ignore_errors=True)  # five rounds fill a disk
-            names: NameServer
-            if kind == "ours":
-                own = OurNameServer(scratch / "names")
-                own.settings |= SETTINGS[TLS] if name == TLS else {}
-                names = stack.enter_context(own)
-            else:
-                names = stack.enter_context(OfficialNameServer(self.java, scratch / "names"))
+            names = self.name_server(kind, scratch / "names")
+            if name == TLS and isinstance(names, OurNameServer):
+                names.settings |= SETTINGS[TLS]
+            stack.enter_context(names)
             if name == "topics":
                 _write_topics(scratch / "store")
             if name == "large":
                 make_store(scratch / "store", self.store_gib)
                 mark_followed(scratch / "store", self.store_gib)
                 forget(scratch / "store")
-            master = self._broker(kind, scratch, names, SETTINGS[name])
-            master.start_deadline_s = DEADLINE_S
+            master = self.broker(kind, scratch, names, SETTINGS[name])
             if name == "acl":
                 master.asked_as = ACCOUNT
                 for folder in (scratch, official_home(scratch) / "conf"):
@@ -152,17 +152,36 @@ class Opponents:
                 yield master, None
                 return
             settings = {"brokerRole": "SLAVE", "brokerId": "1"}
-            slave = stack.enter_context(self._broker(kind, scratch / "slave", names, settings))
+            slave = stack.enter_context(self.broker(kind, scratch / "slave", names, settings))
             yield master, slave
 
-    def _broker(
+    def name_server(self, kind: str, scratch: Path) -> NameServer:
+        """Return a name server of that kind, not started."""
+        if kind in OFFICIALS:
+            return OfficialNameServer(self._java_of(kind), scratch)
+        names = OurNameServer(scratch)
+        names.python = self.pythons.get(kind, names.python)
+        return names
+
+    def broker(
         self, kind: str, scratch: Path, names: NameServer, settings: dict[str, str]
     ) -> Broker:
-        if kind == "ours":
-            return self.ours(scratch, names, settings)
-        official = OfficialBroker(self.java, scratch, names, settings)
-        official.jvm_options = self.jvm_options
-        return official
+        """Return a broker of that kind, not started."""
+        broker: Broker
+        if kind in OFFICIALS:
+            broker = official = OfficialBroker(self._java_of(kind), scratch, names, settings)
+            heap = f"-Xms{self.official_heap}", f"-Xmx{self.official_heap}"
+            official.jvm_options = (*heap, *OFFICIAL_JVM)
+        else:
+            broker = ours = self.ours(scratch, names, settings)
+            ours.python = self.pythons.get(kind, ours.python)
+        broker.start_deadline_s = DEADLINE_S
+        return broker
+
+    def _java_of(self, kind: str) -> Java:
+        java = self.java_5 if kind == OFFICIAL_5 else self.java
+        assert java is not None, f"{kind} is not built"
+        return java
 
 
 def _write_topics(store: Path) -> None:

@@ -15,6 +15,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import NamedTuple, Protocol
 
+from tests.bench.interpreters import JIT_ON, Interpreter
 from tests.compat.child import Child
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,7 +56,7 @@ def broker_of(build: Build, config: str, scratch: Path, *options: str) -> Child:
     return Child(
         [build.python, "-m", "troupemq", "broker", "-c", str(file), *options],
         scratch / "log",
-        {"PYTHONPATH": str(build.checkout), "PYTHONSAFEPATH": "1"},
+        {"PYTHONPATH": str(build.checkout), "PYTHONSAFEPATH": "1", **JIT_ON},
     )
 
 
@@ -79,6 +80,9 @@ def compare(
 ) -> None:
     """Print the table. `make` gets name, build and an own folder; `checkouts` are
     NAME=CHECKOUT[,PYTHON]."""
+    for text in checkouts:
+        name, _, build = text.partition("=")
+        print(f"{name}: {Interpreter.asked(Build.of_text(build).python).name}")
     print(f"{'broker':<16}{'at a time':>10}{'least µs':>10}{'median µs':>11}{'µs a turn':>11}")
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(TemporaryDirectory(prefix="troupemq-in-turn-")))

@@ -4,6 +4,9 @@
       "rows": [{"load", "broker", "rounds": [{"messages/s", "broker_us", …}, …]}, …],
       "starts": [{"kind", "crashed", "store_gib", "dirty_gib", "seconds"}, …]}, …]
 
+A broker is "official" (4.9.7), "official-5.5", or ours by the name of its Python, for example
+"PyPy 8.0.1 (Python 3.11.15)". Before 2026-11-26 ours was "ours" and ran on a CPython 3.11.7 that
+was built without optimisation.
 A commit with a + behind it had changes that were not committed.
 """
 
@@ -18,11 +21,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tests.bench.loads import LOADS, Figures
+from tests.bench.brokers import OFFICIAL, OFFICIALS
+from tests.bench.loads import LOADS, P99_MAX, Figures
 
 ROOT = Path(__file__).resolve().parents[2]
-EARLIER_MAX = 3
-"""Earlier runs of a load that are printed."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ NUMBERS = (
     ("p99_ms", "p99 ms", "{:.2f}"),
     ("max_ms", "max ms", "{:.1f}"),
     ("rss_mib", "RSS MiB", "{:,.0f}"),
-    ("anonymous_mib", "anonymous", "{:,.0f}"),
+    ("anonymous_mib", "anonymous MiB", "{:,.0f}"),
     ("failures", "failures", "{:.0f}"),
     ("elsewhere", "elsewhere", "{:.0%}"),
 )
@@ -98,10 +100,7 @@ class Run:
 
     @classmethod
     def begun_now(cls, options: dict[str, Any]) -> "Run":
-        machine = (
-            f"{os.cpu_count()} cores, Linux {platform.release()}, "
-            f"Python {platform.python_version()}"
-        )
+        machine = f"{os.cpu_count()} cores, Linux {platform.release()}"
         return cls(f"{datetime.now(UTC):%Y-%m-%d %H:%M}", commit(), machine, options, {})
 
     @classmethod
@@ -160,37 +159,45 @@ def figures_table(run: Run) -> str:
     return _markdown(rows, 2)
 
 
-def ratio_table(run: Run) -> str:
-    """Markdown: ours ÷ official with the goals; what misses one has an exclamation mark."""
-    rows: list[Sequence[str]] = [
-        ("ours ÷ official", "messages/s", "goal", "CPU", "goal", "p99", "goal", "resident")
-    ]
-    for name in dict.fromkeys(load for load, _ in run.rows):
-        if name not in LOADS:
-            continue
-        goal, cpu = LOADS[name].goal, _ratio(run, name, CPU)
-        rate = _ratio(run, name, "messages/s")
-        if rate is None or cpu is None:
-            continue
-        rows.append(
-            (
-                LOADS[name].title,
-                f"{rate:.2f}" + " !" * (round(rate, 2) < goal.rate),
-                f"≥ {goal.rate}",
-                f"{cpu:.2f}" + " !" * (round(cpu, 2) > goal.cpu),
-                f"≤ {goal.cpu}",
-                _at_most(_ratio(run, name, "p99_ms"), goal.p99),
-                "" if goal.p99 is None else f"≤ {goal.p99}",
-                _at_most(_ratio(run, name, "rss_mib"), goal.resident),
-            )
-        )
-    return _markdown(rows, 1) if len(rows) > 1 else ""
+def runtimes_table(run: Run) -> str:
+    """Return Markdown: each broker ÷ the official one, beside the goals of ours.
 
-
-def _at_most(ratio: float | None, goal: float | None) -> str:
-    if ratio is None:
+    A cell has rate, processor time and p99; an exclamation mark follows what misses its goal.
+    """
+    loads = [name for name in dict.fromkeys(load for load, _ in run.rows) if name in LOADS]
+    kinds = [kind for kind in dict.fromkeys(kind for _, kind in run.rows) if kind != OFFICIAL]
+    kinds.sort(key=lambda kind: kind not in OFFICIALS)
+    rows: list[Sequence[str]] = [("÷ official: messages/s, CPU, p99", "goal of ours", *kinds)]
+    for name in loads:
+        goal = LOADS[name].goal
+        cells = [_ratios(run, name, kind) for kind in kinds]
+        if any(cells):
+            goals = f"≥ {goal.rate}, ≤ {goal.cpu}, ≤ {P99_MAX}"
+            rows.append((LOADS[name].title, goals, *cells))
+    if len(rows) == 1:
         return ""
-    return f"{ratio:.2f}" + " !" * (goal is not None and round(ratio, 2) > goal)
+    most = [f"{_most_anonymous(run, kind):,.0f}" for kind in (OFFICIAL, *kinds)]
+    rows.append((f"anonymous MiB at most (official {most[0]})", "", *most[1:]))
+    return _markdown(rows, 1)
+
+
+def _ratios(run: Run, load: str, kind: str) -> str:
+    """Return the cell of one broker; empty where it or the official one did not run."""
+    goal = LOADS[load].goal
+    rate, cpu = _ratio(run, load, kind, "messages/s"), _ratio(run, load, kind, CPU)
+    p99 = _ratio(run, load, kind, "p99_ms")
+    if rate is None or cpu is None:
+        return ""
+    found = [(rate, round(rate, 2) < goal.rate), (cpu, round(cpu, 2) > goal.cpu)]
+    found += [] if p99 is None else [(p99, round(p99, 2) > P99_MAX)]
+    return ", ".join(
+        f"{ratio:.2f}" + " !" * (misses and kind not in OFFICIALS) for ratio, misses in found
+    )
+
+
+def _most_anonymous(run: Run, kind: str) -> float:
+    every = (rounds for (_, each), rounds in run.rows.items() if each == kind)
+    return max((max(_values(rounds, "anonymous_mib")) for rounds in every), default=0)
 
 
 def loss_table(run: Run) -> str:
@@ -226,27 +233,6 @@ def _change(run: Run, kind: str, load: str, beside: str, key: str) -> float | No
     return with_it / without - 1 if with_it is not None and without else None
 
 
-def earlier_table(run: Run, earlier: Sequence[Run]) -> str:
-    """Markdown: the newest runs before of the same loads; of other days, so of another machine."""
-    rows: list[Sequence[str]] = [
-        ("load", "date", "commit", "ours/s", "µs", "official/s", "µs", "messages/s", "CPU")
-    ]
-    for name in dict.fromkeys(load for load, _ in run.rows):
-        before = [each for each in earlier if (name, "ours") in each.rows]
-        for each in before[-EARLIER_MAX:]:
-            cells = []
-            for kind in ("ours", "official"):
-                for key, form in (("messages/s", "{:,.0f}"), (CPU, "{:.2f}")):
-                    value = each.middle(name, kind, key)
-                    cells.append("" if value is None else form.format(value))
-            for key in ("messages/s", CPU):
-                ratio = _ratio(each, name, key)
-                cells.append("" if ratio is None else f"{ratio:.2f}")
-            title = LOADS[name].title if name in LOADS else name
-            rows.append((title, each.date, each.commit, *cells))
-    return _markdown(rows, 3) if len(rows) > 1 else ""
-
-
 def _values(rounds: Sequence[Round], key: str) -> list[float]:
     if key == CPU:
         both = [(each.get("broker_us"), each.get("slave_us")) for each in rounds]
@@ -263,8 +249,8 @@ def _cell(values: Sequence[float], key: str, form: Callable[[float], str]) -> st
     return f"{form(median(values))} ({form(min(values))}–{form(max(values))})"
 
 
-def _ratio(run: Run, load: str, key: str) -> float | None:
-    ours, official = run.middle(load, "ours", key), run.middle(load, "official", key)
+def _ratio(run: Run, load: str, kind: str, key: str) -> float | None:
+    ours, official = run.middle(load, kind, key), run.middle(load, OFFICIAL, key)
     return ours / official if ours is not None and official else None
 
 

@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 
 from tests.bench.brokers import Opponents
 from tests.bench.counted_broker import COUNTED, counts_in
+from tests.bench.interpreters import Interpreter
 from tests.bench.kept import commit
 from tests.bench.loads import LOADS, Figures, Plan, run
 from tests.bench.process_figures import context_switches
@@ -141,7 +142,7 @@ def main() -> int:
         scratch = Path(folder)
         times = int(options.warm_up * 1000), int(options.seconds * 1000)
         plan = Plan(tools, scratch, 8, 128, *times, options.backlog)
-        print(f"{commit()}:", flush=True)
+        print(f"{commit()}, {Interpreter.asked(sys.executable).name}:", flush=True)
         for name in options.loads:
             found = profile(name, plan, options.store_gib, of_slave=options.slave)
             print("", found.tables(), sep="\n", flush=True)

@@ -3,9 +3,11 @@
 The code of each is that of a git worktree, made for it unless what is checked out here is meant
 (`.`, with what is not committed yet).  The load generator and the settings are those of here.
 The order changes with each round.  What counts is processor time: rates suffer from others.
+The brokers run on this Python or the one that is named, built with optimisation unless told so.
 """
 
 import argparse
+import os
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -14,6 +16,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 
 from tests.bench.brokers import SETTINGS
+from tests.bench.interpreters import JIT_ON, Interpreter, UnfitInterpreter, chosen
 from tests.bench.loads import LOADS, Plan, run
 from tests.compat.servers import ROOT, OurBroker, OurNameServer
 from tests.compat.toolchain import MissingTool, java
@@ -29,10 +32,14 @@ def main() -> int:
     parser.add_argument("--loads", nargs="+", choices=LOADS, default=QUICK, metavar="LOAD")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=2)
+    parser.add_argument("--python", default=sys.executable, help="of the brokers")
+    parser.add_argument("--unoptimised", action="store_true", help="take one built so, too")
     options = parser.parse_args()
+    os.environ.update(JIT_ON)
     try:
+        (python,) = chosen([options.python], unoptimised=options.unoptimised).values()
         tools = java()
-    except MissingTool as missing:
+    except (MissingTool, UnfitInterpreter) as missing:
         print(f"no benchmark here: {missing}")
         return 1
     found: dict[tuple[str, str], list[tuple[float, float]]] = {}
@@ -46,11 +53,13 @@ def main() -> int:
                 for commit in options.commits if number % 2 else reversed(options.commits):
                     key = commit, LOADS[name].broker
                     if key not in brokers:
-                        brokers[key] = started(stack, code[commit], LOADS[name].broker, scratch)
+                        brokers[key] = started(
+                            stack, code[commit], python, LOADS[name].broker, scratch
+                        )
                     figures = run(LOADS[name], brokers[key], plan)
                     pair = figures.broker_us, figures.per_second
                     found.setdefault((name, commit), []).append(pair)
-    print(table(found, options.commits))
+    print(f"{python.name}:", table(found, options.commits), sep="\n\n")
     return 0
 
 
@@ -68,11 +77,13 @@ def git(*arguments: str) -> None:
     subprocess.run(["git", *arguments], cwd=ROOT, check=True, capture_output=True)
 
 
-def started(stack: ExitStack, code: Path, name: str, scratch: Path) -> OurBroker:
+def started(
+    stack: ExitStack, code: Path, python: Interpreter, name: str, scratch: Path
+) -> OurBroker:
     place = scratch / f"{code.name}-{name}"
     names = stack.enter_context(OurNameServer(place / "names"))
     broker = OurBroker(place / "broker", names, SETTINGS[name])
-    broker.checkout = code
+    broker.checkout, broker.python = code, python.path
     return stack.enter_context(broker)
 
 

@@ -8,22 +8,14 @@ written, so much of it is in the page cache, for both alike.
 
 import shutil
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 
 from tests.bench.big_store import make_store, mark_crashed
-from tests.compat.servers import (
-    Broker,
-    OfficialBroker,
-    OfficialNameServer,
-    OurBroker,
-    OurNameServer,
-)
-from tests.compat.toolchain import Java
+from tests.bench.brokers import OFFICIAL, Opponents
 
-START_DEADLINE_S = 900.0
 SPARE_BYTES = 8 << 30
 SETTINGS = {"autoCreateTopicEnable": "true"}
 COLUMNS = ("start", "broker", "store GiB", "dirty GiB", "s", "s/dirty GiB", "÷ official", "goal")
@@ -43,7 +35,7 @@ class StartFigures:
 
 
 def measure_starts(
-    options: Namespace, tools: Java, scratch: Path, jvm_options: tuple[str, ...]
+    options: Namespace, kinds: Sequence[str], opponents: Opponents, scratch: Path
 ) -> list[StartFigures]:
     """A clean start and one after a crash, of each broker; none where the disk has no room."""
     scratch.mkdir(parents=True)
@@ -53,48 +45,24 @@ def measure_starts(
     if gib < 1:
         return []
     found = []
-    for kind in options.brokers:
-        folder = scratch / kind
-        make = broker_maker(kind, tools, folder, jvm_options)
-        store = folder / "store"
-        make_store(store, gib)
-        timed_start(kind, make, tools, folder / "first")
-        seconds = timed_start(kind, make, tools, folder / "clean")
+    for number, kind in enumerate(kinds):
+        folder = scratch / str(number)
+        make_store(folder / "store", gib)
+        timed_start(kind, opponents, folder, "first")
+        seconds = timed_start(kind, opponents, folder, "clean")
         found.append(StartFigures(kind, False, gib, 0, seconds))
-        mark_crashed(store, gib, dirty)
-        seconds = timed_start(kind, make, tools, folder / "crashed")
+        mark_crashed(folder / "store", gib, dirty)
+        seconds = timed_start(kind, opponents, folder, "crashed")
         found.append(StartFigures(kind, True, gib, dirty, seconds))
         shutil.rmtree(folder)
     return found
 
 
-def broker_maker(
-    kind: str, tools: Java, folder: Path, jvm_options: tuple[str, ...]
-) -> Callable[[Path, OurNameServer | OfficialNameServer], Broker]:
-    """How to make a broker on the folder's store."""
-
-    def make(scratch: Path, names: OurNameServer | OfficialNameServer) -> Broker:
-        if kind == "ours":
-            return OurBroker(scratch, names, SETTINGS, folder / "store")
-        broker = OfficialBroker(tools, scratch, names, SETTINGS, folder / "store")
-        broker.jvm_options = jvm_options
-        return broker
-
-    return make
-
-
-def timed_start(
-    kind: str,
-    make: Callable[[Path, OurNameServer | OfficialNameServer], Broker],
-    tools: Java,
-    scratch: Path,
-) -> float:
-    """Seconds until it serves; it is stopped again."""
-    place = scratch / "names"
-    names = OurNameServer(place) if kind == "ours" else OfficialNameServer(tools, place)
-    with names:
-        broker = make(scratch, names)
-        broker.start_deadline_s = START_DEADLINE_S
+def timed_start(kind: str, opponents: Opponents, folder: Path, name: str) -> float:
+    """Seconds until it serves the store of the folder; it is stopped again."""
+    with opponents.name_server(kind, folder / name / "names") as names:
+        broker = opponents.broker(kind, folder / name, names, SETTINGS)
+        broker.store = folder / "store"
         begin = monotonic()
         with broker:
             return monotonic() - begin
@@ -118,9 +86,9 @@ def _beside(start: StartFigures, all_starts: list[StartFigures]) -> tuple[str, s
     official = [
         each.seconds
         for each in all_starts
-        if each.kind == "official" and each.crashed == start.crashed
+        if each.kind == OFFICIAL and each.crashed == start.crashed
     ]
-    if start.kind == "official" or not official:
+    if start.kind == OFFICIAL or not official:
         return "", ""
     ratio, goal = start.seconds / official[0], GOALS[start.crashed]
     return f"{ratio:.2f}" + " !" * (ratio > goal), f"≤ {goal}"

@@ -186,6 +186,7 @@ class OfficialProcess(Server, ABC):
                 *self.jvm_options,
                 *OPENS,
                 f"-Drocketmq.home.dir={home}",
+                f"-Drmq.logback.configurationFile={home / 'conf' / 'logback_broker.xml'}",  # 5.x
                 f"-Duser.home={self.scratch}",
                 "-cp",
                 self.java.class_path,

@@ -1,7 +1,8 @@
 """Finds Java, Maven and Go, and builds the official programs once for each state of their sources.
 
 Java: `mvn process-classes` leaves classes and the list of jars in java/target; the jars themselves
-stay in the user's repository; java5/ adds nothing but the list of the 5.3.3 client's jars.
+stay in the user's repository. The folders java5/ and broker5/ add nothing but lists of jars: those
+of the client 5.3.3, and those of the broker and the name server 5.5.
 Go: `go build` leaves go/target/agent, and go/target/tls/agent with a later client. These folders
 are ignored by git; a stamp in each holds the digest of the sources. One process builds at a time;
 the others wait, and find it done.
@@ -20,8 +21,9 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 JAVA_PROJECT = HERE / "java"
 JAVA_5_PROJECT = HERE / "java5"
+BROKER_5_PROJECT = HERE / "broker5"
 GO_PROJECT = HERE / "go"
-BUILD_TIMEOUT_S = 600  # a first build downloads some 20 MB of jars or modules
+BUILD_TIMEOUT_S = 600  # a first build downloads 20 MB of jars or modules, of 5.5 150 MB
 
 
 class MissingTool(Exception):
@@ -50,34 +52,43 @@ def missing() -> list[str]:
 
 def java() -> Java:
     """The Java to run, with the project built."""
-    executable = _java_program("java")
     _java_program("javac")
-    maven = _program("mvn")
-    target = JAVA_PROJECT / "target"
-    jars = target / "classpath.txt"
-    digest = _digest([JAVA_PROJECT / "pom.xml", *(JAVA_PROJECT / "src").rglob("*.java")])
-    with _alone_in(JAVA_PROJECT):
-        if not _is_built(target, digest) or not _all_exist(jars.read_text()):
-            shutil.rmtree(target, ignore_errors=True)
-            _run([maven, "-q", "-B", "process-classes"], JAVA_PROJECT)
-            (target / "stamp").write_text(digest)
-    return Java(executable, f"{target / 'classes'}:{jars.read_text().strip()}")
+    sources = (JAVA_PROJECT / "src").rglob("*.java")
+    jars = _class_path(JAVA_PROJECT, "process-classes", sources)
+    return Java(_java_program("java"), f"{JAVA_PROJECT / 'target' / 'classes'}:{jars}")
 
 
 def java_5() -> Java:
     """The same programs of ours with the client 5.3.3 in the place of 4.9.7."""
-    of_4 = java()
-    target = JAVA_5_PROJECT / "target"
+    java()
+    jars = _class_path(JAVA_5_PROJECT, "package")
+    return Java(_java_program("java"), f"{JAVA_PROJECT / 'target' / 'classes'}:{jars}")
+
+
+def java_version(tools: Java) -> str:
+    """Return what that Java calls itself, for example "openjdk 17.0.15"."""
+    command = [tools.executable, "--version"]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return " ".join(told.split()[:2])
+
+
+def java_5_servers() -> Java:
+    """Return the Java to run, with the jars of the official 5.5 broker and name server."""
+    return Java(_java_program("java"), _class_path(BROKER_5_PROJECT, "package"))
+
+
+def _class_path(project: Path, phase: str, sources: Iterable[Path] = ()) -> str:
+    """Return the jars of a Maven project, which is built first where it is not up to date."""
+    maven = _program("mvn")
+    target = project / "target"
     jars = target / "classpath.txt"
-    digest = _digest([JAVA_5_PROJECT / "pom.xml"])
-    with _alone_in(JAVA_5_PROJECT):
+    digest = _digest([project / "pom.xml", *sources])
+    with _alone_in(project):
         if not _is_built(target, digest) or not _all_exist(jars.read_text()):
             shutil.rmtree(target, ignore_errors=True)
-            _run([_program("mvn"), "-q", "-B", "package"], JAVA_5_PROJECT)
+            _run([maven, "-q", "-B", phase], project)
             (target / "stamp").write_text(digest)
-    return Java(
-        of_4.executable, f"{JAVA_PROJECT / 'target' / 'classes'}:{jars.read_text().strip()}"
-    )
+    return jars.read_text().strip()
 
 
 def go_agent() -> Path:
