@@ -22,6 +22,7 @@ from actors.settings.known_keys import BROKER_FILE_KEYS, NAMESRV_FILE_KEYS, OLD_
 from actors.settings.local_address import address_of, local_address, local_host_name
 from actors.settings.metrics_settings import MetricsSettings, NamesrvMetricsSettings
 from actors.settings.properties_file import parse_properties
+from actors.settings.runtime_settings import RuntimeSettings
 from actors.settings.span_settings import SpanSettings, without_user
 from actors.settings.tls_settings import ENFORCING, BrokerTlsSettings, TlsSettings, with_tls_file
 from protocol.bloom import BloomFilter
@@ -65,7 +66,12 @@ class ConfigError(WrongSetting):
 
 @dataclass(frozen=True)
 class BrokerConfig(
-    BrokerAccessSettings, BrokerTlsSettings, MetricsSettings, SpanSettings, ConsolePlace
+    BrokerAccessSettings,
+    BrokerTlsSettings,
+    MetricsSettings,
+    SpanSettings,
+    ConsolePlace,
+    RuntimeSettings,
 ):
     """What a broker needs to know besides its store. Raises ConfigError."""
 
@@ -151,6 +157,8 @@ class BrokerConfig(
     """Where /health/live and /health/ready are answered over HTTP; ours, 0: nowhere."""
     monitoring_port: int = key("monitoringPort", default=0)
     """Of several masters: metrics and health of all; 0: nowhere."""
+    jobs_python: str = key("jobsPython", default="")
+    """The interpreter of Spark jobs; ours. Empty: this one if it has Spark, else python3."""
     one_of: str = ""
     """Of several under one process the name of the first; empty: it is alone."""
     config_path: str = ""
@@ -285,7 +293,9 @@ class BrokerConfig(
 
 
 @dataclass(frozen=True)
-class NamesrvConfig(AccessSettings, TlsSettings, NamesrvMetricsSettings, ConsolePlace):
+class NamesrvConfig(
+    AccessSettings, TlsSettings, NamesrvMetricsSettings, ConsolePlace, RuntimeSettings
+):
     """What a name server needs to know. Raises ConfigError."""
 
     listen_port: int = key("listenPort", default=9876)

@@ -14,6 +14,7 @@ them alone.
 This module imports nothing heavy: the command line takes its name from it.
 """
 
+import os
 import shutil
 import subprocess
 import sys
@@ -38,7 +39,8 @@ _READ_BYTES = 1 << 20
 _QUIET = "-Xlog:cds*=off"
 """Files that do not fit are no news."""
 
-_SESSION_MODULE = f"{__name__}_session"
+MODULE = __spec__.name
+_SESSION_MODULE = f"{MODULE}_session"
 """A program of its own, which imports what is heavy."""
 
 
@@ -188,3 +190,17 @@ def _seen(path: Path) -> tuple[str, int, int]:
     """Enough of a file to know it again."""
     status = path.stat()
     return str(path.resolve()), status.st_size, status.st_mtime_ns
+
+
+def main(environment: Mapping[str, str]) -> int:
+    """Make the files with the Python of this process; print where, or why not."""
+    try:
+        print(make_class_data(environment))
+    except StoreError as error:
+        print(error)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(os.environ))

@@ -25,6 +25,7 @@ import traceback
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from subprocess import TimeoutExpired
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
@@ -34,7 +35,13 @@ from spark.progress import PROGRESS, HowFar
 from spark.report import Report
 from spark.session import read_settings, start_session
 from storage.access.account import BROKER_ACCESS_KEY, BROKER_SECRET_KEY
-from storage.child_python import child_command, child_environment
+from storage.child_python import (
+    JIT,
+    OWN_JIT,
+    PACKAGE_ROOT,
+    child_command,
+    child_environment,
+)
 from storage.errors import StoreError
 
 if TYPE_CHECKING:
@@ -62,9 +69,10 @@ def command(
     work_directory: str,
     conf: str | None = None,
     settings: Mapping[str, str] | None = None,
+    python: str = sys.executable,
 ) -> list[str]:
     """The command line of a run. `work_directory` exists, is its own, and is removed after it."""
-    line = child_command(_MODULE, job)
+    line = child_command(_MODULE, job, python=python)
     line += ["--arguments", json.dumps(dict(arguments)), "--work-directory", work_directory]
     if conf is not None:
         line += ["--conf", conf]
@@ -73,13 +81,23 @@ def command(
     return line
 
 
-def environment(inherited: Mapping[str, str], java_home: str | None = None) -> dict[str, str]:
+def environment(
+    inherited: Mapping[str, str],
+    java_home: str | None = None,
+    code: str | Path = PACKAGE_ROOT,
+) -> dict[str, str]:
     """What the child must inherit: where our packages lie, and which Java to use.
 
-    The account that it may show to servers is in there, too; that of the broker is not.
+    The account that it may show to servers is in there, too; that of the broker is not, nor what
+    holds for the broker's own Python. `code`: for another Python, a folder of links.
     """
-    changed = child_environment(inherited)
-    for name in (BROKER_ACCESS_KEY, BROKER_SECRET_KEY):
+    changed = child_environment(inherited, code)
+    left_out = [BROKER_ACCESS_KEY, BROKER_SECRET_KEY]
+    if changed.pop(OWN_JIT, None):
+        left_out.append(JIT)
+    if code != PACKAGE_ROOT:
+        left_out.append("PYTHONHOME")
+    for name in left_out:
         changed.pop(name, None)
     if java_home is not None:
         changed["JAVA_HOME"] = java_home

@@ -1,8 +1,11 @@
-"""Our code as a zip for workers of Spark that have Python, pyarrow and numpy, and nothing of ours.
+"""Our code for Pythons that have pyarrow and numpy, and nothing of ours: as a zip, or by links.
 
-It holds the packages that tasks import, under the names by which this process imports them, and
-the parser that SQL92 needs, which is plain Python. Spark puts it on the workers' path; it takes a
-.zip, and would not take a wheel. The same code makes the same bytes.
+The zip is for workers of Spark. A folder of links is for a job on another Python of this machine:
+beside our packages may lie others, which were made for this Python.
+
+The zip holds the packages that tasks import, under the names by which this process imports them,
+and the parser that SQL92 needs, which is plain Python. Spark puts it on the workers' path; it takes
+a .zip, and would not take a wheel. The same code makes the same bytes.
 
     protocol/ storage/ remoting/ spark/     in a clone; all below troupemq/ in an installed wheel
     lark/                                   for SQL92
@@ -66,6 +69,13 @@ def ship_code(spark: "SparkSession") -> None:
     spark.sparkContext.addPyFile(write_zip(directory))
 
 
+def linked_packages() -> dict[str, Path]:
+    """Return the folders of what the zip has, by the names of the links to them."""
+    ours = {_FLOOR.name: _FLOOR} if _DEPTH else {name: _FLOOR / name for name in _PACKAGES}
+    parser = folder_of(_PARSER)
+    return ours if parser is None else {**ours, _PARSER: parser}
+
+
 def _files() -> Iterator[tuple[str, bytes]]:
     """(name in the zip, content)."""
     below = "/".join(_FLOOR.parts[len(_FLOOR.parts) - _DEPTH :])
@@ -74,9 +84,14 @@ def _files() -> Iterator[tuple[str, bytes]]:
         yield f"{below}/__init__.py", _FRONT.encode()
     for package in _PACKAGES:
         yield from _package(_FLOOR / package, f"{below}/{package}".lstrip("/"))
-    parser = find_spec(_PARSER)
-    if parser is not None and parser.origin is not None:
-        yield from _package(Path(parser.origin).parent, _PARSER)
+    if parser := folder_of(_PARSER):
+        yield from _package(parser, _PARSER)
+
+
+def folder_of(package: str) -> Path | None:
+    """Return the folder of a package of this Python; None where it is not installed."""
+    spec = find_spec(package)
+    return None if spec is None or spec.origin is None else Path(spec.origin).parent
 
 
 def _package(directory: Path, name: str) -> Iterator[tuple[str, bytes]]:

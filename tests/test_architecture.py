@@ -59,9 +59,10 @@ LIGHT_SPARK_MODULES = {
     "spark.report",
     "spark.runner",
     "spark.session",
+    "spark.shipping",
 }
-"""What the front door may import of spark/: the command of a run, its Java, the names of the jobs,
-the check of a store, and how people read numbers."""
+"""What the front door may import of spark/: the command of a run, its Java, our code for another
+Python, the names of the jobs, the check of a store, and how people read numbers."""
 
 SPARK_FRONT_DOORS = {
     "datasource.py",  # gives notebooks the data source by the same name in a clone and in the wheel

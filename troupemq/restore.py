@@ -8,6 +8,7 @@ another range, or another archive of the same messages, was restored before.
 """
 
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -149,9 +150,11 @@ def wanted_of(
     try:
         from spark.archive.messages import WantedMessages
     except ModuleNotFoundError as error:
-        raise StoreError(
-            f"reading an archive needs pyarrow and numpy: {install_command('spark')}"
-        ) from error
+        cure = install_command("spark")
+        if sys.implementation.name != "cpython":
+            there = install_command("spark", python="PYTHON")
+            cure = f"run this with a CPython that has them: {there}"
+        raise StoreError(f"reading an archive needs pyarrow and numpy: {cure}") from error
     return WantedMessages(topic, queue_id, first, end, from_ms, until_ms)
 
 

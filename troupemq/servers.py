@@ -28,6 +28,7 @@ from troupemq.daemon import Serving
 from troupemq.health.checks import Health, broker_checks, is_well, namesrv_checks
 from troupemq.health.http import health_pages, health_server
 from troupemq.masters.stores import check_none_is_left_out
+from troupemq.runtime import this_runtime
 from troupemq.start_checks import raise_file_limit, require_clock, require_extras
 
 if TYPE_CHECKING:
@@ -183,12 +184,13 @@ class Servers:
         directory: Path,
         spark_conf: Path | None = None,
         settings: Mapping[str, str] | None = None,
+        python: str = "",
     ) -> None:
         """Jobs without a broker; they keep their logs in `directory`."""
         from actors.jobs.spark_jobs import SparkJobs
         from troupemq.jobs_beside import SPARK_JOBS, job_commands
 
-        make = job_commands(spark_conf, settings)
+        make = job_commands(spark_conf, settings, python)
         jobs = ChildSpec(SPARK_JOBS, lambda _: SparkJobs(make, str(directory)))
         with self.stopped_on_failure():
             self._new_system().start(jobs)
@@ -228,5 +230,6 @@ class Servers:
             raise
 
     def serving(self) -> Serving:
-        """For the daemon."""
+        """For the daemon; the log names the Python that serves."""
+        log.info("runtime", python=str(this_runtime()))
         return Serving(self.ports, self.stop, self.is_alive)

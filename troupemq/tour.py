@@ -13,7 +13,6 @@ from typing import TextIO
 
 from actors.jobs.jobs_conf import load_jobs
 from actors.jobs.messages import JobState, RunJob
-from actors.settings.extras import install_command
 from spark.jobs import archive, job_names
 from storage.errors import StoreError
 from troupemq.client.admin import Admin
@@ -22,7 +21,8 @@ from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.errors import RouteNotFound
 from troupemq.client.message import Message, MessageView
 from troupemq.client.producing.producer import Producer
-from troupemq.jobs_beside import SPARK_JOBS, has_spark
+from troupemq.jobs_beside import SPARK_JOBS
+from troupemq.jobs_python import has_spark, spark_cure
 from troupemq.servers import Servers
 from troupemq.steps import Steps
 
@@ -98,7 +98,7 @@ class Tour:
             with self._step("Archiving the log as Parquet with Spark"):
                 self._archive()
         else:
-            self._say(WITHOUT_SPARK + install_command("spark", "java"))
+            self._say(WITHOUT_SPARK + spark_cure())
         self._say("")
         for line in table(self._figures, self._data):
             self._say(line)

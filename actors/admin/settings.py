@@ -57,6 +57,7 @@ _BLACK_LIST = frozenset(
         "messageStorePlugIn",
         "rocketmqHome",
         "rocketmq.home.dir",
+        "jobsPython",
         # with these a restart would bring a server under somebody else, or open it to everybody
         *("aclEnable", "aclAllowSampleCredentials", "aclWhiteListAdmin", "aclRoutePermEnable"),
         *("rocketmq.acl.plain.file", "brokerAccessKey", "brokerSecretKey", "haAllowedAddresses"),

@@ -17,7 +17,7 @@ import shutil
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 from select import select
@@ -28,7 +28,7 @@ from structlog import get_logger
 
 from actors.engine.actor import Actor, Where, handles
 from actors.jobs.messages import NICE_MAX, JobChanged, JobOrder, JobState
-from storage.child_python import process_descriptor
+from storage.child_python import link_packages, process_descriptor
 from storage.errors import StoreError, os_sentence
 from storage.files.below import below
 
@@ -61,6 +61,8 @@ class JobCommand:
 
     argv: Sequence[str]
     environment: Mapping[str, str]
+    packages: Mapping[str, Path] = field(default_factory=dict)
+    """What `link_packages` links in the work directory: for a Python that does not have them."""
 
 
 MakeCommand: TypeAlias = Callable[[JobOrder, str], JobCommand]
@@ -136,7 +138,7 @@ class ChildProcess:
     @property
     def has_ended(self) -> bool:
         """Whether it has said its last word and exited. It is not reaped before `end`."""
-        exited = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        exited = bool(select([self._exit_fd], [], [], 0)[0])
         # The JVM might hold our end of the pipe open: then silence is the end, too.
         return exited and (self._at_end or not select([self._output], [], [], 0)[0])
 
@@ -198,6 +200,7 @@ class SparkJob(Actor):
             command = self._make_command(self._order, str(self._work_directory))
             self._work_directory.mkdir(parents=True)
             self._lock = claimed(self._work_directory)
+            link_packages(self._work_directory, command.packages)
             self._drop_old_logs()
             drop_leftovers(self._directory)
             self._child = ChildProcess(command, log_path, self._order.nice)

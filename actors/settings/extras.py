@@ -35,9 +35,9 @@ def require_extra(extra: str, setting: str) -> None:
         raise WrongSetting(f"{setting} needs the extra {extra}: {install_command(extra)}")
 
 
-def install_command(*extras: str) -> str:
-    """Return the shell command that installs these extras for this Python."""
-    pip = f"{quote(sys.executable)} -m pip install"
+def install_command(*extras: str, python: str = "") -> str:
+    """Return the shell command that installs these extras for this Python, or another one."""
+    pip = f"{quote(python or sys.executable)} -m pip install"
     clone = Path(__file__).resolve().parents[2]
     if (clone / "pyproject.toml").is_file():
         return f"{pip} -e {quote(_with_extras(clone, extras))}"

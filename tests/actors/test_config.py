@@ -29,7 +29,7 @@ METRICS_KEYS = {
 }
 """RocketMQ 5 has some of these."""
 OWN_KEYS = METRICS_KEYS | {
-    *("bindAddress", "configBlackList", "healthPort"),
+    *("bindAddress", "configBlackList", "healthPort", "pythonJit"),
     *("consolePort", "consoleBindAddress", "consoleHosts"),
     "tls.metrics.mode",
 }
@@ -43,7 +43,7 @@ OWN_BROKER_KEYS = (
     OWN_KEYS
     | SPAN_KEYS
     | {
-        "tls.ha.mode",
+        *("tls.ha.mode", "jobsPython"),
         *("scrubEnable", "scrubDutyPercent", "consumerOffsetGuardEnable"),
         *("retentionArchivePath", "sinkProgressDays", "sinkProgressMax"),
         *("masters", "monitoringPort", "maxAutoTopics", "maxAutoGroups", "clockBehindMaxMs"),

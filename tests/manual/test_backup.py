@@ -10,6 +10,7 @@ from tests.compat.patience import wait_until
 from tests.manual.following import blocks, commands, run
 from troupemq import Message, Producer, doctor
 from troupemq.cli.servers import SMALL_FILES
+from troupemq.jobs_python import JobsPython
 from troupemq.servers import Servers
 
 PAGE = "backup.md"
@@ -42,7 +43,8 @@ def bodies_in(store: Path) -> set[str]:
 def test_its_commands_do_what_it_says(
     servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor, "find_java", lambda environment: "/opt/java")  # which it starts
+    monkeypatch.setattr(doctor, "find_java", lambda *_, **__: "/opt/java")  # which it starts
+    monkeypatch.setattr(doctor, "find_jobs_python", lambda _: JobsPython("/opt/python", "CPython"))
     (tmp_path / "acl").mkdir()
     (tmp_path / "acl" / "plain_acl.yml").write_text("accounts: []\n")
     settings = {**SMALL_FILES, "listenPort": "0"}

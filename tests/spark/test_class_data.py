@@ -1,8 +1,10 @@
 """Class-data archives: which sessions use one, and how it comes to be. No JVM is started here."""
 
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
+from runpy import run_module
 
 import pytest
 
@@ -147,3 +149,19 @@ def test_without_java_there_is_none() -> None:
 def test_the_cache_is_the_users(tmp_path: Path) -> None:
     assert user_cache({"XDG_CACHE_HOME": str(tmp_path)}) == tmp_path / "troupemq"
     assert user_cache({}) == Path.home() / ".cache" / "troupemq"
+
+
+def test_as_a_program_it_says_where_the_files_are_or_why_there_are_none(
+    tmp_path: Path, maker: Maker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    environment = environment_of(tmp_path)
+    assert class_data.main(environment) == 0
+    assert capsys.readouterr().out == f"{class_data_directory(environment)}\n"
+    assert class_data.main({**environment, "JAVA_HOME": "/nowhere"}) == 1
+    assert capsys.readouterr().out.startswith("no class-data archive can be made")
+
+
+def test_as_a_program_it_still_knows_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its second process was looked for as __main___session."""
+    monkeypatch.delitem(sys.modules, class_data.MODULE)
+    assert run_module(class_data.MODULE, run_name="program")["MODULE"] == class_data.__name__

@@ -26,7 +26,7 @@ from spark.runner import (
     sentence_of,
 )
 from spark.session import DEFAULTS, read_settings, session_settings
-from storage.child_python import PACKAGE_ROOT
+from storage.child_python import JIT, OWN_JIT, PACKAGE_ROOT
 from storage.errors import StoreError
 from storage.retention.leases import leases_dir
 from tests.support.actors import WAIT_S
@@ -54,6 +54,11 @@ def test_the_child_finds_our_packages_and_its_java() -> None:
     assert (changed["JAVA_HOME"], changed["LANG"]) == ("/java", "C")
     assert PACKAGE_ROOT == REPOSITORY
     assert environment(changed)["PYTHONPATH"] == changed["PYTHONPATH"]
+
+
+def test_a_job_does_not_inherit_the_jit_that_a_server_has_chosen_for_itself() -> None:
+    assert JIT not in environment({JIT: "1", OWN_JIT: "1"})
+    assert environment({JIT: "1"})[JIT] == "1"
 
 
 @pytest.mark.slow

@@ -11,7 +11,15 @@ import pytest
 from spark import class_data_session, runner
 from spark.leasing import keeper
 from spark.session import DEFAULTS, prepare_environment
-from storage.child_python import PACKAGE_ROOT, child_command, child_environment, python_path
+from spark.shipping import linked_packages
+from storage.child_python import (
+    LINKS,
+    PACKAGE_ROOT,
+    child_command,
+    child_environment,
+    link_packages,
+    python_path,
+)
 from storage.recovery import part_worker
 from troupemq.console_child import ConsoleChild
 from troupemq.masters.plan import BROKER
@@ -81,3 +89,20 @@ def test_the_python_workers_of_spark_leave_it_out_too() -> None:
     prepare_environment(DEFAULTS, environment)
     assert environment["PYTHONSAFEPATH"] == "1"
     assert DEFAULTS["spark.executorEnv.PYTHONSAFEPATH"] == "1"
+
+
+@pytest.mark.slow
+def test_links_show_a_process_our_packages_and_nothing_beside_them(tmp_path: Path) -> None:
+    """Another Python took numpy from the folder of the broker's packages, made for the broker's."""
+    packages = linked_packages()
+    link_packages(tmp_path, packages)
+    links = tmp_path / LINKS
+    assert {each.name: each.readlink() for each in links.iterdir()} == packages
+    environment = runner.environment({**os.environ, "PYTHONPATH": str(PACKAGE_ROOT)}, None, links)
+    text = "import sys\nfrom storage.child_python import *\nprint(PACKAGE_ROOT, sys.path[0])"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", text],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.stdout.split() == [str(links), str(links)]
+    assert environment["PYTHONPATH"] == str(links)

@@ -2,6 +2,7 @@
 
 import os
 import resource
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from socket import socket
@@ -23,10 +24,14 @@ from troupemq.doctor import (
     REFUSED,
     Diagnosis,
     examine_broker,
+    examine_jobs,
     examine_machine,
     exit_code_of_all,
+    python_of,
 )
 from troupemq.exit_codes import REFUSALS, exit_code_of
+from troupemq.jobs_python import JobsPython, NoSpark
+from troupemq.runtime import JIT_OFF, JIT_ON, NO_JIT, Runtime
 from troupemq.servers import Servers
 
 HOST = "127.0.0.1"
@@ -56,8 +61,10 @@ def code_of_a_start(tmp_path: Path, **more: str) -> int:
 
 @pytest.fixture(autouse=True)
 def no_java(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Looking for one starts it."""
-    monkeypatch.setattr(doctor, "find_java", lambda environment: "/opt/java")
+    """Looking for one starts it, or another Python."""
+    monkeypatch.setattr(doctor, "find_java", lambda *_, **__: "/opt/java")
+    python = JobsPython("/opt/python", "CPython 3.11.2")
+    monkeypatch.setattr(doctor, "find_jobs_python", lambda _: python)
 
 
 @pytest.fixture
@@ -198,6 +205,61 @@ def test_what_cannot_be_seen_is_no_reason_to_complain(tmp_path: Path) -> None:
     assert found["vm.swappiness"].found == "cannot be seen here"
 
 
+CPYTHON = Runtime("CPython", "3.11.2", "3.11", True, NO_JIT)
+
+
+@pytest.mark.parametrize(
+    ("runtime", "environment", "verdict", "words"),
+    [
+        (CPYTHON, {}, ADVICE, "PyPy 3.11, which needs some 40 % less"),
+        (CPYTHON._replace(is_optimised=False), {}, ADVICE, "--enable-optimizations: some 5 % less"),
+        (CPYTHON._replace(jit=JIT_ON), {}, OK, "CPython 3.11.2 with JIT"),
+        (CPYTHON._replace(jit=JIT_OFF), {}, OK, "a start switches it on"),
+        (CPYTHON._replace(jit=JIT_OFF), {"PYTHON_JIT": "0"}, ADVICE, "unset PYTHON_JIT"),
+        (Runtime("PyPy", "8.0.1", "3.11", True, JIT_ON), {}, OK, "PyPy 8.0.1 (Python 3.11)"),
+    ],
+)
+def test_a_python_is_named_with_what_a_better_one_would_give(
+    monkeypatch: pytest.MonkeyPatch,
+    runtime: Runtime,
+    environment: dict[str, str],
+    verdict: str,
+    words: str,
+) -> None:
+    monkeypatch.setattr(doctor, "may_make_code", lambda: True)
+    found = python_of(runtime, environment)
+    assert (found.name, found.verdict) == ("python", verdict)
+    assert words in found.found + found.cure
+    assert f"{runtime}, {sys.executable}" in found.found
+
+
+def test_a_system_on_which_no_jit_can_work_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "may_make_code", lambda: False)
+    found = python_of(CPYTHON._replace(jit=JIT_OFF), {})
+    assert found.verdict == ADVICE and "MemoryDenyWriteExecute" in found.cure
+
+
+def test_the_python_and_the_java_of_jobs_are_named() -> None:
+    assert list(examine_jobs("/opt/python", {})) == [
+        Diagnosis("jobs", OK, "CPython 3.11.2, /opt/python"),
+        Diagnosis("java", OK, "/opt/java"),
+    ]
+
+
+@pytest.mark.parametrize(("named", "verdict"), [("", OK), ("/opt/python", ADVICE)])
+def test_without_spark_only_a_python_that_was_named_is_a_reason_for_advice(
+    monkeypatch: pytest.MonkeyPatch, named: str, verdict: str
+) -> None:
+    def fails(_: str) -> JobsPython:
+        raise NoSpark("Spark is not installed: do this")
+
+    monkeypatch.setattr(doctor, "find_jobs_python", fails)
+    jobs, java = examine_jobs(named, {})
+    assert (jobs.verdict, java.verdict) == (verdict, OK)
+    assert "do this." in jobs.found + jobs.cure and "not looked for" in java.found
+
+
 def test_every_refusal_has_a_line(tmp_path: Path) -> None:
-    names = {each.name for each in (*examine_machine({}), *examined(tmp_path, healthPort="1"))}
+    found = (*examine_machine({}), *examine_jobs("", {}), *examined(tmp_path, healthPort="1"))
+    names = {each.name for each in found}
     assert {each.name for each in REFUSALS} <= names

@@ -31,7 +31,7 @@ def fake_java(home: Path, version: str, *, refused: str = "nothing") -> Path:
 
 @pytest.fixture
 def no_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(java, "packaged_java", lambda: None)
+    monkeypatch.setattr(java, "packaged_java", lambda _: None)
 
 
 def test_a_usable_java_home_comes_first(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_the_packaged_java_is_the_last_resort(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     packaged = fake_java(tmp_path / "package", "21.0.8")
-    monkeypatch.setattr(java, "packaged_java", lambda: packaged)
+    monkeypatch.setattr(java, "packaged_java", lambda _: packaged)
     assert find_java({"PATH": "/nowhere"}, tmp_path) == str(tmp_path / "package")
 
 

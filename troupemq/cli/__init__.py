@@ -152,7 +152,9 @@ def _store() -> click.Group:
 
 def _tell_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted and not ctx.resilient_parsing:
-        click.echo(f"troupemq, version {version()}")
+        from troupemq.runtime import this_runtime
+
+        click.echo(f"troupemq, version {version()} on {this_runtime()}")
         ctx.exit()
 
 

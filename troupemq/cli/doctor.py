@@ -17,6 +17,7 @@ from troupemq.doctor import (
     REFUSED,
     Diagnosis,
     examine_broker,
+    examine_jobs,
     examine_machine,
     examine_namesrv,
     exit_code_of_all,
@@ -56,9 +57,8 @@ def doctor(config: str | None, settings: dict[str, str], data: Path | None, as_j
         found += _of_broker(config, settings)
     if data is not None or not is_named:
         found.append(examine_namesrv(NAMESRV_PORT, LOOPBACK))
-        found += _of_broker(
-            None, broker_settings((data or DATA).absolute(), BROKER_PORT, NAMESRV_PORT)
-        )
+        settings = broker_settings((data or DATA).absolute(), BROKER_PORT, NAMESRV_PORT)
+        found += _of_broker(None, settings, with_jobs=data is not None and not is_named)
     found = list(dict.fromkeys(found))  # the ports of both are the same
     verdict = verdict_of(found)
     if as_json:
@@ -73,7 +73,9 @@ def doctor(config: str | None, settings: dict[str, str], data: Path | None, as_j
     raise SystemExit(exit_code_of_all(found))
 
 
-def _of_broker(config: str | None, settings: Mapping[str, str]) -> list[Diagnosis]:
+def _of_broker(
+    config: str | None, settings: Mapping[str, str], *, with_jobs: bool = True
+) -> list[Diagnosis]:
     try:
         if config is None:
             broker, store, findings = parse_broker_config("", settings)
@@ -83,4 +85,5 @@ def _of_broker(config: str | None, settings: Mapping[str, str]) -> list[Diagnosi
         code = exit_code_of(error)
         name = next((each.name for each in REFUSALS if each.code == code), REFUSALS[0].name)
         return [Diagnosis(name, REFUSED, config or "the command line", str(error))]
-    return list(examine_broker(broker, store, findings))
+    jobs = examine_jobs(broker.jobs_python, os.environ) if with_jobs else ()
+    return [*examine_broker(broker, store, findings), *jobs]

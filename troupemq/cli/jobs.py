@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from threading import Event
 from typing import Any, NoReturn
@@ -20,7 +21,7 @@ from troupemq.cli.admin.output import Output
 from troupemq.cli.broker_jobs import broker_option, cancel, logs, run_there, schedule, status
 from troupemq.cli.groups import CommandGroup
 from troupemq.cli.options import json_option, leave
-from troupemq.cli.prepare import prepare
+from troupemq.cli.prepare import jobs_python_option, prepare
 from troupemq.cli.redrive import redrive
 from troupemq.cli.restore import restore
 from troupemq.daemon import Serving, serve
@@ -28,7 +29,8 @@ from troupemq.exit_codes import exit_code_of
 from troupemq.interrupts import INTERRUPTED
 from troupemq.java import find_java
 from troupemq.job_line import job_line
-from troupemq.jobs_beside import SPARK_JOBS, has_spark
+from troupemq.jobs_beside import SPARK_JOBS
+from troupemq.jobs_python import NoSpark, find_jobs_python
 from troupemq.logs import set_up_logs
 from troupemq.servers import Servers
 from troupemq.text import escaped, escaped_json, escaped_lines
@@ -89,6 +91,7 @@ def list_jobs(as_json: bool) -> None:
     "--master",
     help="Where its tasks run: local[*], spark://HOST:7077, yarn, k8s://…; overrides spark.master.",
 )
+@jobs_python_option
 @broker_option(None)
 @click.option("--verify", is_flag=True, help="Of archive: compare it with the log, write nothing.")
 @click.option("--no-wait", is_flag=True, help="With -b: do not wait for its end.")
@@ -101,6 +104,7 @@ def run_job(
     further: tuple[str, ...],
     spark_conf: Path | None,
     master: str | None,
+    jobs_python: str,
     broker: str | None,
     no_wait: bool,
     verify: bool,
@@ -120,6 +124,8 @@ def run_job(
     if broker is not None:
         if master is not None:
             raise click.UsageError("--master is not for -b: the broker's conf/spark.conf says it.")
+        if jobs_python:
+            raise click.UsageError("--jobs-python is not for -b: the broker's jobsPython says it.")
         paths = {"store": store, "output": output}
         named = {key: str(path) for key, path in paths.items() if path is not None}
         run_there(broker, name, {**named, **arguments}, wait=not no_wait, as_json=as_json)
@@ -133,7 +139,7 @@ def run_job(
     arguments = {"store": str(store.absolute()), "output": str(output), **arguments}
     settings = {} if master is None else {"spark.master": master}
     folder = output.with_name(JOBS_DIRECTORY)
-    _run_here(name, arguments, folder, spark_conf, settings, as_json=as_json)
+    _run_here(name, arguments, folder, spark_conf, settings, jobs_python, as_json=as_json)
 
 
 def _run_here(
@@ -142,6 +148,7 @@ def _run_here(
     folder: Path,
     spark_conf: Path | None,
     settings: dict[str, str],
+    python: str,
     *,
     as_json: bool,
 ) -> NoReturn:
@@ -156,15 +163,15 @@ def _run_here(
 
     def start(on_give_up: Callable[[str], None]) -> Serving:
         servers = Servers(on_give_up)
-        servers.start_spark_jobs(folder, spark_conf, settings)
+        servers.start_spark_jobs(folder, spark_conf, settings, python)
         started.append(servers)
         return servers.serving()
 
     def work(_: Event) -> None:
         state = _run_to_end(started[0], name, arguments)
         if state.state != "finished" or state.report is None:
-            if has_spark():
-                find_java(os.environ)  # without one that is the reason, and has its own code
+            with suppress(NoSpark):  # without a Java that is the reason, and has its own code
+                find_java(os.environ, package=find_jobs_python(python).java_package)
             has_log = state.log_path is not None and os.path.isfile(state.log_path)
             where = f" (log: {state.log_path})" if has_log else ""
             raise JobFailed(f"The job {name} {state.state}: {state.sentence}{where}")

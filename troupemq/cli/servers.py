@@ -29,6 +29,7 @@ from troupemq.cli.options import daemon_options, leave, settings_option
 from troupemq.console_child import console_is_installed, console_missing
 from troupemq.daemon import CTRL_C_ENDS_IT, Serving, keep_files_private, sentence_of, serve
 from troupemq.exit_codes import exit_code_of
+from troupemq.jit import obey_setting
 from troupemq.logs import set_up_logs
 from troupemq.masters.plan import (
     SPARE_OPTION,
@@ -211,13 +212,17 @@ def namesrv(
     """A name server: tells clients where topics are."""
     set_up_logs(as_json=log_json)
     overrides = settings if port is None else {**settings, "listenPort": str(port)}
-
-    def start(on_give_up: Callable[[str], None]) -> Serving:
-        path = config or (NAMESRV_FILE if Path(NAMESRV_FILE).is_file() else None)
+    path = config or (NAMESRV_FILE if Path(NAMESRV_FILE).is_file() else None)
+    try:
         if path is None:
             read, findings = parse_namesrv_config("", overrides)
         else:
             read, findings = load_namesrv_config(path, overrides)
+        obey_setting(read.python_jit, path)
+    except (StoreError, OSError) as error:
+        leave(sentence_of(error), exit_code_of(error))
+
+    def start(on_give_up: Callable[[str], None]) -> Serving:
         _log_findings(findings)
         servers = Servers(on_give_up)
         servers.start_namesrv(read)
@@ -279,14 +284,13 @@ def broker(
         import_broker()
         broker(arguments_for_spare(), prog_name="troupemq broker")
     set_up_logs(as_json=log_json)
-    overrides = dict(settings)
-    if namesrv is not None:
-        overrides["namesrvAddr"] = namesrv
-    if masters is not None:
-        overrides["masters"] = str(masters)
+    given = {"namesrvAddr": namesrv, "masters": masters}
+    overrides = settings | {key: str(each) for key, each in given.items() if each is not None}
     load = partial(_load_broker, config, overrides)
     try:
         broker_config, store_config, findings = load({})
+        if one_of is None:  # else the process above has decided
+            obey_setting(broker_config.python_jit, config)
         if monitors is not None:
             show = partial(_show_masters, monitors, broker_config)
             sys.exit(serve(show, ready_file=ready_file, says_end=False))

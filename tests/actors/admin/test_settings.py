@@ -152,6 +152,7 @@ def test_no_key_is_no_forbidden_one() -> None:
         answer = update(made, "regionId=\\ud800")
         assert (answer.code, answer.remark) == (1, "string2Properties error")
     assert is_refused("sendQueue", "pullQueue; sendQueue")
+    assert is_refused("jobsPython")  # a program
 
 
 def test_the_operator_may_forbid_more() -> None:

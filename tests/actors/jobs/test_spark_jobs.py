@@ -31,7 +31,9 @@ def say(event, **fields):
 FINISHES = """
 say("starting", pid=os.getpid()); say("running"); say("progress", done=1, tasks=4)
 print("said to the log", file=sys.stderr)
-say("finished", report={"rows": 7, "work": sys.argv[2], "arguments": sys.argv[1]})
+code = os.path.join(sys.argv[2], "code")
+links = {name: os.readlink(os.path.join(code, name)) for name in os.listdir(code)}
+say("finished", report={"rows": 7, "work": sys.argv[2], "arguments": sys.argv[1], "links": links})
 """
 FAILS = """
 print("\\n".join(map(str, range(50))), file=sys.stderr)
@@ -77,6 +79,7 @@ def make_command(order: JobOrder, work_directory: str) -> JobCommand:
     return JobCommand(
         [sys.executable, "-I", "-S", "-c", script, str(dict(order.arguments)), work_directory],
         dict(os.environ),
+        {"ours": Path(__file__).parent},
     )
 
 
@@ -144,6 +147,12 @@ def test_what_it_prints_is_in_its_log_and_its_work_directory_is_gone(jobs: Jobs)
     assert ended.tail == ()
     assert ended.report["work"].startswith(str(jobs.directory))
     assert not Path(ended.report["work"]).exists()
+
+
+def test_packages_for_another_python_are_links_that_go_with_the_work_directory(jobs: Jobs) -> None:
+    ended = jobs.start("finishes").take()
+    assert ended.report["links"] == {"ours": str(Path(__file__).parent)}
+    assert Path(__file__).exists()
 
 
 def test_what_killed_runs_have_left_is_removed_but_not_what_is_in_use(jobs: Jobs) -> None:

@@ -48,7 +48,7 @@ argument.topics = ["Orders"]
 """
 
 
-def scripted(spark_conf: Path | None) -> MakeCommand:
+def scripted(spark_conf: Path | None, **_: str) -> MakeCommand:
     def make(order: JobOrder, work_directory: str) -> JobCommand:
         line = [sys.executable, "-I", "-S", "-c", CHILD, json.dumps(dict(order.arguments))]
         return JobCommand(line, dict(os.environ))

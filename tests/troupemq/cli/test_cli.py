@@ -81,7 +81,7 @@ def test_an_unknown_job_is_a_usage_error_that_names_those_there_are() -> None:
 def test_a_job_without_a_java_says_so_with_its_own_exit_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(java, "packaged_java", lambda: None)
+    monkeypatch.setattr(java, "packaged_java", lambda _: None)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     (tmp_path / "store" / "commitlog").mkdir(parents=True)

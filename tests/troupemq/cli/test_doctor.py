@@ -11,12 +11,16 @@ from storage.files.disk import RealDisk
 from troupemq import doctor
 from troupemq.cli import cli
 from troupemq.doctor import OK, Diagnosis
+from troupemq.jobs_python import JobsPython
+from troupemq.runtime import this_runtime
 
 
 @pytest.fixture(autouse=True)
 def no_java(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Looking for one starts it."""
-    monkeypatch.setattr(doctor, "find_java", lambda environment: "/opt/java")
+    """Looking for one starts it, or another Python."""
+    monkeypatch.setattr(doctor, "find_java", lambda *_, **__: "/opt/java")
+    python = JobsPython("/opt/python", "CPython 3.11.2")
+    monkeypatch.setattr(doctor, "find_jobs_python", lambda _: python)
 
 
 def no_ports(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,7 +39,9 @@ def test_it_gives_a_line_for_each_thing_and_json_on_demand(tmp_path: Path) -> No
     plain, machine = ask(*options), ask(*options, "--json")
     assert plain.exit_code == machine.exit_code
     found = [json.loads(line) for line in machine.output.splitlines()]
-    assert {each["name"]: each for each in found}["python"]["verdict"] == "ok"
+    named = {each["name"]: each["found"] for each in found}
+    assert named["python"].startswith(str(this_runtime()))
+    assert named["jobs"] == "CPython 3.11.2, /opt/python" and named["java"] == "/opt/java"
     lines = plain.output.splitlines()
     assert found[-1]["name"] == "verdict" and lines[-1] == found[-1]["found"]
     assert lines[-1].startswith("ready: a start would not be refused")

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.spark.store_writer import StoreWriter
-from troupemq import jobs_beside
+from troupemq import jobs_python
 from troupemq.cli import cli, jobs
 
 
@@ -42,7 +42,8 @@ def test_ctrl_c_says_that_nothing_was_written(store: Path, monkeypatch: pytest.M
 def test_without_spark_no_log_is_named_and_no_folder_made(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs_beside, "find_spec", lambda _: None)
+    monkeypatch.setattr(jobs_python, "is_installed", lambda _: False)
+    monkeypatch.setenv("PATH", str(store))  # no other Python either
     result = run(store)
     assert result.exit_code == 1
     last = result.stderr.splitlines()[-1]

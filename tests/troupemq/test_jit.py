@@ -1,0 +1,144 @@
+"""Tests of troupemq/jit.py: a server executes itself anew once, and loses nothing by it."""
+
+import mmap
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from storage.child_python import JIT, OWN_JIT, may_make_code
+from storage.errors import WrongSetting
+from tests.support.golden import REPOSITORY
+from troupemq import jit
+from troupemq.jit import obey_setting, switch_on
+from troupemq.runtime import JIT_OFF, JIT_ON, NO_JIT
+
+OURS = {"A": "b", JIT: "1", OWN_JIT: "1"}
+
+WITH_A_JIT = """
+import os, sys
+class Jit:
+    is_available = staticmethod(lambda: True)
+    is_enabled = staticmethod(lambda: os.environ.get("PYTHON_JIT") == "1")
+sys._jit = Jit
+print(os.getpid(), os.environ.get("PYTHON_JIT"), file=sys.stderr)
+from troupemq.__main__ import main
+main()
+"""
+"""A server on a CPython whose JIT is off unless the environment says otherwise."""
+
+
+class Executed:
+    """What would take the place of this process."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, list[str], Mapping[str, str]]] = []
+
+    def __call__(self, path: str, line: list[str], environment: Mapping[str, str]) -> None:
+        self.calls.append((path, line, environment))
+
+
+@pytest.fixture
+def executed(monkeypatch: pytest.MonkeyPatch) -> Executed:
+    monkeypatch.setattr(jit, "jit_of_this", lambda: JIT_OFF)
+    monkeypatch.setattr(jit, "may_make_code", lambda: True)
+    return Executed()
+
+
+def test_a_jit_that_is_off_is_switched_on_once_with_the_same_command_line(
+    executed: Executed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = ["python3", "-P", "-X", "dev", "-m", "troupemq", "broker", "-s", "a=b c"]
+    monkeypatch.setattr(sys, "orig_argv", line)
+    switch_on({"A": "b"}, executed)
+    assert executed.calls == [(sys.executable, [sys.executable, *line[1:]], OURS)]
+    switch_on(executed.calls[0][2], executed)
+    assert len(executed.calls) == 1
+
+
+@pytest.mark.parametrize("wish", ["0", "1"])
+def test_what_the_environment_says_holds(executed: Executed, wish: str) -> None:
+    switch_on({JIT: wish}, executed)
+    obey_setting(False, None, {JIT: wish}, executed)
+    assert executed.calls == []
+
+
+@pytest.mark.parametrize("state", [NO_JIT, JIT_ON])
+def test_without_a_jit_or_with_one_that_is_on_nothing_happens(
+    executed: Executed, monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    monkeypatch.setattr(jit, "jit_of_this", lambda: state)
+    switch_on({}, executed)
+    assert executed.calls == []
+
+
+def test_where_no_code_may_be_made_the_jit_stays_off(
+    executed: Executed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MemoryDenyWriteExecute of a unit: CPython ends with a fatal error at the first hot loop."""
+    monkeypatch.undo()
+    monkeypatch.setattr(jit, "jit_of_this", lambda: JIT_OFF)
+    assert may_make_code()
+
+    def refused(*_: object, prot: int) -> None:
+        assert prot & mmap.PROT_EXEC
+        raise PermissionError
+
+    monkeypatch.setattr(mmap, "mmap", refused)
+    switch_on({}, executed)
+    assert executed.calls == []
+
+
+def test_a_server_that_cannot_be_executed_anew_goes_on(executed: Executed) -> None:
+    def fails(*_: object) -> None:
+        raise OSError("no such file")
+
+    switch_on({}, fails)
+
+
+def test_the_setting_switches_off_what_was_switched_on_once(executed: Executed) -> None:
+    obey_setting(True, None, OURS, executed)
+    assert executed.calls == []
+    obey_setting(False, __file__, OURS, executed)
+    ((_, _, environment),) = executed.calls
+    assert environment == {**OURS, JIT: "0"}
+    obey_setting(False, __file__, environment, executed)
+    assert len(executed.calls) == 1
+
+
+def test_settings_that_can_be_read_only_once_are_not_lost(
+    executed: Executed, tmp_path: Path
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(WrongSetting, match="can be read only once: set PYTHON_JIT=0"):
+        obey_setting(False, str(pipe), OURS, executed)
+    assert executed.calls == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("setting", ["true", "false"])
+def test_a_server_keeps_its_number_its_options_and_its_signals(
+    tmp_path: Path, setting: str
+) -> None:
+    settings = tmp_path / "namesrv.conf"
+    settings.write_text(f"pythonJit = {setting}\nbindAddress = 127.0.0.1\nlistenPort = 1\n")
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "HOME": str(tmp_path)}
+    environment.pop(JIT, None)
+    line = [sys.executable, "-P", "-c", WITH_A_JIT, "namesrv", "-c", str(settings), "-p", "0"]
+    with subprocess.Popen(
+        line, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        serves = process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 0 and re.match(r"Name server on port \d\d+\.", serves), said
+    wishes = ["None", "1", *(["0"] if setting == "false" else [])]
+    assert said.splitlines()[: len(wishes)] == [f"{process.pid} {each}" for each in wishes]
+    assert said.count(f"{process.pid} ") == len(wishes)

