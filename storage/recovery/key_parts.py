@@ -15,7 +15,7 @@ from protocol.message import (
 from storage.dispatching.dispatch import index_keys
 from storage.index.key_columns import KeyColumns, KeyPart
 from storage.log.reader import LogReader
-from storage.queues.consume_queues import DispatchEntry
+from storage.queues.dispatch_entry import DispatchEntry
 from storage.recovery.log_parts import Growing, PartOrder, StretchReader, topic_of
 
 KEYS = "keys"
@@ -99,7 +99,7 @@ class _GrowingKeys:
             if end - text_at != text_bytes:
                 break
             keys = index_keys(data[text_at:end])
-            entries.append((topic, 0, 0, physical, size, 0, time_ms, flag, keys))
+            entries.append(DispatchEntry(topic, 0, 0, physical, size, 0, time_ms, flag, keys))
             position = end
         self._columns.add(entries, 0)
         self._count += len(entries)

@@ -322,7 +322,7 @@ class _Building:
                         if len(codes) < _CODES_MAX and rest[0] == 2:
                             codes[rest] = code
                 if queues is schedule:
-                    code = entry_of(scan_head(data, position), order.delay_levels)[5]
+                    code = entry_of(scan_head(data, position), order.delay_levels).tags_code
                 run.next_number = number + 1
                 run.units += pack(physical, size, code)
             elif number:

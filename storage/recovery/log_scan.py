@@ -33,7 +33,7 @@ from protocol.message import (
     scan_head,
 )
 from protocol.topic_names import SCHEDULE_TOPIC
-from storage.dispatching.dispatch import TAGS_NAME, DispatchEntry, entry_of, tags_code_of
+from storage.dispatching.dispatch import TAGS_NAME, entry_of, tags_code_of
 from storage.files.mapped_file import MappedFile
 from storage.files.mapped_file_queue import MappedFileQueue
 from storage.log.reader import (
@@ -44,6 +44,7 @@ from storage.log.reader import (
     next_whole,
     record_at,
 )
+from storage.queues.dispatch_entry import DispatchEntry
 from storage.recovery.log_parts import OpenParts, PartOrder, PartSource, ReadPart
 
 PAGE_BYTES = 4096
@@ -213,9 +214,9 @@ class LogScan:
         if not entries:
             return
         self.record_count += len(entries)
-        self.end_offset = entries[-1][3] + entries[-1][4]
-        self._before_ms = entries[-1][6]
-        newest = max([entry[6] for entry in entries])
+        self.end_offset = entries[-1].end_offset
+        self._before_ms = entries[-1].store_timestamp
+        newest = max([entry.store_timestamp for entry in entries])
         self.last_store_timestamp = max(self.last_store_timestamp, newest)
 
     def _some_records(
@@ -269,10 +270,10 @@ class LogScan:
             at = tail.find(TAGS_NAME, text_at)
             code = 0 if at < 0 else tags_code_of(tail, text_at, at)
             if topic == _SCHEDULE_TOPIC:
-                code = entry_of(scan_head(view, position), self._delay_levels)[5]
+                code = entry_of(scan_head(view, position), self._delay_levels).tags_code
             if not tail[-1] and shift + position >= text_from and _breaks_off(view, position):
                 break
-            add((topic, queue_id, number, physical, size, code, stored_ms, flag, ()))
+            add(DispatchEntry(topic, queue_id, number, physical, size, code, stored_ms, flag, ()))
             position = end
         else:
             return entries, position, None

@@ -45,7 +45,10 @@ def test_half_messages_like_the_one_before_are_pending_as_if_they_were_not(
         like_count += quick._like is not ledger._NO_LIKE
         assert quick.changes_of([entry]) == general.changes_of([entry])
         assert quick.pending == general.pending
-        pending, record = quick.pending.get(entry[3]), quick.read(entry[3], entry[4])
+        pending, record = (
+            quick.pending.get(entry.physical_offset),
+            quick.read(entry.physical_offset, entry.record_bytes),
+        )
         if pending is not None and record is not None:
             assert pending.key == ledger.identity(record)
     assert like_count > 100
