@@ -33,8 +33,8 @@ _PROPERTIES_LENGTH = Struct(">h")
 assert _HEAD.size == 20
 
 DECODED_MAX = 1 << 16
-"""Messages of a batch that are decoded one by one, 5 µs each. A batch of a 4.9.7 client has fewer:
-each of its messages has a UNIQ_KEY and more than 64 bytes, and all together have 4 MiB at most."""
+"""Maximum messages of a batch, 1 to 5 µs each. A batch of a 4.9.7 client has fewer: each of its
+messages has a UNIQ_KEY and more than 64 bytes, and all together have 4 MiB at most."""
 
 
 class BatchMessage(NamedTuple):
@@ -77,7 +77,7 @@ def decode_batch(body: bytes | memoryview) -> list[tuple[bytes, bytes, int]]:
     position, end = 0, len(body)
     while position < end:
         if len(messages) == DECODED_MAX:
-            remark = f"a batch of messages that are not alike has {DECODED_MAX} at the most"
+            remark = f"a batch has {DECODED_MAX} messages at the most"
             raise RemoteError(ResponseCode.MESSAGE_ILLEGAL, remark)
         try:
             _, flag, body_length = unpack(body, position)

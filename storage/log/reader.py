@@ -9,9 +9,10 @@ behind the damaged record if its lengths agree with each other; a length alone i
 among records of one size a flipped bit would lead to another record and past good ones.
 
 Bytes come by `pread` into memory of our own: a page that is not cached is then waited for without
-the interpreter lock, where touching a map stops every thread. Where many records are read, the
-checks of `sound_heads` come first, without a RecordHead each; Spark's spark/decoding/log_walk.py
-goes its own way. What a unit or entry names is read through the map (`head_of`).
+the interpreter lock, where touching a map stops every thread. Readers of many records check their
+heads by `sound_heads`, without a RecordHead each. Two have loops of their own, because of what a
+record costs them: replica/replica_scan.py, and of Spark spark/decoding/log_walk.py. What a unit or
+entry names is read through the map (`head_of`).
 """
 
 from collections.abc import Callable, Iterator

@@ -7,14 +7,18 @@ say why, for `ReplicaLog` looks at that place with care. For layouts see protoco
 from collections.abc import Sequence
 
 from protocol.message import (
+    HOST_BITS,
+    LENGTH_FIELDS_BYTES,
     PROPERTIES_LENGTH,
+    RECORD_BYTES_MIN,
+    RECORD_MAGIC,
+    SCAN_HEADS,
     TOPIC_BYTES_MAX,
     scan_head,
 )
 from protocol.properties import KEYS, TAGS, UNIQ_KEY
 from protocol.topic_names import SCHEDULE_TOPIC
 from storage.dispatching.dispatch import entry_of, index_keys, property_of, tags_code
-from storage.log.reader import sound_heads
 from storage.queues.dispatch_entry import DispatchEntry
 
 _SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
@@ -44,11 +48,32 @@ class RecordTaker:
 
         `offset` is where in the log `data` lies.
         """
-        shape_of, add, position = self._shapes.get, entries.append, 0
-        for at, size, _, queue_id, number, flag, stored_ms, _, tail_at in sound_heads(
-            data, 0, len(data), offset
-        ):
-            tail = data[tail_at : at + size]
+        # Its own loop, beside the master's sends: 1 µs a record of 300 bytes; with a RecordHead
+        # each (storage/log/reader.py) 3.5.
+        unpack, head_bytes = SCAN_HEADS[0].unpack_from, SCAN_HEADS[0].size
+        shape_of, add = self._shapes.get, entries.append
+        data_bytes, position = len(data), 0
+        last = data_bytes - RECORD_BYTES_MIN
+        while position <= last:
+            size, magic, _, queue_id, number, physical, flag, stored_ms, body_bytes = unpack(
+                data, position
+            )
+            tail_at, end = position + head_bytes + body_bytes, position + size
+            if flag & HOST_BITS:
+                head = SCAN_HEADS[flag >> 4 & 3]
+                if position + head.size > data_bytes:
+                    break
+                *_, stored_ms, body_bytes = head.unpack_from(data, position)
+                tail_at = position + head.size + body_bytes
+            if (
+                magic != RECORD_MAGIC
+                or physical != offset + position
+                or body_bytes < 0
+                or tail_at + LENGTH_FIELDS_BYTES > end
+                or end > data_bytes
+            ):
+                break
+            tail = data[tail_at:end]
             before, _, after = tail.partition(_UNIQ_KEY)
             value, _, behind = after.partition(_SEPARATOR)
             shape = shape_of((before, behind))
@@ -61,13 +86,9 @@ class RecordTaker:
                     break
                 topic, code, keys = known
                 if topic == _SCHEDULE_TOPIC:
-                    code = entry_of(scan_head(data, at), self._delay_levels).tags_code
-            add(
-                DispatchEntry(
-                    topic, queue_id, number, offset + at, size, code, stored_ms, flag, keys
-                )
-            )
-            position = at + size
+                    code = entry_of(scan_head(data, position), self._delay_levels).tags_code
+            add(DispatchEntry(topic, queue_id, number, physical, size, code, stored_ms, flag, keys))
+            position = end
         return position
 
     def _look_at(self, tail: bytes) -> tuple[bytes, int, tuple[bytes, ...]] | None:
