@@ -147,7 +147,10 @@ class Dispatcher:
             self._feed_mixed(entries)
         else:
             self.feeder.append(entries)  # type: ignore[arg-type]
-        self.dispatched_offset = max(self.dispatched_offset, entries[-1].end_offset)
+        last = entries[-1]
+        end_offset = last.physical_offset + last.record_bytes
+        if end_offset > self.dispatched_offset:
+            self.dispatched_offset = end_offset
         self._unfed = extended(self._unfed, entries)
         if is_mixed or len(self._unfed) >= FED_TOGETHER:
             self.feed()

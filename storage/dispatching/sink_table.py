@@ -172,7 +172,8 @@ class SinkTable:
             if isinstance(entry, DispatchEntry) and entry.keys and may_be_of_sink(entry.keys[0]):
                 self._take(entry)
         last = entries[-1]
-        self._covered = SinkCovered(last.end_offset, last.physical_offset, last.store_timestamp)
+        begin = last.physical_offset
+        self._covered = SinkCovered(begin + last.record_bytes, begin, last.store_timestamp)
 
     def _take(self, entry: DispatchEntry) -> None:
         try:

@@ -244,7 +244,8 @@ class Index:
         if self._begun[1]:
             entries = self._without_begun(single_entries(entries))
         self._columns.add(entries, covered)
-        self._covered = max(covered, entries[-1].end_offset)
+        last = entries[-1]
+        self._covered = max(covered, last.physical_offset + last.record_bytes)
         if len(self._columns.hashes) >= PENDING_MAX:
             self.write_out()
 

@@ -105,11 +105,13 @@ class KeyColumns:
         topic, keys = b"", list[bytes]()
         offsets, timestamps = self.offsets, self.timestamps
         for entry in entries:
-            if entry.sys_flag & _ROLLED_BACK == _ROLLED_BACK:
+            if not entry.keys or entry.sys_flag & _ROLLED_BACK == _ROLLED_BACK:
                 continue
             if entry.topic != topic:
-                self._add_hashes(topic, keys)
-                topic, keys = entry.topic, []
+                if keys:
+                    self._add_hashes(topic, keys)
+                    keys = []
+                topic = entry.topic
             for key in entry.keys:
                 keys.append(key)
                 offsets.append(entry.physical_offset)

@@ -189,8 +189,11 @@ class ConsumeQueues:
                 queue.dirty = True
                 dirty.append(queue)
         if entries:
-            self.last_store_timestamp = entries[-1].store_timestamp
-            self.covered_offset = max(self.covered_offset, entries[-1].end_offset)
+            last = entries[-1]
+            self.last_store_timestamp = last.store_timestamp
+            end = last.physical_offset + last.record_bytes
+            if end > self.covered_offset:
+                self.covered_offset = end
             self._unwritten_units += len(entries)
             if self._unwritten_units >= UNWRITTEN_UNITS_MAX:
                 self.write_out_all()

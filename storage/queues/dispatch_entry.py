@@ -107,6 +107,9 @@ def cut_behind(
 
     A run is not cut.
     """
+    is_short = not isinstance(entries, MixedEntries) and len(entries) <= count
+    if is_short and (len(entries) == 1 or sum([len(each.keys) for each in entries]) <= keys_max):
+        return entries, []
     number = records = keys = 0
     while number < len(entries) and records < count and keys < keys_max:
         entry = entries[number]

@@ -184,7 +184,7 @@ class TransactionTable:
             self._states[number] = state
         last, marks = entries[-1], self._marks
         begin = last.physical_offset
-        self._covered = Covered(last.end_offset, begin, last.store_timestamp)
+        self._covered = Covered(begin + last.record_bytes, begin, last.store_timestamp)
         if len(marks) > 1 and (begin < marks[-2].offset + _MARK_BYTES or len(marks) > _MARKS_MAX):
             marks.pop()
         marks.append(self._covered)
