@@ -19,7 +19,8 @@ from storage.finding import Finding
 from storage.index.index import Index
 from storage.log.commit_log import CommitLog
 from storage.log.damage import Damage
-from storage.queues.consume_queues import ConsumeQueues, DispatchEntry
+from storage.queues.consume_queues import ConsumeQueues
+from storage.queues.dispatch_entry import DispatchEntry
 from storage.queues.queue_list import QueueList
 from storage.recovery.checkpoint import Checkpoint
 from storage.recovery.clean_stop import (

@@ -182,7 +182,8 @@ class Reput(Actor):
         if not gathered:
             return
         entries, rest = cut_behind(gathered, DISPATCHED_MAX, DISPATCHED_KEYS_MAX)
-        end_offset = entries[-1][3] + entries[-1][4]
+        last = entries[-1]
+        end_offset = last.physical_offset + last.record_bytes
         dispatcher = self._store.dispatcher
         try:
             dispatcher.dispatch_to_queues(entries)
@@ -197,7 +198,7 @@ class Reput(Actor):
         if rest:
             self.address.tell(_DispatchMore())
         self.following.dispatched_offset = end_offset if rest else self._end_offset
-        self.following.store_timestamp = entries[-1][6]
+        self.following.store_timestamp = last.store_timestamp
         if self._held.count:
             self._pull_hold.tell(Arrived(entries))
 

@@ -133,7 +133,14 @@ class PullHold(Actor):
             return
         arrived = self._table.arrived
         for entry in single_entries(message.entries):
-            woken = arrived(entry[0], entry[1], entry[2], entry[5], entry[3], entry[4])
+            woken = arrived(
+                entry.topic,
+                entry.queue_id,
+                entry.queue_offset,
+                entry.tags_code,
+                entry.physical_offset,
+                entry.record_bytes,
+            )
             if woken:
                 self._wake(woken)
 

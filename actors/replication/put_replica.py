@@ -231,9 +231,9 @@ class PutReplica(Actor):
         entries, self._undispatched = self._undispatched, []
         self._reput_end = self._log.end_offset
         self._stats.put_count += len(entries)
-        self._stats.put_bytes += sum([entry[4] for entry in entries])
+        self._stats.put_bytes += sum([entry.record_bytes for entry in entries])
         self._end.dispatch(entries)
-        self._look_up({entry[0] for entry in entries})
+        self._look_up({entry.topic for entry in entries})
 
     def _look_up(self, topics: set[bytes]) -> None:
         """Each topic once in each version of the table: a deleted one is never in it."""

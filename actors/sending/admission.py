@@ -15,7 +15,7 @@ from actors.engine.address import Address
 from actors.engine.published import Published
 from actors.network.hooks import SendContext
 from actors.network.sends import Sends
-from actors.sending.appender import Appender, Record, SentBatch
+from actors.sending.appender import Appender, Record
 from actors.sending.batch_parts import batch_parts
 from actors.sending.half_owner import with_owner
 from actors.sending.put_answers import PutAnswers, SendPut
@@ -43,6 +43,7 @@ from protocol.sysflag import BORN_HOST_V6, TRANSACTION_MASK
 from protocol.topic_names import HALF_TOPIC
 from storage.clock import Clock
 from storage.config import StoreConfig
+from storage.log.append import PutBatch
 
 PARKED_MAX = 20_000
 """Sends that wait for one topic; past it they are refused as 4.9.7 does when busy."""
@@ -272,7 +273,7 @@ class Admission:
 
     def _batch_of(
         self, send: Send, state: TopicState, queue_id: int, born_host: bytes, host_flag: int
-    ) -> tuple[SentBatch, bool]:
+    ) -> tuple[PutBatch, bool]:
         """The records of a batch, and whether they wait for the disk."""
         if (
             send.sys_flag & TRANSACTION_MASK
@@ -286,12 +287,11 @@ class Admission:
         found = batch_parts(send.body, suffix, self._preparer)
         if found is None:
             raise illegal_message(self._max_body_bytes)
-        parts, parts_bytes, follow = found
-        if parts_bytes + len(parts) * OVERHEAD_BYTES > self._group_bytes_max:
+        if found.parts_bytes + len(found.parts) * OVERHEAD_BYTES > self._group_bytes_max:
             raise illegal_message(self._max_body_bytes)
-        if not parts:
+        if not found.parts:
             raise RefusedError(ResponseCode.SYSTEM_ERROR, "the batch holds no message")
-        batch = SentBatch(
+        batch = PutBatch(
             topic=state.topic,
             queue_id=queue_id,
             queue_offset=0,
@@ -299,9 +299,10 @@ class Admission:
             born_timestamp=send.born_timestamp,
             born_host=born_host,
             reconsume_times=send.tail.reconsume_times,
-            parts=parts,
-            parts_bytes=parts_bytes,
-            follow=follow,
+            parts=found.parts,
+            parts_bytes=found.parts_bytes,
+            codes=found.codes,
+            keys=found.keys,
         )
         return batch, suffix.waits
 

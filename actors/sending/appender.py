@@ -7,7 +7,6 @@ Queue offsets are given here, at the last moment, so that what is refused or par
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from actors.engine.published import Published
 from actors.sending.send_rules import TopicState, new_state
@@ -15,9 +14,9 @@ from actors.statistics.counts import SMALL_BYTES
 from actors.statistics.put_stats import PutStats
 from protocol.bodies import TopicConfig
 from protocol.sysflag import TRANSACTION_PREPARED
-from storage.log.append import CLOCK_TOPICS, AlikeParts, PutBatch, PutRecord
+from storage.log.append import CLOCK_TOPICS, PutBatch, PutRecord
 from storage.log.commit_log import CommitLog
-from storage.queues.dispatch_entry import Dispatched, EntryRun, MixedEntries
+from storage.queues.dispatch_entry import Dispatched, DispatchEntry, EntryRun, MixedEntries
 
 
 @dataclass(slots=True, eq=False)
@@ -33,27 +32,12 @@ class Record(PutRecord):
     record_bytes: int = 0
 
 
-Follow: TypeAlias = tuple[int, tuple[bytes, ...]]
-
-
-@dataclass(slots=True, eq=False)
-class SentBatch(PutBatch):
-    """Messages of one send, from the check of it to the answer."""
-
-    follow: list[Follow]
-    """Of each part: its tags code, and what the index gets of it; of parts that are alike only of
-    the first."""
-    physical_offset: int = -1
-    record_bytes: int = 0
-    """Of all together; once they are in the log."""
-
-
 @dataclass(slots=True, eq=False)
 class Put:
     """What gets into the log as a whole, or not at all."""
 
     state: TopicState
-    group: Record | SentBatch
+    group: Record | PutBatch
 
 
 class Appender:
@@ -136,15 +120,15 @@ class Appender:
         for put, (offset, size) in zip(puts, placed, strict=False):
             group, counts = put.group, put.state.puts
             group.physical_offset, group.record_bytes = offset, size
-            if isinstance(group, SentBatch):
+            if isinstance(group, PutBatch):
                 count = len(group.parts)
-                if isinstance(group.parts, AlikeParts) and not isinstance(entries, MixedEntries):
+                if not isinstance(entries, MixedEntries):
                     entries = MixedEntries(entries)
-                entries += _entries_of(group, store_timestamp)
+                entries.append(_run_of(group, store_timestamp))
             else:
                 count = 1
                 entries.append(
-                    (
+                    DispatchEntry(
                         group.topic,
                         group.queue_id,
                         group.queue_offset,
@@ -170,7 +154,7 @@ class Appender:
         return len(placed), entries
 
     @staticmethod
-    def _give_offsets(puts: Sequence[Put]) -> list[Record | SentBatch]:
+    def _give_offsets(puts: Sequence[Put]) -> list[Record | PutBatch]:
         groups = []
         for put in puts:
             group, next_offsets = put.group, put.state.next_offsets
@@ -178,7 +162,7 @@ class Appender:
             if group.sys_flag & TRANSACTION_PREPARED:
                 continue  # prepared or rolled back: in no queue, so without a number
             offset = group.queue_offset = next_offsets.get(group.queue_id, 0)
-            count = len(group.parts) if isinstance(group, SentBatch) else 1
+            count = len(group.parts) if isinstance(group, PutBatch) else 1
             next_offsets[group.queue_id] = offset + count
         return groups
 
@@ -188,33 +172,21 @@ class Appender:
         for put in puts:
             group = put.group
             if not group.sys_flag & TRANSACTION_PREPARED:
-                count = len(group.parts) if isinstance(group, SentBatch) else 1
+                count = len(group.parts) if isinstance(group, PutBatch) else 1
                 put.state.next_offsets[group.queue_id] -= count
 
 
-def _entries_of(batch: SentBatch, store_timestamp: int) -> Sequence[Dispatched]:
-    topic, queue_id, sys_flag = batch.topic, batch.queue_id, batch.sys_flag
-    if isinstance(batch.parts, AlikeParts):
-        ((code, keys),) = batch.follow
-        run = EntryRun(
-            topic,
-            queue_id,
-            batch.queue_offset,
-            batch.physical_offset,
-            batch.record_bytes,
-            code,
-            store_timestamp,
-            sys_flag,
-            (keys[0],),
-            batch.parts.tails,
-        )
-        return (run,)
-    offsets = batch.offsets
-    ends = (*offsets[1:], batch.physical_offset + batch.record_bytes)
-    numbers = range(batch.queue_offset, batch.queue_offset + len(offsets))
-    return [
-        (topic, queue_id, number, offset, end - offset, code, store_timestamp, sys_flag, keys)
-        for number, offset, end, (code, keys) in zip(
-            numbers, offsets, ends, batch.follow, strict=True
-        )
-    ]
+def _run_of(batch: PutBatch, store_timestamp: int) -> EntryRun:
+    return EntryRun(
+        batch.topic,
+        batch.queue_id,
+        batch.queue_offset,
+        batch.physical_offset,
+        batch.record_bytes,
+        store_timestamp,
+        batch.sys_flag,
+        batch.offsets,
+        batch.sizes,
+        batch.codes,
+        batch.keys,
+    )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from actors.network.hooks import Hooks, SendContext
 from actors.network.sends import Sends, answer_of, failure
-from actors.sending.appender import Put, SentBatch
+from actors.sending.appender import Put
 from actors.sending.send_rules import RefusedError
 from actors.statistics.put_stats import PutStats
 from protocol.codes import SerializeType
@@ -14,6 +14,7 @@ from protocol.errors import RemoteError
 from protocol.frame import encode
 from protocol.send_reply import SendReplies
 from protocol.send_values import Send
+from storage.log.append import PutBatch
 
 
 @dataclass(slots=True, eq=False)
@@ -40,7 +41,7 @@ class SendPut(Put):
     def offsets(self) -> Sequence[int]:
         """Where each begins in the log."""
         group = self.group
-        return group.offsets if isinstance(group, SentBatch) else (group.physical_offset,)
+        return group.offsets if isinstance(group, PutBatch) else (group.physical_offset,)
 
 
 class PutAnswers:
@@ -82,7 +83,7 @@ class PutAnswers:
             if (
                 code
                 or put.context is not None
-                or isinstance(record, SentBatch)
+                or isinstance(record, PutBatch)
                 or send.flag & ONEWAY_FLAG
             ):
                 self._one(put, code)

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from protocol.batch import TAIL_BYTES
 from protocol.codes import ResponseCode
 from protocol.errors import RemoteError
 from protocol.java_numbers import NumberFormatError, int_in
@@ -35,11 +34,11 @@ _SUFFIXES_MAX = 64
 """Properties of batches remembered: mostly WAIT alone; 2 MiB of the longest."""
 _UNIQUE = b"UNIQ_KEY\x01"
 
-_PartKnown: TypeAlias = tuple[bytes, int, tuple[bytes, ...]]
+PartKnown: TypeAlias = tuple[bytes, int, tuple[bytes, ...]]
 """text behind a record's own, tags code, index keys but UNIQ_KEY"""
 
-_Like: TypeAlias = tuple[bytes, int, int, int, bytes, _PartKnown]
-"""text up to the key, length of the whole, where the key begins and ends, text behind it"""
+_Like: TypeAlias = tuple[bytes, int, int, bytes, PartKnown]
+"""text up to the key, positions where the key begins and ends, text behind it"""
 
 
 class Redirect(NamedTuple):
@@ -66,29 +65,19 @@ class BatchSuffix:
     """It has a name of which a record's index keys or tags code are made."""
     behind: bytes = field(init=False)
     """The text with a separator before it."""
-    like: _Like = (b"", -1, 0, 0, b"", (b"", 0, ()))
-    """What a record is compared with: most differ from the one before in their UNIQ_KEY alone."""
+    like: _Like = (b"", 0, 0, b"", (b"", 0, ()))
+    """Form of the record before, with which the next one is compared (batch_parts.py)."""
 
     def __post_init__(self) -> None:
         self.behind = b"\x02" + self.text
 
-    def expect_like(self, own: bytes, unique: bytes, known: _PartKnown) -> None:
+    def expect_like(self, own: bytes, unique: bytes, known: PartKnown) -> None:
         """The next records may have this text, with another UNIQ_KEY as long as this one."""
         name_at = own.find(_UNIQUE + unique)
         key_at = name_at + len(_UNIQUE)
         key_end = key_at + len(unique)
         if name_at == 0 or own[name_at - 1 : name_at] == b"\x02":
-            self.like = own[:key_at], len(own), key_at, key_end, own[key_end:], known
-
-    def around_tail(self, own: bytes) -> tuple[bytes, bytes] | None:
-        """What is before and behind the last digits of a UNIQ_KEY, where records with one that ends
-        otherwise mean the same but for it; None: that is not known of a record with this text."""
-        before, size, key_at, key_end, behind_key, _ = self.like
-        is_like = len(own) == size and own.startswith(before) and own.endswith(behind_key)
-        tail_at = key_end - TAIL_BYTES
-        if not is_like or tail_at <= key_at or not own[key_at:key_end].isalnum():
-            return None
-        return own[:tail_at], behind_key
+            self.like = own[:key_at], key_at, key_end, own[key_end:], known
 
 
 Prepared = tuple[bytes, int, tuple[bytes, ...], bool, int, Redirect | None]
@@ -249,12 +238,6 @@ class Preparer:
         Of a name that stands in both texts the batch's value counts, for it comes last. Raises
         RemoteError for a DELAY that is no number to Java.
         """
-        before, size, key_at, key_end, behind_key, known = suffix.like
-        if len(own) == size and own.startswith(before) and own.endswith(behind_key):
-            key = own[key_at:key_end]
-            if key.isalnum():  # and so without separators: 0.3 µs instead of 1.0
-                behind, known_code, words = known
-                return behind, known_code, (key, *words)
         text = suffix.text if not own or own.endswith(b"\x02") else suffix.behind
         cut = None if suffix.has_shown else self._batch_shapes.cut(own)
         if cut is not None:

@@ -30,7 +30,7 @@ from storage.index.index_layout import (
 from storage.index.key_hash import TopicHashes
 from storage.log.commit_log import CommitLog
 from storage.log.damage import Damage
-from storage.queues.consume_queues import DispatchEntry
+from storage.queues.dispatch_entry import DispatchEntry
 
 _ENTRIES_READ = 2048
 _SLOTS_COMPARED = 1 << 16
@@ -118,12 +118,11 @@ class IndexCheck:
 
     def _compare(self, record: DispatchEntry) -> str:
         """The entries up to and with those of one record."""
-        topic, _, _, offset, size, _, timestamp, sys_flag, keys = record
+        offset = record.physical_offset
         if reason := self._skip_below(offset):
             return reason
-        if sys_flag & _ROLLED_BACK == _ROLLED_BACK:
-            keys = ()
-        hashes = [self._hashes.index_hash(topic, key) for key in keys]
+        keys = () if record.sys_flag & _ROLLED_BACK == _ROLLED_BACK else record.keys
+        hashes = [self._hashes.index_hash(record.topic, key) for key in keys]
         # Earlier versions and 4.9.7 index all words of KEYS, here the first ones are known.
         known = frozenset(hashes) if len(keys) < INDEXED_WORDS_MAX else _ANY
         first = self._begun if offset == self._before_end else 0
@@ -133,14 +132,14 @@ class IndexCheck:
                 if entry[:2] == (key_hash, offset):
                     break
                 if not self._is_repeated(entry, offset, known):
-                    if self._damage.overlaps(offset, offset + size):
+                    if self._damage.overlaps(offset, record.end_offset):
                         return ""
                     return f"a key of the record at {offset} is not in entry {self._number}"
                 if reason := self._take(entry, None):
                     return reason
             if self._number >= self._end:
                 return ""
-            if reason := self._take(entry, timestamp):
+            if reason := self._take(entry, record.store_timestamp):
                 return reason
         while self._number < self._end and self._is_repeated(self._entry(), offset, known):
             if reason := self._take(self._entry(), None):

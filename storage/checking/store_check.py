@@ -20,7 +20,7 @@ from storage.checking.store_layout import LogExtent, index_names, log_extent, qu
 from storage.checking.table_check import TableSettings, table_findings
 from storage.clock import SystemClock
 from storage.config import StoreConfig
-from storage.dispatching.dispatch import DispatchEntry, delay_levels_ms, entry_of
+from storage.dispatching.dispatch import delay_levels_ms, entry_of
 from storage.dispatching.followers import DispatchReader
 from storage.errors import StoreError, store_error
 from storage.files.disk import Disk
@@ -33,6 +33,7 @@ from storage.log.commit_log import CommitLog
 from storage.log.damage import Damage
 from storage.log.reader import NamedLogReader, walk
 from storage.message_store import MessageStore
+from storage.queues.dispatch_entry import DispatchEntry
 from storage.recovery.recovery_report import RecoveryReport
 from storage.recovery.start_findings import made_anew
 from storage.scrub.round import Scrub

@@ -1,7 +1,6 @@
 """The dispatcher of records: a queue unit, and an entry for what else follows the log.
 
-The broker's send path has all fields of a record at hand and makes its DispatchEntry itself, of a
-batch whose messages are alike one EntryRun for all (storage/queues/dispatch_entry.py);
+The broker's send path has all fields of a record at hand and makes its DispatchEntry itself;
 `entry_of` makes the same entry from a record of the log, for recovery.
 
 Source: store/CommitLog.java (checkMessageAndReturnSize), DefaultMessageStore.java
@@ -28,14 +27,18 @@ from protocol.topic_names import (
 from storage.delay_levels import delay_levels_ms
 from storage.errors import StoreError
 from storage.index.key_hash import java_hash
-from storage.queues.consume_queues import ConsumeQueues, DispatchEntry
-from storage.queues.dispatch_entry import Dispatched, EntryRun, MixedEntries, extended
-from storage.queues.queue_units import UnitRun, units_of
+from storage.queues.consume_queues import ConsumeQueues
+from storage.queues.dispatch_entry import (
+    Dispatched,
+    DispatchEntry,
+    EntryRun,
+    MixedEntries,
+    extended,
+)
 
 __all__ = [
     "INDEXED_WORDS_MAX",
     "TAGS_NAME",
-    "DispatchEntry",
     "Dispatcher",
     "Follower",
     "delay_levels_ms",
@@ -144,18 +147,20 @@ class Dispatcher:
             self._feed_mixed(entries)
         else:
             self.feeder.append(entries)  # type: ignore[arg-type]
-        end_offset = entries[-1][3] + entries[-1][4]
+        last = entries[-1]
+        end_offset = last.physical_offset + last.record_bytes
         if end_offset > self.dispatched_offset:
             self.dispatched_offset = end_offset
-        unfed = self._unfed = extended(self._unfed, entries)
-        if is_mixed or len(unfed) >= FED_TOGETHER:
+        self._unfed = extended(self._unfed, entries)
+        if is_mixed or len(self._unfed) >= FED_TOGETHER:
             self.feed()
             return
-        for topic, _, _, _, _, _, _, sys_flag, keys in entries:  # type: ignore[misc]
+        entry: DispatchEntry
+        for entry in entries:  # type: ignore[assignment]
             if (
-                sys_flag & TRANSACTION_MASK
-                or topic in _OF_TRANSACTIONS
-                or (keys and may_be_of_sink(keys[0]))
+                entry.sys_flag & TRANSACTION_MASK
+                or entry.topic in _OF_TRANSACTIONS
+                or (entry.keys and may_be_of_sink(entry.keys[0]))
             ):
                 self.feed()
                 return
@@ -184,15 +189,8 @@ class Dispatcher:
                 continue
             for run in stretch:
                 assert isinstance(run, EntryRun)
-                if self.feeder is not self._queues or not self._append_run(run):
+                if self.feeder is not self._queues or not self._queues.append_run(run):
                     self.feeder.append(run.entries())
-
-    def _append_run(self, run: EntryRun) -> bool:
-        """Adds the units of a run in one piece if it continues its queue."""
-        topic, queue_id, number, offset, run_bytes, code, stored, _, _, tails = run
-        end, size = offset + run_bytes, run_bytes // len(tails)
-        unit_run = UnitRun(topic, queue_id, number, units_of(range(offset, end, size), size, code))
-        return self._queues.append_runs((unit_run,), len(tails), end, stored)
 
     def write_out(self, queues_max: int = maxsize) -> bool:
         """Puts what is only in memory into the files; call it on a tick. Raises as `dispatch`.
@@ -224,7 +222,7 @@ def entry_of(head: RecordHead, delay_levels: Sequence[int]) -> DispatchEntry:
     if head.topic == _SCHEDULE_TOPIC:
         due = _due_time(property_of(raw, _DELAY), head.store_timestamp, delay_levels)
         code = code if due is None else due
-    return (
+    return DispatchEntry(
         head.topic,
         head.queue_id,
         head.queue_offset,

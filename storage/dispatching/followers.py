@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from protocol.message import RecordError, RecordHead
-from storage.dispatching.dispatch import DispatchEntry, Dispatcher, Follower, entry_of
+from storage.dispatching.dispatch import Dispatcher, Follower, entry_of
 from storage.errors import OffsetError
 from storage.log.commit_log import CommitLog
 from storage.log.reader import View, head_of, walk
+from storage.queues.dispatch_entry import DispatchEntry
 
 SLICE_RECORDS = 256
 """Read and fed at a time, which takes about 2 ms."""
@@ -60,7 +61,7 @@ class DispatchReader:
             if isinstance(item, RecordHead):
                 entry = entry_of(item, self._delay_levels)
                 part.entries.append(entry)
-                keys += len(entry[8])
+                keys += len(entry.keys)
                 part.next_offset = item.physical_offset + item.record_bytes
             elif item is not None:
                 part.next_offset = item.end

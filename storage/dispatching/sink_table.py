@@ -22,16 +22,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-from protocol.batch import TAIL_BYTES
 from protocol.message import RecordError, RecordHead
 from protocol.properties import REAL_TOPIC
 from protocol.sink import (
     CHAIN_BYTES,
-    KEY_DIGITS,
-    KEY_TIME,
-    NO_TIME,
     SINK_MARK,
     TROUPE_SINK,
+    may_be_of_sink,
     parse_mark,
 )
 from protocol.topic_names import SCHEDULE_TOPIC
@@ -48,8 +45,6 @@ SAVE_BYTES: Final = 64 << 20
 """Of the log: what a killed broker has to read again for this table."""
 DAY_MS: Final = 86_400_000
 NO_SINK_FILE: Final = "there is none"
-
-assert KEY_TIME.stop <= KEY_DIGITS - TAIL_BYTES, "of a run the first key tells what it is"
 
 _MARK = f"\x02{TROUPE_SINK}\x01".encode()
 _REAL_TOPIC = f"\x02{REAL_TOPIC}\x01".encode()
@@ -166,25 +161,24 @@ class SinkTable:
     def dispatch(self, entries: Sequence[Dispatched]) -> None:
         """Takes records in the order of the log; what is covered is skipped."""
         covered = self._covered.offset
-        if entries and entries[0][3] < covered:
-            entries = [entry for entry in single_entries(entries) if entry[3] >= covered]
+        if entries and entries[0].physical_offset < covered:
+            entries = [
+                entry for entry in single_entries(entries) if entry.physical_offset >= covered
+            ]
         if not entries:
             return
-        # `may_be_of_sink` without a call: 0.05 µs a message that is of no sink, not 0.08.
-        # Of a run the first key tells: behind KEY_TIME there is only its tail.
-        suspects = [
-            each
-            for each in entries
-            if each[8] and each[8][0][KEY_TIME] == NO_TIME and len(each[8][0]) == KEY_DIGITS
-        ]
-        for entry in single_entries(suspects) if suspects else ():
-            self._take(entry)
+        for entry in entries:
+            # No message of a batch is of a sink: their prepared transaction offset is 0.
+            if isinstance(entry, DispatchEntry) and entry.keys and may_be_of_sink(entry.keys[0]):
+                self._take(entry)
         last = entries[-1]
-        self._covered = SinkCovered(last[3] + last[4], last[3], last[6])
+        begin = last.physical_offset
+        self._covered = SinkCovered(begin + last.record_bytes, begin, last.store_timestamp)
 
     def _take(self, entry: DispatchEntry) -> None:
         try:
-            found = marked_by(head_of(self._view(entry[3], entry[4]), entry[3]))
+            data = self._view(entry.physical_offset, entry.record_bytes)
+            found = marked_by(head_of(data, entry.physical_offset))
         except (OffsetError, RecordError):
             self.unreadable_count += 1
             return

@@ -8,7 +8,7 @@ Source: store/index/IndexService.java.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from storage.clock import Clock
@@ -244,7 +244,8 @@ class Index:
         if self._begun[1]:
             entries = self._without_begun(single_entries(entries))
         self._columns.add(entries, covered)
-        self._covered = max(covered, entries[-1][3] + entries[-1][4])
+        last = entries[-1]
+        self._covered = max(covered, last.physical_offset + last.record_bytes)
         if len(self._columns.hashes) >= PENDING_MAX:
             self.write_out()
 
@@ -266,9 +267,12 @@ class Index:
     def _without_begun(self, entries: Sequence[DispatchEntry]) -> Sequence[DispatchEntry]:
         """The entries, that of a record half of whose keys are in a file without these keys."""
         offset, count = self._begun
-        if entries[-1][3] >= offset:
+        if entries[-1].physical_offset >= offset:
             self._begun = (0, 0)
-        return [(*e[:8], e[8][count:]) if e[3] == offset else e for e in entries]
+        return [
+            replace(each, keys=each.keys[count:]) if each.physical_offset == offset else each
+            for each in entries
+        ]
 
     def write_out(self) -> None:
         """Puts the keys that are only in memory into the files, as many as it takes.

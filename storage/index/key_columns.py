@@ -7,26 +7,17 @@ again, processes fill them with a stretch each (storage/recovery/key_parts.py).
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from itertools import repeat
 from typing import Any, NamedTuple
 
-from storage.index.key_hash import (
-    FAST_BYTES_MAX,
-    HIGH,
-    LOW,
-    MASK,
-    POWERS,
-    SIGN,
-    TAIL_BYTES,
-    TopicHashes,
-    extend_hash,
-    head_of,
-    tail_hashes,
+from storage.index.key_hash import TopicHashes, index_hashes
+from storage.queues.dispatch_entry import (
+    Dispatched,
+    DispatchEntry,
+    EntryRun,
+    MixedEntries,
+    single_entries,
 )
-from storage.queues.dispatch_entry import Dispatched, DispatchEntry, EntryRun, MixedEntries
 
-HEADS_FROM = 8
-"""Records at a time of which it pays to hash what several keys begin with once."""
 _ROLLED_BACK = 0xC
 """Both transaction bits: such records are not indexed."""
 
@@ -89,68 +80,44 @@ class KeyColumns:
 
     def add(self, entries: Sequence[Dispatched], covered: int) -> None:
         """Adds those of records that begin at `covered` or behind; rolled back ones have none."""
+        if entries and entries[0].physical_offset < covered:
+            entries = [
+                entry for entry in single_entries(entries) if entry.physical_offset >= covered
+            ]
         if not isinstance(entries, MixedEntries):
-            self._add_singles(entries, covered)  # type: ignore[arg-type]
+            self._add_singles(entries)  # type: ignore[arg-type]
             return
-        singles: list[DispatchEntry] = []
         for entry in entries:
-            if not isinstance(entry, EntryRun):
-                singles.append(entry)
-            elif entry.physical_offset < covered:
-                singles += entry.entries()
-            else:
-                self._add_singles(singles, covered)
-                singles = []
+            if isinstance(entry, EntryRun):
                 self._add_run(entry)
-        self._add_singles(singles, covered)
+            else:
+                self._add_singles((entry,))
 
     def _add_run(self, run: EntryRun) -> None:
-        topic, _, _, offset, run_bytes, _, timestamp, sys_flag, (key,), tails = run
-        if sys_flag & _ROLLED_BACK == _ROLLED_BACK:
+        if run.sys_flag & _ROLLED_BACK == _ROLLED_BACK or set(map(len, run.keys)) != {1}:
+            self._add_singles(run.entries())
             return
-        count = len(tails)
-        head, head_hash = head_of(self._topic_hashes.of(topic), key)
-        hashes = None if head is None else tail_hashes(head_hash, tails)
-        if hashes is None:
-            self._add_singles(run.entries(), 0)
-            return
-        self.hashes += hashes
-        self.offsets += range(offset, offset + run_bytes, run_bytes // count)
-        self.timestamps += repeat(timestamp, count)
+        self._add_hashes(run.topic, [key for (key,) in run.keys])
+        self.offsets += run.offsets
+        self.timestamps += [run.store_timestamp] * len(run.keys)
 
-    def _add_singles(self, entries: Sequence[DispatchEntry], covered: int) -> None:
-        hashes, offsets, timestamps = self.hashes, self.offsets, self.timestamps
-        last_topic, topic_hash, own_hash, head_hash = b"", 0, 0, 0
-        has_heads, is_other = len(entries) >= HEADS_FROM, False
-        head: bytes | None = None
-        for topic, _, _, physical_offset, _, _, timestamp, sys_flag, keys in entries:
-            if not keys or physical_offset < covered or sys_flag & _ROLLED_BACK == _ROLLED_BACK:
+    def _add_singles(self, entries: Iterable[DispatchEntry]) -> None:
+        topic, keys = b"", list[bytes]()
+        offsets, timestamps = self.offsets, self.timestamps
+        for entry in entries:
+            if not entry.keys or entry.sys_flag & _ROLLED_BACK == _ROLLED_BACK:
                 continue
-            if topic != last_topic:
-                last_topic, topic_hash, is_other = topic, self._topic_hashes.of(topic), True
-            is_first = has_heads
-            for key in keys:
-                # TopicHashes.index_hash, unrolled; of UNIQ_KEYs the tails: 0.63 → 0.36 µs.
-                if is_first and key[:-TAIL_BYTES] != head:
-                    is_long = len(key) > FAST_BYTES_MAX
-                    head, own_hash = (None, 0) if is_long else head_of(0, key)
-                    is_other = True
-                if is_first and is_other and head is not None:  # another topic, or another head
-                    head_hash = (topic_hash * POWERS[len(key)] + own_hash) & MASK
-                    is_other = False
-                if is_first and head is not None and key.isascii():
-                    value = (
-                        head_hash + key[-4] * 29_791 + key[-3] * 961 + key[-2] * 31 + key[-1]
-                    ) & MASK
-                elif (length := len(key)) <= FAST_BYTES_MAX and key.isascii():
-                    value = (
-                        topic_hash * POWERS[length]
-                        + 31 * int(key.translate(HIGH), 31)
-                        + int(key.translate(LOW), 31)
-                    ) & MASK
-                else:
-                    value = extend_hash(topic_hash, key)
-                is_first = False
-                hashes.append((-value & SIGN) if value > SIGN else value)
-                offsets.append(physical_offset)
-                timestamps.append(timestamp)
+            if entry.topic != topic:
+                if keys:
+                    self._add_hashes(topic, keys)
+                    keys = []
+                topic = entry.topic
+            for key in entry.keys:
+                keys.append(key)
+                offsets.append(entry.physical_offset)
+                timestamps.append(entry.store_timestamp)
+        self._add_hashes(topic, keys)
+
+    def _add_hashes(self, topic: bytes, keys: Sequence[bytes]) -> None:
+        if keys:
+            self.hashes += index_hashes(self._topic_hashes.of(topic), keys)

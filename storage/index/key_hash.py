@@ -12,9 +12,8 @@ a cache that a second producer would thrash.
 Source: store/index/IndexFile.java (indexKeyHashMethod), IndexService.java (buildKey).
 """
 
-from array import array
-from collections.abc import Sequence
-from sys import byteorder
+from collections.abc import Iterable
+from sys import implementation
 from typing import Final
 
 MASK: Final = 0xFFFFFFFF
@@ -23,6 +22,8 @@ SIGN: Final = 0x7FFFFFFF
 FAST_BYTES_MAX: Final = 255
 """Longer keys are hashed in pieces: `int` gets quadratic, and refuses 4,300 digits and more."""
 
+_IS_PYPY = implementation.name == "pypy"
+"""It compiles the plain loop: 0.03 µs for 32 bytes, 0.4 by `int`."""
 _DIGITS = b"0123456789abcdefghijklmnopqrstu"
 HIGH: Final = bytes(_DIGITS[byte // 31] for byte in range(128)).ljust(256, b"0")
 LOW: Final = bytes(_DIGITS[byte % 31] for byte in range(128)).ljust(256, b"0")
@@ -30,11 +31,6 @@ POWERS: Final = tuple(pow(31, count, 1 << 32) for count in range(FAST_BYTES_MAX 
 """31^n modulo 2^32, for each length that is hashed in one piece."""
 
 TAIL_BYTES: Final = 4
-"""The last digits of a UNIQ_KEY, in which a producer's keys of one millisecond differ."""
-
-_LANE_BYTES = 8
-_ONE = (1).to_bytes(_LANE_BYTES, "little")
-_GAP = bytes(_LANE_BYTES - TAIL_BYTES)
 _TOPICS_MAX = 65_536
 """Hashes of `topic#` kept; past it they are forgotten together and computed again."""
 
@@ -47,6 +43,10 @@ def extend_hash(start: int, text: bytes) -> int:
     """
     if not text.isascii():
         return _extend_by_units(start, text.decode("utf-8", "replace").encode("utf-16-be"))
+    if _IS_PYPY:
+        for byte in text:
+            start = (start * 31 + byte) & MASK
+        return start
     for position in range(0, len(text), FAST_BYTES_MAX):
         piece = text[position : position + FAST_BYTES_MAX]
         start = (
@@ -57,45 +57,31 @@ def extend_hash(start: int, text: bytes) -> int:
     return start
 
 
-def head_of(start: int, key: bytes) -> tuple[bytes | None, int]:
-    """What comes before a key's tail, and its share of the hash of all; (None, 0) for short keys.
-
-    `start` is the hash of `topic#`.  With a tail of four ASCII bytes a, b, c, d the hash of
-    `topic#key` is that share + a * 31^3 + b * 31^2 + c * 31 + d modulo 2^32.
-    """
-    head = key[:-TAIL_BYTES]
-    if not head or not head.isascii():
-        return None, 0
-    return head, extend_hash(start, head) * POWERS[TAIL_BYTES]
-
-
-def tail_hashes(head_hash: int, tails: Sequence[bytes]) -> list[int] | None:
-    """The index hashes of keys with these tails of TAIL_BYTES behind a head (see `head_of`).
-
-    None if a tail is not ASCII. All at a time, a key to 8 bytes of one long number: 0.1 µs each.
-    """
-    text, count = _GAP.join(tails), len(tails)
-    if not text.isascii() or len(text) != count * _LANE_BYTES - len(_GAP):
-        return None
-    digits = int.from_bytes(text, "little")  # the first of a tail in the lowest byte of its lane
-    ones = int.from_bytes(_ONE * count, "little")
-    low = ones * 0x7F
-    total = ones * head_hash + (digits >> 24 & low)
-    for place in range(TAIL_BYTES - 1):
-        total += (digits >> 8 * place & low) * POWERS[TAIL_BYTES - 1 - place]
-    total &= ones * MASK
-    negative = total >> 31 & ones
-    total = (total ^ negative * MASK) + negative & ones * SIGN
-    values = array("Q", total.to_bytes(_LANE_BYTES * count, byteorder))
-    if byteorder == "big":
-        values.reverse()
-    return values.tolist()
-
-
 def _extend_by_units(start: int, units: bytes) -> int:
     for position in range(0, len(units), 2):
         start = (start * 31 + (units[position] << 8) + units[position + 1]) & MASK
     return start
+
+
+def index_hashes(start: int, keys: Iterable[bytes]) -> list[int]:
+    """Return the hashes under which the index keeps keys; `start` is the hash of `topic#`.
+
+    Keys of one producer mostly differ in their last bytes alone, and what is before those is hashed
+    once: 0.16 µs a key instead of 0.4.
+    """
+    hashes, known, head_hash = list[int](), b"", -1
+    for key in keys:
+        head = key[:-TAIL_BYTES]
+        if head and head == known and key.isascii():
+            if head_hash < 0:  # the second key that begins so
+                head_hash = extend_hash(start, head) * POWERS[TAIL_BYTES]
+            a, b, c, d = key[-TAIL_BYTES:]
+            value = (head_hash + a * 29_791 + b * 961 + c * 31 + d) & MASK
+        else:
+            known, head_hash = head, -1
+            value = extend_hash(start, key)
+        hashes.append((-value & SIGN) if value > SIGN else value)
+    return hashes
 
 
 def java_hash(text: bytes) -> int:
@@ -123,5 +109,4 @@ class TopicHashes:
 
     def index_hash(self, topic: bytes, key: bytes) -> int:
         """The hash under which the index keeps `key` of `topic`, 0 to 2^31 - 1."""
-        value = extend_hash(self.of(topic), key)
-        return (-value & SIGN) if value > SIGN else value
+        return index_hashes(self.of(topic), (key,))[0]

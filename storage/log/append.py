@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import repeat
 from struct import Struct
 from typing import TypeAlias
 
@@ -47,26 +46,7 @@ class PutRecord:
 
 
 BatchPart: TypeAlias = tuple[int, int, bytes, bytes, bytes]
-"""What a message of a batch has of its own: flag, body_crc, body, and its properties in two pieces,
-of which the second is mostly the same object for all."""
-
-
-@dataclass(slots=True, eq=False)
-class AlikeParts:
-    """What the messages of a batch have of their own, if that is little: bodies of one length, and
-    a few bytes, as many in each, of their properties."""
-
-    flag: int
-    bodies: Sequence[bytes]
-    body_crcs: Sequence[int]
-    before: bytes
-    """The properties of each up to those bytes."""
-    tails: Sequence[bytes]
-    behind: bytes
-    """The properties of each behind them."""
-
-    def __len__(self) -> int:
-        return len(self.bodies)
+"""Values of one message of a batch: flag, body_crc, body, properties in two pieces."""
 
 
 @dataclass(slots=True, eq=False)
@@ -84,11 +64,20 @@ class PutBatch:
     born_host: bytes
     """Packed: 8 bytes for IPv4, 20 for IPv6."""
     reconsume_times: int
-    parts: list[BatchPart] | AlikeParts
+    parts: list[BatchPart]
     parts_bytes: int
-    """Of all bodies and properties together."""
-    offsets: Sequence[int] = field(default=(), init=False)
-    """Where each record begins, once they are encoded."""
+    """Bytes of all bodies and properties together."""
+    codes: list[int]
+    """Tags code of each message."""
+    keys: list[tuple[bytes, ...]]
+    """Index keys of each message."""
+    offsets: list[int] = field(default_factory=list, init=False)
+    """Physical offset of each record, once they are encoded."""
+    sizes: list[int] = field(default_factory=list, init=False)
+    """Bytes of each record, once they are encoded."""
+    physical_offset: int = field(default=-1, init=False)
+    record_bytes: int = field(default=0, init=False)
+    """Bytes of all records together, once they are in the log."""
 
 
 Group: TypeAlias = PutRecord | PutBatch
@@ -122,35 +111,12 @@ def _batch_head(shared_bytes: int) -> Struct:
     )
 
 
-_BODY_LENGTH = Struct(">i")
-_BODY_LENGTH_BYTES = _BODY_LENGTH.size
+_BODY_LENGTH_BYTES = 4
 _BATCH_HEADS = {
     head.size: _batch_head(head.size - SYS_FLAG_POSITION - _BODY_LENGTH_BYTES) for head in HEADS
 }
 """The head of a record, what a batch has in common packed once: 9 values instead of 15."""
 assert all(size == head.size for size, head in _BATCH_HEADS.items())
-
-_QUEUE_AND_FLAG = Struct(">ii")
-_LAYOUTS_MAX = 256
-
-
-@lru_cache(_LAYOUTS_MAX)
-def _alike_record(
-    shared_bytes: int, body_bytes: int, between_bytes: int, tail_bytes: int, behind_bytes: int
-) -> Struct:
-    """A record of a batch whose messages are alike: what all have in common in long pieces."""
-    return Struct(
-        f">{SIZE_AND_MAGIC.size}s"
-        "i"  # body_crc
-        "8s"  # queue_id and flag
-        "q"  # queue_offset
-        "q"  # physical_offset
-        f"{shared_bytes}s"  # sys_flag to body length
-        f"{body_bytes}s"
-        f"{between_bytes}s"  # topic, properties length, properties up to the tail
-        f"{tail_bytes}s"
-        f"{behind_bytes}s"
-    )
 
 
 def group_bytes_of(group: Group, store_host: bytes) -> int:
@@ -266,14 +232,7 @@ def _add_batch(
     )[SYS_FLAG_POSITION:-_BODY_LENGTH_BYTES]  # fmt: skip
     topic_piece = _with_length(batch.topic)
     fixed_bytes = head.size + len(topic_piece) + PROPERTIES_LENGTH.size
-    if isinstance(batch.parts, AlikeParts):
-        size = fixed_bytes + batch.parts_bytes // len(batch.parts)
-        _add_alike(batch, batch.parts, size, offset, shared, topic_piece, pieces)
-        end = offset + len(batch.parts) * size
-        batch.offsets = range(offset, end, size)
-        placed.append((offset, end - offset))
-        return end
-    offsets = batch.offsets = []
+    offsets, sizes = batch.offsets, batch.sizes = [], []
     pack = _BATCH_HEADS[head.size].pack
     lengths, queue_id, queue_offset = _LENGTHS, batch.queue_id, batch.queue_offset
     for flag, body_crc, body, own, behind in batch.parts:
@@ -291,37 +250,8 @@ def _add_batch(
             behind,
         )  # fmt: skip
         offsets.append(offset)
+        sizes.append(size)
         queue_offset += 1
         offset += size
     placed.append((offsets[0], offset - offsets[0]))
     return offset
-
-
-def _add_alike(
-    batch: PutBatch,
-    parts: AlikeParts,
-    size: int,
-    offset: int,
-    shared: bytes,
-    topic_piece: bytes,
-    pieces: list[bytes],
-) -> None:
-    """The records of messages that are alike, each in one piece: 0.2 µs instead of 0.8."""
-    count, first = len(parts), batch.queue_offset
-    properties_length = _LENGTHS[len(parts.before) + len(parts.tails[0]) + len(parts.behind)]
-    between = topic_piece + properties_length + parts.before
-    shared += _BODY_LENGTH.pack(len(parts.bodies[0]))
-    sizes = (parts.bodies[0], between, parts.tails[0], parts.behind)
-    pieces += map(
-        _alike_record(len(shared), *map(len, sizes)).pack,
-        repeat(SIZE_AND_MAGIC.pack(size, RECORD_MAGIC)),
-        parts.body_crcs,
-        repeat(_QUEUE_AND_FLAG.pack(batch.queue_id, parts.flag)),
-        range(first, first + count),
-        range(offset, offset + count * size, size),
-        repeat(shared),
-        parts.bodies,
-        repeat(between),
-        parts.tails,
-        repeat(parts.behind),
-    )

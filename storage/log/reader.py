@@ -9,13 +9,15 @@ behind the damaged record if its lengths agree with each other; a length alone i
 among records of one size a flipped bit would lead to another record and past good ones.
 
 Bytes come by `pread` into memory of our own: a page that is not cached is then waited for without
-the interpreter lock, where touching a map stops every thread. Those who go through the log in their
-own way, because of what it costs: recovery/log_scan.py, replica/replica_scan.py, and of Spark
-spark/decoding/log_walk.py. What a unit or entry names is read through the map (`head_of`).
+the interpreter lock, where touching a map stops every thread. Readers of many records check their
+heads by `sound_heads`, without a RecordHead each. Two have loops of their own, because of what a
+record costs them: replica/replica_scan.py, and of Spark spark/decoding/log_walk.py. What a unit or
+entry names is read through the map (`head_of`).
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from struct import error as StructError
 from typing import NamedTuple, TypeAlias
 
 from protocol.checksum import body_crc
@@ -23,10 +25,12 @@ from protocol.message import (
     BLANK_BYTES,
     BLANK_MAGIC,
     HEADS,
+    HOST_BITS,
     LENGTH_FIELDS_BYTES,
     PHYSICAL_OFFSET_POSITION,
     RECORD_BYTES_MIN,
     RECORD_MAGIC,
+    SCAN_HEADS,
     SIZE_AND_MAGIC,
     Buffer,
     MessageRecord,
@@ -53,6 +57,42 @@ _MAGICS = RECORD_MAGIC.to_bytes(4), BLANK_MAGIC.to_bytes(4)
 
 FindFile: TypeAlias = Callable[[int], MappedFile | None]
 """The file that holds the byte at an offset of the log (MappedFileQueue.find)."""
+
+
+_SoundHead: TypeAlias = tuple[int, int, int, int, int, int, int, int, int]
+
+
+def sound_heads(data: Buffer, position: int, stop: int, shift: int) -> Iterator[_SoundHead]:
+    """Heads of the records from `position` on, up to the first that does not agree with itself.
+
+    `data` lies at offset `shift` of the log; records begin before `stop`. Body, topic and
+    properties are not looked at. Fields: position, size, CRC, queue id, queue offset, flag, store
+    time, and the positions of the body and of what follows it.
+    """
+    unpack, head_bytes, data_bytes = SCAN_HEADS[0].unpack_from, SCAN_HEADS[0].size, len(data)
+    while position < stop:
+        try:
+            size, magic, crc, queue_id, number, physical, flag, stored_ms, body_bytes = unpack(
+                data, position
+            )
+            body_at = position + head_bytes
+            if flag & HOST_BITS:
+                head = SCAN_HEADS[flag >> 4 & 3]
+                *_, stored_ms, body_bytes = head.unpack_from(data, position)
+                body_at = position + head.size
+        except StructError:
+            return
+        topic_at, end = body_at + body_bytes, position + size
+        if (
+            magic != RECORD_MAGIC
+            or physical != shift + position
+            or body_bytes < 0
+            or topic_at + LENGTH_FIELDS_BYTES > end
+            or end > data_bytes
+        ):
+            return
+        yield position, size, crc, queue_id, number, flag, stored_ms, body_at, topic_at
+        position = end
 
 
 class LogReader:

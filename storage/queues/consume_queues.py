@@ -15,15 +15,13 @@ from storage.files.below import name_fault
 from storage.files.disk import Disk
 from storage.queues.consume_queue import UNIT, ConsumeQueue
 from storage.queues.consume_queue_ext import ExtUnit
-from storage.queues.dispatch_entry import BitMaps, DispatchEntry
+from storage.queues.dispatch_entry import BitMaps, DispatchEntry, EntryRun
 from storage.queues.extended_queue import ExtendedQueue
 from storage.queues.queue_files import UNIT_BYTES, QueueFiles
 from storage.queues.queue_run import QueueRun, check_sizes, read_queue_runs
 from storage.queues.queue_units import UnitRun
 from storage.queues.stored_units import StoredUnits
 from storage.queues.unsynced import UnsyncedQueues, sync_files
-
-__all__ = ["ConsumeQueues", "DispatchEntry"]
 
 UNWRITTEN_UNITS_MAX = (4 << 20) // UNIT_BYTES
 """In memory alone, over all queues: then all are written out, 1,024 queues 4 KiB each."""
@@ -156,22 +154,26 @@ class ConsumeQueues:
         """
         plain = entries if self._ext_files is None else self._append_extended(entries, odd, look)
         queues, dirty, pack = self._by_bytes, self._dirty, UNIT.pack
+        topic, queue_id, queue = b"", -1, None
         for entry in plain:
-            topic, queue_id, queue_offset, physical_offset, size, code, _, sys_flag, _ = entry
-            if sys_flag & TRANSACTION_PREPARED:
+            queue_offset = entry.queue_offset
+            if entry.sys_flag & TRANSACTION_PREPARED:
                 if odd is not None and queue_offset:
                     odd.append(entry)
                 continue
-            queue = queues.get((topic, queue_id))
+            if entry.queue_id != queue_id or entry.topic != topic:
+                topic, queue_id = entry.topic, entry.queue_id
+                queue = queues.get((topic, queue_id))
             if queue is None:
                 if odd is not None:
                     odd.append(entry)
                     continue
-                queue = self.get_or_create(topic.decode("utf-8", "surrogateescape"), queue_id)
-            end = physical_offset + size
+                queue = self._queue_of(entry)
+            offset, size = entry.physical_offset, entry.record_bytes
+            end = offset + size
             if queue_offset == queue.max_offset and end > queue.max_physical_offset:
                 # ConsumeQueue.append, unrolled: the call costs as much as its work.
-                queue.tail += pack(physical_offset, size, code)
+                queue.tail += pack(offset, size, entry.tags_code)
                 queue.max_offset = queue_offset + 1
                 queue.max_physical_offset = end
             elif odd is not None:
@@ -181,20 +183,29 @@ class ConsumeQueues:
             else:
                 if look is not None:
                     look(queue, entry)
-                    queue = self.get_or_create(queue.topic, queue_id)
-                queue.append(queue_offset, physical_offset, size, code)
+                    queue = self._queue_of(entry)
+                queue.append(queue_offset, offset, size, entry.tags_code)
             if not queue.dirty:
                 queue.dirty = True
                 dirty.append(queue)
         if entries:
             last = entries[-1]
-            self.last_store_timestamp = last[6]
-            end = last[3] + last[4]
+            self.last_store_timestamp = last.store_timestamp
+            end = last.physical_offset + last.record_bytes
             if end > self.covered_offset:
                 self.covered_offset = end
             self._unwritten_units += len(entries)
             if self._unwritten_units >= UNWRITTEN_UNITS_MAX:
                 self.write_out_all()
+
+    def _queue_of(self, entry: DispatchEntry) -> ConsumeQueue:
+        return self.get_or_create(entry.topic.decode("utf-8", "surrogateescape"), entry.queue_id)
+
+    def append_run(self, run: EntryRun) -> bool:
+        """Adds the units of a batch in one piece if it continues its queue; else nothing."""
+        units = b"".join(map(UNIT.pack, run.offsets, run.sizes, run.codes))
+        unit_run = UnitRun(run.topic, run.queue_id, run.queue_offset, units)
+        return self.append_runs((unit_run,), len(run.keys), run.end_offset, run.store_timestamp)
 
     def append_runs(
         self, runs: Sequence[UnitRun], record_count: int, end: int, store_timestamp: int
@@ -227,13 +238,12 @@ class ConsumeQueues:
         """The same for queues with an extension; gives what is left to do: nothing."""
         bit_maps = self.bit_maps
         for entry in entries:
-            topic, queue_id, queue_offset, physical_offset, size, code, stored, sys_flag, _ = entry
-            if sys_flag & TRANSACTION_PREPARED:
+            queue_offset, end = entry.queue_offset, entry.end_offset
+            if entry.sys_flag & TRANSACTION_PREPARED:
                 if odd is not None and queue_offset:
                     odd.append(entry)
                 continue
-            queue = self._by_bytes.get((topic, queue_id))
-            end = physical_offset + size
+            queue = self._by_bytes.get((entry.topic, entry.queue_id))
             if odd is not None and (
                 queue is None
                 or queue_offset != queue.max_offset
@@ -245,10 +255,11 @@ class ConsumeQueues:
             if look is not None and queue is not None and queue_offset != queue.max_offset:
                 look(queue, entry)
                 queue = None
-            queue = queue or self.get_or_create(topic.decode("utf-8", "surrogateescape"), queue_id)
+            queue = queue or self._queue_of(entry)
             assert isinstance(queue, ExtendedQueue)
-            known = ExtUnit(code, stored, None if bit_maps is None else bit_maps(entry))
-            queue.extend(queue_offset, physical_offset, size, known)
+            bit_map = None if bit_maps is None else bit_maps(entry)
+            known = ExtUnit(entry.tags_code, entry.store_timestamp, bit_map)
+            queue.extend(queue_offset, entry.physical_offset, entry.record_bytes, known)
             queue.note_unwritten()
         return ()
 

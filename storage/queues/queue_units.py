@@ -6,11 +6,9 @@ So a border is searched by halves, and where its surroundings disagree the units
 Source: store/ConsumeQueue.java.
 """
 
-from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from struct import Struct
-from sys import byteorder
 from typing import Final, NamedTuple, TypeAlias
 
 UNIT: Final = Struct(
@@ -20,8 +18,6 @@ UNIT: Final = Struct(
 )
 UNIT_BYTES: Final = 20
 assert UNIT.size == UNIT_BYTES
-_UNIT_WORDS = UNIT_BYTES // 4
-assert array("I").itemsize == 4 and array("Q").itemsize == 8
 
 FILLER_BYTES: Final = 0x7FFFFFFF
 """The size that a unit without a message has; its other fields are 0."""
@@ -43,17 +39,6 @@ class UnitRun(NamedTuple):
     queue_offset: int
     """Of the first of them."""
     units: bytes
-
-
-def units_of(offsets: Sequence[int], record_bytes: int, tags_code: int) -> bytes:
-    """The units of records at these offsets that have the rest in common: 0.05 µs each."""
-    words = array("I", UNIT.pack(0, record_bytes, tags_code) * len(offsets))
-    numbers = array("Q", offsets)
-    if byteorder == "little":
-        numbers.byteswap()
-    halves = array("I", numbers.tobytes())
-    words[0::_UNIT_WORDS], words[1::_UNIT_WORDS] = halves[0::2], halves[1::2]
-    return words.tobytes()
 
 
 def is_behind(unit: Unit | None, border: int) -> bool | None:

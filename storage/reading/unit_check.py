@@ -86,7 +86,7 @@ class UnitCheck:
             return False
         head = scan_head(record, 0)
         # Earlier versions counted due times from levels that no Java reads: their units stay.
-        due = entry_of(head, self._delay_levels)[5]
+        due = entry_of(head, self._delay_levels).tags_code
         return code == due or has_unreadable_delay(head.properties)
 
     def all_agree(

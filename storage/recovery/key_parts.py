@@ -3,19 +3,13 @@
 Other processes read them (part_worker.py), so that the broker only has to put the keys into files.
 """
 
-from struct import error as StructError
-
 from protocol.message import (
-    HOST_BITS,
     LENGTH_FIELDS_BYTES,
-    RECORD_BYTES_MIN,
-    RECORD_MAGIC,
-    SCAN_HEADS,
 )
 from storage.dispatching.dispatch import index_keys
 from storage.index.key_columns import KeyColumns, KeyPart
-from storage.log.reader import LogReader
-from storage.queues.consume_queues import DispatchEntry
+from storage.log.reader import LogReader, sound_heads
+from storage.queues.dispatch_entry import DispatchEntry
 from storage.recovery.log_parts import Growing, PartOrder, StretchReader, topic_of
 
 KEYS = "keys"
@@ -64,32 +58,13 @@ class _GrowingKeys:
         return self._columns.part(self._start, self._end, self._count)
 
     def take(self, data: bytes, shift: int, border: int) -> int:
-        # As its like of log_parts.py, but that a body may be damaged: the index has such records.
-        unpack, head_bytes = SCAN_HEADS[0].unpack_from, SCAN_HEADS[0].size
-        topics, data_bytes, position = self._topics, len(data), 0
+        # Unlike in log_parts.py a body may be damaged: the index has such records.
+        topics, position = self._topics, 0
         entries: list[DispatchEntry] = []
-        stop = min(border - shift, data_bytes - RECORD_BYTES_MIN + 1)
-        while position < stop:
-            size, magic, _, _, _, physical, flag, time_ms, body_bytes = unpack(data, position)
-            body_at = position + head_bytes
-            if flag & HOST_BITS:
-                head = SCAN_HEADS[flag >> 4 & 3]
-                try:
-                    size, magic, _, _, _, physical, flag, time_ms, body_bytes = head.unpack_from(
-                        data, position
-                    )
-                except StructError:
-                    break
-                body_at = position + head.size
-            topic_at, end = body_at + body_bytes, position + size
-            if (
-                magic != RECORD_MAGIC
-                or physical != shift + position
-                or body_bytes < 0
-                or topic_at + LENGTH_FIELDS_BYTES > end
-                or end > data_bytes
-            ):
-                break
+        for at, size, _, _, _, flag, time_ms, _, topic_at in sound_heads(
+            data, 0, border - shift, shift
+        ):
+            end = at + size
             text_at = topic_at + LENGTH_FIELDS_BYTES + data[topic_at]
             lengths = data[topic_at:text_at]
             known = topics.get(lengths)
@@ -99,7 +74,7 @@ class _GrowingKeys:
             if end - text_at != text_bytes:
                 break
             keys = index_keys(data[text_at:end])
-            entries.append((topic, 0, 0, physical, size, 0, time_ms, flag, keys))
+            entries.append(DispatchEntry(topic, 0, 0, shift + at, size, 0, time_ms, flag, keys))
             position = end
         self._columns.add(entries, 0)
         self._count += len(entries)

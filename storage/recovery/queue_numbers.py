@@ -13,6 +13,7 @@ else is treated as 4.9.7 does: the unit goes to the end of the queue.
 """
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 
 from protocol.message import RECORD_BYTES_MIN, RecordHead
 from protocol.sysflag import TRANSACTION_PREPARED
@@ -22,7 +23,8 @@ from storage.log.commit_log import CommitLog
 from storage.log.damage import Damage
 from storage.log.reader import ONE_RECORD_BYTES, LogReader, record_at
 from storage.queues.consume_queue import ConsumeQueue
-from storage.queues.consume_queues import ConsumeQueues, DispatchEntry
+from storage.queues.consume_queues import ConsumeQueues
+from storage.queues.dispatch_entry import DispatchEntry
 from storage.recovery.log_parts import ReadPart
 
 QueueKey = tuple[bytes, int]
@@ -104,9 +106,9 @@ class QueueNumbers:
 
     def feed(self, entries: Sequence[DispatchEntry]) -> None:
         """Adds the units of records. Raises StoreError from writing out."""
-        if any(not entry[2] for entry in (*entries, *self._pending.values())):
+        if any(not entry.queue_offset for entry in (*entries, *self._pending.values())):
             for entry in entries:  # where a queue may begin anew, in strict order
-                if entry[2] == 1 and (entry[0], entry[1]) in self._pending:
+                if entry.queue_offset == 1 and (entry.topic, entry.queue_id) in self._pending:
                     self._place(entry)  # though it may go on where the old queue ends
                 else:
                     self._feed([entry])
@@ -133,11 +135,12 @@ class QueueNumbers:
         for key, entry in self._pending.items():
             queue = self._queues.get_or_create(_text(key[0]), key[1])
             due = queue.max_offset
-            if key in self._doubtful and entry[2] > due:
+            number = entry.queue_offset
+            if key in self._doubtful and number > due:
                 self.lost[key] = f"units from {due} on were missing"
-            elif not queue.takes(entry[2]) or self._is_too_late(queue, entry[2]):
+            elif not queue.takes(number) or self._is_too_late(queue, number):
                 self._is_damaged(entry, "its topic, queue or number is not right")
-            elif key not in self._closed_up and _is_one_bit_off(entry[2], due):
+            elif key not in self._closed_up and _is_one_bit_off(number, due):
                 self._put_instead(entry, due)
             else:
                 self._queues.append([entry])
@@ -157,9 +160,9 @@ class QueueNumbers:
     # -- one record -----------------------------------------------------------------------------
 
     def _place(self, entry: DispatchEntry) -> None:
-        topic, queue_id, number, start = entry[:4]
-        key = topic, queue_id
-        if entry[7] & TRANSACTION_PREPARED:
+        topic, queue_id, number = entry.topic, entry.queue_id, entry.queue_offset
+        key, start = (topic, queue_id), entry.physical_offset
+        if entry.sys_flag & TRANSACTION_PREPARED:
             self._keep_stray(entry)
             return
         if key in self.lost:
@@ -207,7 +210,11 @@ class QueueNumbers:
             start, end, _ = gaps[0]
             queue.fill_gap(number, start, end - start)
             return True
-        found = {each[2]: each for each in self._misfits() if behind <= each[3] < before}
+        found = {
+            each.queue_offset: each
+            for each in self._misfits()
+            if behind <= each.physical_offset < before
+        }
         if not all(missing in found for missing in range(due, min(number, due + _STRAYS_MAX))):
             return False
         if number > due + _STRAYS_MAX:
@@ -224,12 +231,12 @@ class QueueNumbers:
 
     def _is_foreign(self, entry: DispatchEntry) -> bool:
         """Whether its queue has a message with this number already, or has none at all."""
-        queue = self._queues.get(_text(entry[0]), entry[1])
-        return queue is None or queue.is_empty or entry[2] < queue.max_offset
+        queue = self._queues.get(_text(entry.topic), entry.queue_id)
+        return queue is None or queue.is_empty or entry.queue_offset < queue.max_offset
 
     def _forget(self, entry: DispatchEntry) -> None:
-        if self._pending.get((entry[0], entry[1])) is entry:
-            del self._pending[entry[0], entry[1]]
+        if self._pending.get((entry.topic, entry.queue_id)) is entry:
+            del self._pending[entry.topic, entry.queue_id]
         else:
             self._strays.remove(entry)
 
@@ -237,18 +244,18 @@ class QueueNumbers:
         self, queue: ConsumeQueue, waiting: DispatchEntry, entry: DispatchEntry
     ) -> None:
         """Places a record that has waited for the next one of its queue, `entry`."""
-        due, number = queue.max_offset, entry[2]
-        if waiting[2] == 0 and number == 1:
+        due, number = queue.max_offset, entry.queue_offset
+        if waiting.queue_offset == 0 and number == 1:
             queue.remove(self._queues.disk)  # its topic was deleted, and made again
             self._queues.append([waiting])
         elif number == due + 1:
             self._put_instead(waiting, due)
-        elif number == due or not queue.takes(waiting[2]):
+        elif number == due or not queue.takes(waiting.queue_offset):
             self._keep_stray(waiting)
-        elif (waiting[0], waiting[1]) in self._doubtful:
-            self.lost[waiting[0], waiting[1]] = f"units from {due} on were missing"
+        elif (waiting.topic, waiting.queue_id) in self._doubtful:
+            self.lost[waiting.topic, waiting.queue_id] = f"units from {due} on were missing"
         else:
-            self._closed_up.add((waiting[0], waiting[1]))
+            self._closed_up.add((waiting.topic, waiting.queue_id))
             self._queues.append([waiting])
 
     def _put_instead(
@@ -256,9 +263,10 @@ class QueueNumbers:
     ) -> None:
         """Gives a damaged record the place in a queue that it must have had."""
         self._is_damaged(entry, f"it must have been message {number} of its queue")
-        topic, queue_id = key or (_text(entry[0]), entry[1])
+        topic, queue_id = key or (_text(entry.topic), entry.queue_id)
         name = topic.encode("utf-8", "surrogateescape")
-        self._queues.append([(name, queue_id, number, *entry[3:7], 0, ())])
+        placed = replace(entry, topic=name, queue_id=queue_id, queue_offset=number, sys_flag=0)
+        self._queues.append([placed])
 
     def _keep_stray(self, entry: DispatchEntry) -> None:
         """Keeps a record that fits nowhere, until a queue lacks one with its number."""
@@ -266,7 +274,7 @@ class QueueNumbers:
             self._strays.append(entry)
 
     def _is_damaged(self, entry: DispatchEntry, reason: str) -> None:
-        start, end = entry[3], entry[3] + entry[4]
+        start, end = entry.physical_offset, entry.end_offset
         self._damage.add(start, end, f"the record at {start} is damaged: {reason}")
 
 

@@ -248,8 +248,8 @@ class Recovery:
         with closing(scan):
             for batch in scan.batches():
                 if wanted is not None:
-                    batch = [entry for entry in batch if (entry[0], entry[1]) in wanted]
-                    count += sum(not entry[7] & TRANSACTION_PREPARED for entry in batch)
+                    batch = [entry for entry in batch if (entry.topic, entry.queue_id) in wanted]
+                    count += sum(not entry.sys_flag & TRANSACTION_PREPARED for entry in batch)
                 with suppress(DiskFull):  # The units wait in memory for room.
                     numbers.feed(batch)
         with suppress(DiskFull):

@@ -17,7 +17,7 @@ from protocol.sysflag import TRANSACTION_PREPARED
 from storage.dispatching.dispatch import delay_levels_ms
 from storage.message_store import MessageStore
 from storage.queues.consume_queue import ConsumeQueue
-from storage.queues.consume_queues import DispatchEntry
+from storage.queues.dispatch_entry import DispatchEntry
 from storage.recovery.queue_numbers import first_finder
 from storage.retention.trimming import RemovedQueues, take_out
 
@@ -56,18 +56,20 @@ class QueueGenerations:
     def _begin_anew(self, queue: ConsumeQueue, entry: DispatchEntry) -> None:
         """Takes the queue out of use if this record shows that it is of an older generation."""
         first: DispatchEntry | None = None
-        if entry[2] == 1:
+        if entry.queue_offset == 1:
             first = self._first_at_end(queue)
-        if entry[2] and first is None:
+        if entry.queue_offset and first is None:
             return
         take_out(self._store, queue, self.removed)
-        self.begun[queue.topic] = (first or entry)[3]
+        self.begun[queue.topic] = (first or entry).physical_offset
         if first is not None:
             self._queues.append([first])
 
 
 def _is_before_its_end(queue: ConsumeQueue, entry: DispatchEntry) -> bool:
     """Whether a record that the queue does not have has a number that it has."""
-    is_known = entry[3] + entry[4] <= queue.max_physical_offset
-    has_unit = not entry[7] & TRANSACTION_PREPARED
-    return has_unit and not is_known and not queue.is_empty and entry[2] < queue.max_offset
+    is_known = entry.end_offset <= queue.max_physical_offset
+    has_unit = not entry.sys_flag & TRANSACTION_PREPARED
+    return (
+        has_unit and not is_known and not queue.is_empty and entry.queue_offset < queue.max_offset
+    )

@@ -18,12 +18,13 @@ from protocol.message import (
     SIZE_AND_MAGIC,
     RecordHead,
 )
-from storage.dispatching.dispatch import DispatchEntry, entry_of
+from storage.dispatching.dispatch import entry_of
 from storage.errors import OffsetError, StoreError, store_error
 from storage.files.mapped_file import MappedFile
 from storage.log.commit_log import CommitLog
 from storage.log.reader import LogReader, next_whole, record_at
 from storage.queues.consume_queue import ConsumeQueue
+from storage.queues.dispatch_entry import DispatchEntry
 from storage.replica.replica_scan import RecordTaker
 
 _OTHER_SIZE = (
@@ -144,10 +145,10 @@ class ReplicaLog:
                 offset = following
         finally:
             if offset > self._log.end_offset:
-                newest_ms = max([entry[6] for entry in entries], default=0)
+                newest_ms = max([entry.store_timestamp for entry in entries], default=0)
                 self._log.publish(offset, newest_ms)
             if entries:
-                self._newest_record = entries[-1][3]
+                self._newest_record = entries[-1].physical_offset
         return entries
 
     def _take_sound(self, offset: int, entries: list[DispatchEntry]) -> int:

@@ -18,7 +18,8 @@ from protocol.message import (
 )
 from protocol.properties import KEYS, TAGS, UNIQ_KEY
 from protocol.topic_names import SCHEDULE_TOPIC
-from storage.dispatching.dispatch import DispatchEntry, entry_of, index_keys, property_of, tags_code
+from storage.dispatching.dispatch import entry_of, index_keys, property_of, tags_code
+from storage.queues.dispatch_entry import DispatchEntry
 
 _SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
 _SEPARATOR = b"\x02"
@@ -78,16 +79,15 @@ class RecordTaker:
             shape = shape_of((before, behind))
             if shape is not None and value and len(tail) == shape[2]:
                 topic, code, _ = shape
-                add((topic, queue_id, number, physical, size, code, stored_ms, flag, (value,)))
+                keys: tuple[bytes, ...] = (value,)
             else:
                 known = self._look_at(tail)
                 if known is None:
                     break
                 topic, code, keys = known
                 if topic == _SCHEDULE_TOPIC:
-                    add(entry_of(scan_head(data, position), self._delay_levels))
-                else:
-                    add((topic, queue_id, number, physical, size, code, stored_ms, flag, keys))
+                    code = entry_of(scan_head(data, position), self._delay_levels).tags_code
+            add(DispatchEntry(topic, queue_id, number, physical, size, code, stored_ms, flag, keys))
             position = end
         return position
 

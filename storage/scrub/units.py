@@ -147,7 +147,7 @@ class UnitScrub:
 
         The record's queue offset lies below the end of its queue.
         """
-        code = entry_of(head, self._levels)[5]
+        code = entry_of(head, self._levels).tags_code
         wanted = UNIT.pack(head.physical_offset, head.record_bytes, code)
         raw = self._units.raw(*key, head.queue_offset)
         return raw == wanted or self._is_repaired(key, head, code)
@@ -260,7 +260,7 @@ class UnitScrub:
         nearest = self._neighbour(key, queue_offset, -1) or self._neighbour(key, queue_offset, 1)
         self.counts.unconfirmed_count += 1
         if unit is not None and nearest is not None:
-            code = entry_of(nearest, self._levels)[5]
+            code = entry_of(nearest, self._levels).tags_code
             place = nearest.physical_offset, nearest.record_bytes, code
             self._repair(key, queue_offset, unit, place)
 

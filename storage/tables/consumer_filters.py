@@ -231,11 +231,12 @@ class FilterBitMaps:
     def __call__(self, entry: DispatchEntry) -> bytes | None:
         """None where nobody filters, and for a record that cannot be read: both hide nothing."""
         filters = self._filters()
-        topic = entry[0].decode("utf-8", "surrogateescape")
+        topic = entry.topic.decode("utf-8", "surrogateescape")
         if not filters.of_topic(topic):
             return None
         try:
-            head = head_of(self._view(entry[3], entry[4]), entry[3])
+            data = self._view(entry.physical_offset, entry.record_bytes)
+            head = head_of(data, entry.physical_offset)
         except (OffsetError, RecordError):
             return None
         return filters.bit_map(topic, head.properties)

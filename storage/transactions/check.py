@@ -14,7 +14,7 @@ from storage.files.disk import Disk
 from storage.log.commit_log import CommitLog
 from storage.log.damage import Damage
 from storage.log.reader import View
-from storage.queues.consume_queues import DispatchEntry
+from storage.queues.dispatch_entry import DispatchEntry
 from storage.transactions.ledger import TransactionLedger
 from storage.transactions.redo_log import Covered, TransactionRedoLog
 from storage.transactions.units import STATES, UNIT, UNIT_BYTES, TransactionFiles, TransactionUnit
@@ -142,7 +142,7 @@ class TableScrub:
         """Feeds the records that begin from `position` on, below `end`; yields now and then."""
         while position < end:
             part = self._reader.read(position, SLICE_RECORDS)
-            expected.expect([entry for entry in part.entries if entry[3] < end])
+            expected.expect([entry for entry in part.entries if entry.physical_offset < end])
             position = part.next_offset
             yield
 

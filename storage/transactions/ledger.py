@@ -27,7 +27,6 @@ from protocol.message import (
 )
 from protocol.properties import (
     PGROUP,
-    REAL_QID,
     TRAN_PREPARED_QUEUE_OFFSET,
     TRANSACTION_CHECK_TIMES,
     UNIQ_KEY,
@@ -63,18 +62,10 @@ _PGROUP, _UNIQ_KEY, _CHECK_TIMES, _PREPARED_QUEUE_OFFSET = (
     f"\x02{name}\x01".encode()
     for name in (PGROUP, UNIQ_KEY, TRANSACTION_CHECK_TIMES, TRAN_PREPARED_QUEUE_OFFSET)
 )
-_REAL_QID: Final = f"\x02{REAL_QID}\x01".encode()
 _REMOVE_TAG: Final = tags_code(b"d")
 _NO_KEY = Struct(">qi")
 _UNSIGNED_MASK = 0xFFFFFFFF
 """Of a queue offset."""
-
-
-_Like: TypeAlias = tuple[bytes, int, int, bytes, int, int]
-"""Properties up to the value of UNIQ_KEY, where it begins and ends, what is between it and that of
-REAL_QID, where that begins; the hash of the group"""
-_NO_LIKE: Final[_Like] = b"\x01", 0, 0, b"", 0, 0
-"""Nothing is like it: properties begin with 0x02 here."""
 
 
 @dataclass(slots=True)
@@ -128,7 +119,6 @@ class TransactionLedger:
         self._view = view
         self._by_queue: dict[tuple[int, int], PendingTransaction] = {}
         self._by_key: dict[bytes, list[PendingTransaction]] = {}
-        self._like = _NO_LIKE
 
     def start_at(self, number: int) -> None:
         """Forgets everything; the next transaction gets this number."""
@@ -164,11 +154,11 @@ class TransactionLedger:
     def changes_of(self, entries: Sequence[Dispatched]) -> list[Change]:
         """What these records, in the order of the log, change."""
         topics, mask = _TOPICS, TRANSACTION_MASK
-        noted = [entry for entry in entries if entry[7] & mask or entry[0] in topics]
+        noted = [entry for entry in entries if entry.sys_flag & mask or entry.topic in topics]
         changes: list[Change] = []
         if noted:
             # One view of all: 0.8 µs a record less than one for each.
-            data, start = self._run(noted[0][3], noted[-1][3] + noted[-1][4])
+            data, start = self._run(noted[0].physical_offset, noted[-1].end_offset)
             for entry in single_entries(noted):
                 self._note(entry, data, start, changes)
         return changes
@@ -182,16 +172,16 @@ class TransactionLedger:
     def _note(
         self, entry: DispatchEntry, run: memoryview | None, start: int, changes: list[Change]
     ) -> None:
-        topic, _, _, offset, size, code, _, sys_flag, keys = entry
+        topic, offset, size = entry.topic, entry.physical_offset, entry.record_bytes
         is_op = topic == _OP
-        if is_op and code != _REMOVE_TAG:
+        if is_op and entry.tags_code != _REMOVE_TAG:
             return
-        end, kind = offset + size, sys_flag & TRANSACTION_MASK
+        end, kind = offset + size, entry.sys_flag & TRANSACTION_MASK
         try:
             data, at = (run, offset - start) if run is not None else (self._view(offset, size), 0)
             head, body_at = head_at(data, at, offset, size)
             if kind == TRANSACTION_COMMIT:
-                self._commit(head[8], keys, end, changes)
+                self._commit(head[8], entry.keys, end, changes)
                 return
             if kind == TRANSACTION_ROLLBACK:
                 if (pending := self.pending.get(head[8])) is not None:
@@ -207,10 +197,7 @@ class TransactionLedger:
             return
         if kind == TRANSACTION_PREPARED or topic == _HALF:
             raw = raw_at(data, text_at, at + size)
-            pending = self._like_the_last(head, raw)
-            if pending is None:
-                pending = _pending_of(self.next_number, head, raw, born_host_at(data, at))
-                self._like = _like_of(pending, raw)
+            pending = _pending_of(self.next_number, head, raw, born_host_at(data, at))
             self._open(pending, end, changes)
         elif is_op:
             self._settle_named(head[3], body, end, changes)
@@ -218,22 +205,6 @@ class TransactionLedger:
             raw = raw_at(data, text_at, at + size)
             key = _identity(raw, head[7], head[2], born_host_at(data, at))
             self._replace(key, DISCARDED, end, changes)
-
-    def _like_the_last(self, head: tuple[Any, ...], raw: bytes) -> PendingTransaction | None:
-        """What `_pending_of` makes of a half message that differs from the one before only in its
-        UNIQ_KEY and queue: 0.9 µs instead of 2. None: in something else, too."""
-        before, key_at, key_end, behind, queue_at, group_hash = self._like
-        key = raw[key_at:key_end]
-        is_like = raw.startswith(before) and raw.startswith(behind, key_end)
-        # Neither may have a separator in it, and so a property of its own.
-        if not is_like or not key.isalnum() or not raw[queue_at:].isdigit():
-            return None
-        size, _, _, queue_id, queue_offset, offset, sys_flag, born_ms, _, _ = head
-        born_s, is_half = born_ms // 1000 & _UNSIGNED_MASK, not sys_flag & TRANSACTION_MASK
-        return PendingTransaction(
-            self.next_number, offset, size, born_s, group_hash, queue_id, queue_offset, is_half,
-            PREPARED, key,
-        )  # fmt: skip
 
     def _open(self, pending: PendingTransaction, end: int, changes: list[Change]) -> None:
         if pending.replaces:
@@ -336,23 +307,6 @@ def _pending_of(
         bool(earlier or (_CHECK_TIMES in raw and property_of(raw, _CHECK_TIMES))),
         _queue_offset(earlier) if earlier else -1,
     )
-
-
-def _like_of(pending: PendingTransaction, raw: bytes) -> _Like:
-    """What the next half message is compared with; REAL_QID, as we put it, comes last."""
-    name_at, queue_at = raw.find(_UNIQ_KEY), raw.rfind(_REAL_QID) + len(_REAL_QID)
-    key_at = name_at + len(_UNIQ_KEY)
-    key_end = key_at + len(pending.key)
-    is_plain = (
-        not pending.replaces
-        and 0 <= name_at == raw.rfind(_UNIQ_KEY)
-        and raw[key_at:key_end] == pending.key
-        and queue_at > key_end
-        and raw[queue_at:].isdigit()
-    )
-    if not is_plain:
-        return _NO_LIKE
-    return raw[:key_at], key_at, key_end, raw[key_end:queue_at], queue_at, pending.group_hash
 
 
 def identity(record: MessageRecord) -> bytes:

@@ -172,8 +172,10 @@ class TransactionTable:
         Raises DiskFull or StoreError from writing out; the records are known all the same.
         """
         covered = self._covered.offset
-        if entries and entries[0][3] < covered:
-            entries = [entry for entry in single_entries(entries) if entry[3] >= covered]
+        if entries and entries[0].physical_offset < covered:
+            entries = [
+                entry for entry in single_entries(entries) if entry.physical_offset >= covered
+            ]
         if not entries:
             return
         changes = self._ledger.changes_of(entries)
@@ -181,8 +183,9 @@ class TransactionTable:
         for _, number, state, _ in changes:
             self._states[number] = state
         last, marks = entries[-1], self._marks
-        self._covered = Covered(last[3] + last[4], last[3], last[6])
-        if len(marks) > 1 and (last[3] < marks[-2].offset + _MARK_BYTES or len(marks) > _MARKS_MAX):
+        begin = last.physical_offset
+        self._covered = Covered(begin + last.record_bytes, begin, last.store_timestamp)
+        if len(marks) > 1 and (begin < marks[-2].offset + _MARK_BYTES or len(marks) > _MARKS_MAX):
             marks.pop()
         marks.append(self._covered)
         if len(self._changes) >= CHANGES_MAX:
@@ -385,6 +388,6 @@ class TransactionTable:
         """
         check = ExpectedUnits(self._view)
         for entry in entries:
-            if entry[3] < self.covered_offset:
+            if entry.physical_offset < self.covered_offset:
                 check.expect((entry,))
         return check.differences(self.snapshot(), self._min_physical)

@@ -15,7 +15,8 @@ from storage.dispatching.dispatch import Dispatcher, index_keys
 from storage.files.disk import RealDisk
 from storage.index.index import Index
 from storage.index.key_hash import TopicHashes
-from storage.queues.consume_queues import ConsumeQueues, DispatchEntry
+from storage.queues.consume_queues import ConsumeQueues
+from storage.queues.dispatch_entry import DispatchEntry
 from storage.reading.get_message import GetLimits, get_message
 
 RECORD_BYTES = 250
@@ -35,7 +36,7 @@ def unique_key(number: int) -> bytes:
 def entries(queue_count: int, count: int) -> list[DispatchEntry]:
     """Records of one topic, dealt round its queues, one UNIQ_KEY each."""
     return [
-        (
+        DispatchEntry(
             TOPIC,
             number % queue_count,
             number // queue_count,

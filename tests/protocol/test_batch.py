@@ -9,10 +9,8 @@ import pytest
 from protocol.batch import (
     DECODED_MAX,
     BatchMessage,
-    decode_alike,
     decode_batch,
     encode_batch,
-    first_properties,
 )
 from protocol.checksum import body_crc, crc32c
 from protocol.codes import ResponseCode
@@ -56,58 +54,6 @@ def test_a_broken_batch_is_the_peers_fault(bodies: list[bytes]) -> None:
         assert "BufferUnderflow" in caught.value.remark
 
 
-@pytest.mark.parametrize("body_bytes", [0, 1, 128])
-@pytest.mark.parametrize("around", [(b"", b""), (b"before", b"behind"), (b"", b"b")])
-def test_messages_that_are_alike_are_cut_as_one_by_one(
-    body_bytes: int, around: tuple[bytes, bytes]
-) -> None:
-    before, behind = around
-    own = [before + b"%04d" % number + behind for number in range(9)]
-    messages = [BatchMessage(bytes(body_bytes), text, -7) for text in own]
-    data = bytearray(encode_batch(messages))
-    data[0:12] = b"not trusted."
-    body = bytes(data)
-    assert decode_batch(body) == messages
-    assert first_properties(body) == own[0]
-    bodies, tails = [m.body for m in messages], [b"%04d" % n for n in range(9)]
-    assert decode_alike(body, before, behind) == (-7, bodies, tails)
-    for place in range(len(body)):  # what is read as alike is what it is
-        odd = body[:place] + bytes((body[place] ^ 1,)) + body[place + 1 :]
-        found = decode_alike(odd, before, behind)
-        if found is not None:
-            texts = [before + tail + behind for tail in found.tails]
-            cut = zip(found.bodies, texts, strict=True)
-            assert decode_batch(odd) == [(each, text, found.flag) for each, text in cut]
-
-
-@pytest.mark.parametrize("count", [1, 63, 64, 65, 130])
-def test_however_many_messages_are_alike_each_is_looked_at(count: int) -> None:
-    messages = [BatchMessage(b"%08d" % n, b"<%04d>" % n) for n in range(count)]
-    cut = decode_alike(encode_batch(messages), b"<", b">")
-    assert cut is not None
-    assert cut.bodies == [message.body for message in messages]
-    assert cut.tails == [b"%04d" % n for n in range(count)]
-    for place in range(1, count):
-        odd = messages.copy()
-        odd[place] = odd[place]._replace(properties=b"<%04d]" % place)
-        assert decode_alike(encode_batch(odd), b"<", b">") is None
-
-
-def test_other_messages_are_not_alike() -> None:
-    first = BatchMessage(b"body", b"<0001>", 3)
-    for other in (
-        first._replace(body=b"longer"),
-        first._replace(flag=4),
-        first._replace(properties=b"<0001]"),
-        first._replace(properties=b"[0001>"),
-        first._replace(properties=b"<00010>"),
-        first._replace(body=b"bod", properties=b"<00001>"),
-    ):
-        assert decode_alike(encode_batch([first, other]), b"<", b">") is None
-        assert decode_alike(encode_batch([other, first]), b"<", b">") is None
-    assert decode_alike(encode_batch([first, first]), b"<", b">") is not None
-
-
 def test_batch_of_a_megabyte_of_small_messages_is_read() -> None:
     """As RocketMQ's example SplitBatchProducer sends it; a limit of 8,192 refused it."""
     messages = [
@@ -124,11 +70,6 @@ def test_batch_of_more_messages_than_a_client_can_send_is_refused() -> None:
     with pytest.raises(RemoteError, match="at the most") as caught:
         decode_batch(encode_batch([BatchMessage(b"")] * (DECODED_MAX + 1)))
     assert caught.value.code == ResponseCode.MESSAGE_ILLEGAL
-
-
-def test_the_first_properties_of_what_is_not_whole_are_empty() -> None:
-    for bodies in BROKEN.values():
-        assert {first_properties(body) for body in bodies} == {b""}
 
 
 def test_properties_that_do_not_fit_are_refused() -> None:

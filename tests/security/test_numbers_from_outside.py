@@ -61,7 +61,6 @@ CALLS = {
     "storage/files/mapped_file.py": (1, NAMES),
     "storage/files/mapped_file_queue.py": (1, NAMES),
     "storage/index/index.py": (1, NAMES),
-    "storage/index/key_columns.py": (2, HASH),
     "storage/index/key_hash.py": (2, HASH),
     "storage/queues/queue_list.py": (1, OWN),
     "storage/queues/queue_run.py": (2, NAMES),

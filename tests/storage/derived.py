@@ -1,11 +1,11 @@
 """What the tests of queues and index share: small settings, records by number, a fake clock."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from protocol.message import BLANK_MAGIC, RecordError, RecordHead, scan_head
 from storage.config import StoreConfig
-from storage.queues.consume_queues import DispatchEntry
+from storage.queues.dispatch_entry import DispatchEntry, EntryRun
 
 UNITS_PER_FILE = 300
 RECORD_BYTES = 100
@@ -36,7 +36,7 @@ def entry(
     keys: tuple[bytes, ...] = (),
 ) -> DispatchEntry:
     """The record at 100·number of the log, stored a second after the one before it."""
-    return (
+    return DispatchEntry(
         topic,
         queue_id,
         number if queue_offset is None else queue_offset,
@@ -47,6 +47,17 @@ def entry(
         sys_flag,
         keys,
     )
+
+
+def run_of(entries: Sequence[DispatchEntry]) -> EntryRun:
+    """These entries of records behind each other as a batch has them."""
+    first = entries[0]
+    sizes = [each.record_bytes for each in entries]
+    return EntryRun(
+        first.topic, first.queue_id, first.queue_offset, first.physical_offset, sum(sizes),
+        first.store_timestamp, first.sys_flag, [each.physical_offset for each in entries], sizes,
+        [each.tags_code for each in entries], [each.keys for each in entries],
+    )  # fmt: skip
 
 
 def golden_heads(root: Path) -> Iterator[RecordHead]:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import astuple
 from sys import maxsize
 
-from protocol.batch import decode_alike, decode_batch, first_properties
+from protocol.batch import decode_batch
 from protocol.bodies import (
     CheckClientRequest,
     DataVersion,
@@ -208,8 +208,6 @@ def _take_others(data: bytes) -> None:
         inflate(data, 1 << 20)
     with suppress(RemoteError):
         decode_batch(data)
-    if own := first_properties(data):
-        decode_alike(data, own[:-4], b"")
     with suppress(RemoteError):
         decode_sink_body(data)
     parse(data)

@@ -51,6 +51,8 @@ def batch(*records: PutRecord) -> PutBatch:
         first.reconsume_times,
         [(each.flag, each.body_crc, each.body, each.properties, b"") for each in records],
         sum(len(each.body) + len(each.properties) for each in records),
+        [0] * len(records),
+        [()] * len(records),
     )
 
 

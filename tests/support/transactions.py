@@ -7,7 +7,7 @@ from storage.config import StoreConfig
 from storage.dispatching.dispatch import entry_of
 from storage.log.append import PutRecord
 from storage.log.commit_log import CommitLog
-from storage.queues.consume_queues import DispatchEntry
+from storage.queues.dispatch_entry import DispatchEntry
 from storage.transactions.table import TransactionTable
 from tests.support.fake_disk import FakeDisk
 from tests.support.puts import HOST, append, put
@@ -59,12 +59,14 @@ class TransactionLog:
 
     def commit(self, half: DispatchEntry) -> DispatchEntry:
         """The message of a half message, in its real topic."""
-        key = half[8][0].decode()
-        return self._put("Topic", key, f"UNIQ_KEY\x01{key}", sys_flag=8, prepared_offset=half[3])
+        key = half.keys[0].decode()
+        return self._put(
+            "Topic", key, f"UNIQ_KEY\x01{key}", sys_flag=8, prepared_offset=half.physical_offset
+        )
 
     def op(self, half: DispatchEntry) -> DispatchEntry:
         """What settles a half message."""
-        return self._put(OP, str(half[2]), "TAGS\x01d")
+        return self._put(OP, str(half.queue_offset), "TAGS\x01d")
 
     def discard(self, key: str) -> DispatchEntry:
         """A half message that is given up."""
@@ -76,7 +78,7 @@ class TransactionLog:
 
     def ended(self, prepared: DispatchEntry, sys_flag: int) -> DispatchEntry:
         """The commit (8) or rollback (12) of one."""
-        return self.append(put(b"old", sys_flag=sys_flag, prepared_offset=prepared[3]))
+        return self.append(put(b"old", sys_flag=sys_flag, prepared_offset=prepared.physical_offset))
 
     def plain(self) -> DispatchEntry:
         """A message without a transaction."""

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import pytest
 
 from actors.dispatching.hand_over import GapCloser
-from storage.dispatching.dispatch import DispatchEntry, Dispatcher, entry_of
+from storage.dispatching.dispatch import Dispatcher, entry_of
 from storage.dispatching.followers import DispatchReader, Lagging
 from storage.errors import StoreError
-from storage.queues.dispatch_entry import Dispatched
+from storage.queues.dispatch_entry import Dispatched, DispatchEntry
 from tests.support.fake_disk import FakeDisk
 from tests.support.store import SmallStore
 
@@ -27,9 +27,13 @@ class Refusing:
     def dispatch(self, entries: Sequence[Dispatched]) -> None:
         if self.refuses:
             raise StoreError("as asked")
-        new = [entry[3] for entry in entries if entry[3] >= self.covered_offset]
+        new = [
+            entry.physical_offset
+            for entry in entries
+            if entry.physical_offset >= self.covered_offset
+        ]
         self.offsets += new
-        self.covered_offset = max(self.covered_offset, entries[-1][3] + entries[-1][4])
+        self.covered_offset = max(self.covered_offset, entries[-1].end_offset)
 
     def write_out(self) -> None:
         """Has nothing in memory."""
@@ -77,8 +81,8 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("actors.dispatching.hand_over.SLICE_RECORDS", 8)
 
 
-def offsets(entries: Sequence[Dispatched]) -> list[int]:
-    return [entry[3] for entry in entries]
+def offsets(entries: Sequence[DispatchEntry]) -> list[int]:
+    return [entry.physical_offset for entry in entries]
 
 
 def test_what_is_behind_is_not_reputs() -> None:
@@ -119,7 +123,7 @@ def test_one_that_refuses_is_not_fed_and_gets_what_it_missed_later() -> None:
     with pytest.raises(StoreError, match="as asked"):
         made.dispatcher.dispatch(made.entries[COUNT:])
     made.gap.part_with_those_behind(made.dispatcher.dispatched_offset)
-    assert made.dispatcher.dispatched_offset == end[3] + end[4]
+    assert made.dispatcher.dispatched_offset == end.end_offset
     assert [*made.dispatcher.followers] == [made.two]
     made.one.refuses = False
     made.dispatcher.dispatch(made.append())
@@ -146,6 +150,6 @@ def test_one_that_is_given_away_is_fed_no_more_until_it_comes_back() -> None:
     made.dispatcher.dispatch(made.append())
     assert made.one.offsets != made.two.offsets
     made.lagging.behind.discard("one")
-    made.gap.adopt(made.one, made.entries[COUNT][3])
+    made.gap.adopt(made.one, made.entries[COUNT].physical_offset)
     made.close_gap()
     assert made.one.offsets == made.two.offsets == offsets(made.entries)

@@ -10,12 +10,13 @@ from actors.dispatching import key_feed
 from actors.dispatching.key_feed import KeyFeed
 from actors.dispatching.part_pool import PartPool
 from storage.config import StoreConfig
-from storage.dispatching.dispatch import DispatchEntry, Follower
+from storage.dispatching.dispatch import Follower
 from storage.files.disk import RealDisk
 from storage.index.index import Index
 from storage.index.key_columns import KeyPart
 from storage.log.reader import LogReader
 from storage.message_store import MessageStore
+from storage.queues.dispatch_entry import DispatchEntry
 from storage.recovery.key_parts import KeyPartReader, KeyPartsHere
 from storage.recovery.log_parts import PartOrder
 from tests.storage.dispatching.test_followers import Noting

@@ -20,11 +20,11 @@ from actors.dispatching.reput import (
 from actors.dispatching.sync_queues import QueuesSynced, QueuesWritten, WriteOutQueues
 from actors.engine.supervisor import ChildSpec
 from actors.pulling.held_pulls import HoldTable
-from storage.dispatching.dispatch import FED_TOGETHER, DispatchEntry, entry_of
+from storage.dispatching.dispatch import FED_TOGETHER, entry_of
 from storage.errors import StoreError
 from storage.message_store import MessageStore
 from storage.queues.consume_queue import UNIT
-from storage.queues.dispatch_entry import Dispatched
+from storage.queues.dispatch_entry import Dispatched, DispatchEntry
 from tests.support.fake_disk import FakeDisk
 from tests.support.peers import Told, simulated
 from tests.support.simulation import SimulatedSystem
@@ -114,7 +114,7 @@ def test_what_is_appended_can_be_read_and_found_and_is_told_in_order() -> None:
         }
         assert made.small.found_by_key() == 12
         assert made.following.dispatched_offset == made.store.commit_log.end_offset
-        assert made.following.store_timestamp == entries[-1][6]
+        assert made.following.store_timestamp == entries[-1].store_timestamp
 
 
 def test_nobody_is_told_what_arrived_while_nobody_waits() -> None:

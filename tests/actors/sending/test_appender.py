@@ -6,15 +6,16 @@ from dataclasses import asdict
 import pytest
 
 from actors.engine.published import Published
-from actors.sending.appender import Appender, Put, Record, SentBatch
+from actors.sending.appender import Appender, Put, Record
 from actors.statistics.counts import TopicCounts
 from actors.statistics.put_stats import PutStats
 from protocol.bodies import TopicConfig
 from protocol.checksum import body_crc
 from protocol.sysflag import TRANSACTION_PREPARED
 from storage.errors import StoreError
-from storage.log.append import BatchPart
+from storage.log.append import BatchPart, PutBatch
 from storage.log.commit_log import CommitLog, prepare_file
+from storage.queues.dispatch_entry import DispatchEntry, single_entries
 from tests.support.brokers import STORE
 from tests.support.fake_disk import FakeDisk
 from tests.support.puts import HOST, put
@@ -45,16 +46,16 @@ class Made:
     def batch(self, *bodies: bytes, queue_id: int = 1) -> Put:
         """A put of a batch."""
         parts: list[BatchPart] = [(7, body_crc(body), body, b"", b"") for body in bodies]
-        batch = SentBatch(
+        batch = PutBatch(
             b"Topic", queue_id, 0, 0, 0, HOST, 0, parts, sum(map(len, bodies)),
-            [(77, (body,)) for body in bodies],
+            [77] * len(bodies), [(body,) for body in bodies],
         )  # fmt: skip
         return Put(self.appender.state_of("Topic", CONFIG), batch)
 
     def append(self, *puts: Put) -> tuple[int, list[int]]:
         """How many are stored, and the queue offsets that are dispatched."""
         stored, entries = self.appender.append(puts, NOW_MS)
-        return stored, [entry[2] for entry in entries]
+        return stored, [entry.queue_offset for entry in single_entries(entries)]
 
 
 def test_records_count_up_by_queue_and_know_where_they_lie() -> None:
@@ -78,7 +79,7 @@ def test_a_batch_counts_up_too_and_knows_where_its_records_lie() -> None:
     made = Made()
     put = made.batch(b"1", b"22")
     assert made.append(made.put(b"0"), put, made.put(b"3")) == (3, [0, 1, 2, 3])
-    assert isinstance(put.group, SentBatch)
+    assert isinstance(put.group, PutBatch)
     stored = [made.log.read_record(offset) for offset in put.group.offsets]
     assert [(each.body, each.queue_offset) for each in stored if each] == [(b"1", 1), (b"22", 2)]
     _, entries = made.appender.append([put], NOW_MS + 1)
@@ -86,9 +87,9 @@ def test_a_batch_counts_up_too_and_knows_where_its_records_lie() -> None:
     first_bytes, second_bytes = second - first, made.log.end_offset - second
     assert put.group.physical_offset == first
     assert put.group.record_bytes == first_bytes + second_bytes
-    assert entries == [
-        (b"Topic", 1, 4, first, first_bytes, 77, NOW_MS + 1, 0, (b"1",)),
-        (b"Topic", 1, 5, second, second_bytes, 77, NOW_MS + 1, 0, (b"22",)),
+    assert single_entries(entries) == [
+        DispatchEntry(b"Topic", 1, 4, first, first_bytes, 77, NOW_MS + 1, 0, (b"1",)),
+        DispatchEntry(b"Topic", 1, 5, second, second_bytes, 77, NOW_MS + 1, 0, (b"22",)),
     ]
     counts = made.stats.by_topic["Topic"]
     assert (counts.count, counts.times, counts.bytes) == (6, 4, made.log.end_offset)
@@ -104,7 +105,9 @@ def test_a_batch_that_finds_no_room_gives_its_numbers_back() -> None:
 def test_what_is_dispatched_is_due_so_long_after_it_was_stored() -> None:
     made = Made()
     _, entries = made.appender.append([made.put(b"now"), made.put(b"later", delay_ms=500)], NOW_MS)
-    assert [(entry[5], entry[6], entry[8]) for entry in entries] == [
+    assert [
+        (entry.tags_code, entry.store_timestamp, entry.keys) for entry in single_entries(entries)
+    ] == [
         (77, NOW_MS, (b"key",)),
         (NOW_MS + 500, NOW_MS, (b"key",)),
     ]

@@ -1,4 +1,4 @@
-"""Batches by columns, beside the same batches message by message: the same bytes everywhere."""
+"""Batches whose messages are like the one before, read with that knowledge and without it."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -6,13 +6,12 @@ from random import Random
 
 import pytest
 
-from actors.sending import batch_parts
+from actors.sending.send_prepare import BatchSuffix, PartKnown
 from protocol.batch import BatchMessage, encode_batch
 from protocol.codes import SerializeType
 from protocol.command import RemotingCommand
 from protocol.host import pack_host
 from storage.config import StoreConfig
-from storage.queues.dispatch_entry import EntryRun
 from tests.support.brokers import STORE, FramesPeer, SimulatedBroker, send_command
 
 KEY = "C0A80102279300000000946E0B2A"
@@ -141,30 +140,22 @@ def outcome(
         (5, "192.0.2.7", replace(WIDE, max_message_bytes=3000), 7),
     ],
 )
-def test_batches_by_columns_leave_the_same_bytes_and_answers(
-    monkeypatch: pytest.MonkeyPatch,
-    tell: Callable[[str], None],
-    seed: int,
-    host: str,
-    store: StoreConfig,
-    burst: int,
+def test_what_is_known_of_the_message_before_changes_no_byte_and_no_answer(
+    monkeypatch: pytest.MonkeyPatch, seed: int, host: str, store: StoreConfig, burst: int
 ) -> None:
-    runs: list[int] = []
-    entries_of = EntryRun.__new__
+    expected: list[bytes] = []
+    expect_like = BatchSuffix.expect_like
 
-    def counted(cls: type[EntryRun], *fields: object) -> EntryRun:
-        runs.append(len(fields))
-        return entries_of(cls, *fields)  # type: ignore[arg-type]
+    def counted(suffix: BatchSuffix, own: bytes, unique: bytes, known: PartKnown) -> None:
+        expected.append(own)
+        expect_like(suffix, own, unique, known)
 
-    monkeypatch.setattr(EntryRun, "__new__", counted)
-    by_columns = outcome(seed, host, store, burst)
-    with monkeypatch.context() as one_by_one:
-        one_by_one.setattr(batch_parts, "_alike_parts", lambda *_: None)
-        count = len(runs)
-        singly = outcome(seed, host, store, burst)
-    assert len(runs) == count > 5
-    assert by_columns[0] == singly[0]
-    assert by_columns[1].keys() == singly[1].keys()
-    for path, data in by_columns[1].items():
-        assert data == singly[1][path], path
-    tell(f"{count} batches by columns, {len(by_columns[0])} sends in all")
+    monkeypatch.setattr(BatchSuffix, "expect_like", counted)
+    answers, files = outcome(seed, host, store, burst)
+    assert len(expected) > 5
+    monkeypatch.setattr(BatchSuffix, "expect_like", lambda *_: None)
+    plain_answers, plain_files = outcome(seed, host, store, burst)
+    assert answers == plain_answers
+    assert files.keys() == plain_files.keys()
+    for path, data in files.items():
+        assert data == plain_files[path], path

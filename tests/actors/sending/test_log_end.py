@@ -7,6 +7,7 @@ from actors.retention.clean_files import DropFiles, FilesDropped
 from actors.sending.allocate_file import FilePrepared, PrepareFile
 from actors.sending.log_end import LogEnd
 from storage.log.commit_log import CommitLog, prepare_file
+from storage.queues.dispatch_entry import DispatchEntry
 from tests.support.brokers import STORE
 from tests.support.fake_disk import FakeDisk
 from tests.support.peers import Told
@@ -98,6 +99,6 @@ def test_what_was_said_for_good_stays() -> None:
 def test_what_was_written_is_dispatched_up_to_the_end() -> None:
     made = Made()
     ((offset, size),) = made.log.append([put()], 5)
-    entry = (b"Topic", 0, 0, offset, size, 0, 5, 0, ())
+    entry = DispatchEntry(b"Topic", 0, 0, offset, size, 0, 5, 0, ())
     made.end.dispatch([entry])
     assert made.reput.take() == [Appended(size, [entry])]

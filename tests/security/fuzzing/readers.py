@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from sys import maxsize
 
 from actors.naming.ceilings import check_topics
-from protocol.batch import decode_alike, first_properties
 from protocol.bloom import BloomFilter, murmur3_first_64
 from protocol.compression import decompress
 from protocol.end_wire import EndDecoder
@@ -131,11 +130,6 @@ def read_hashes(data: bytes) -> object:
 def read_record(data: bytes) -> object:
     head = scan_head(data, 0)
     return head, encode_record(decode_record(data, check_crc=False))
-
-
-def read_alike(data: bytes) -> object:
-    own = first_properties(data)
-    return decode_alike(data, own[:-4], b"") if own else None
 
 
 def read_shapes(data: bytes) -> object:

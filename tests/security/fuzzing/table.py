@@ -47,7 +47,6 @@ from tests.security.fuzzing.decoder import Decoder
 from tests.security.fuzzing.elsewhere import ELSEWHERE
 from tests.security.fuzzing.readers import (
     of_text,
-    read_alike,
     read_body,
     read_compressed,
     read_expression,
@@ -197,13 +196,6 @@ PLAIN: list[Decoder] = [
 
 OF_CONTENTS: list[Decoder] = [
     Decoder("batch", decode_batch, (RemoteError,), batches_seeds, ("batch.decode_batch",)),
-    Decoder(
-        "batch.alike",
-        read_alike,
-        (),
-        batches_seeds,
-        ("batch.first_properties", "batch.decode_alike"),
-    ),
     Decoder(
         "sink",
         decode_sink_body,

@@ -323,7 +323,7 @@ def test_an_index_that_knows_all_words_of_a_message_is_not_wrong() -> None:
     heads = list(small.log.walk(0))
     entries = [entry_of(head, ()) for head in heads]
     small.store.consume_queues.append(entries)
-    index.dispatch([(*each[:8], (b"u", *words)) for each in entries])
+    index.dispatch([replace(each, keys=(b"u", *words)) for each in entries])
     index.write_out()
     small.store.flush()
     small.store.close()

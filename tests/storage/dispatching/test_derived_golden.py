@@ -64,7 +64,9 @@ def test_every_index_header_and_entry_follows_from_the_records(name: str, tmp_pa
     ]
     hashes = TopicHashes()
     entries = [entry_of(head, DELAY_LEVELS_MS) for head in golden_heads(root)]
-    wanted = [(hashes.index_hash(e[0], key), e[3]) for e in entries for key in e[8]]
+    wanted = [
+        (hashes.index_hash(e.topic, key), e.physical_offset) for e in entries for key in e.keys
+    ]
     assert [(each[0], each[1]) for file in index.files for each in file.entries()] == wanted
     index.close()
 

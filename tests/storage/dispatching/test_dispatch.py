@@ -1,6 +1,7 @@
 """From a record's properties to its unit and its keys."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -17,7 +18,6 @@ from protocol.topic_names import (
 )
 from storage.dispatching.dispatch import (
     FED_TOGETHER,
-    DispatchEntry,
     Dispatcher,
     delay_levels_ms,
     entry_of,
@@ -28,8 +28,14 @@ from storage.dispatching.dispatch import (
 from storage.errors import DiskFull
 from storage.index.index import Index
 from storage.queues.consume_queues import ConsumeQueues
-from storage.queues.dispatch_entry import Dispatched, EntryRun, MixedEntries, single_entries
-from tests.storage.derived import DELAY_LEVELS_MS, RECORD_BYTES, START_MS, config, entry
+from storage.queues.dispatch_entry import (
+    Dispatched,
+    DispatchEntry,
+    EntryRun,
+    MixedEntries,
+    single_entries,
+)
+from tests.storage.derived import DELAY_LEVELS_MS, RECORD_BYTES, config, entry, run_of
 from tests.support.clock import ManualClock
 from tests.support.fake_disk import FakeDisk
 
@@ -42,7 +48,7 @@ def head(properties: bytes, topic: bytes = b"T", sys_flag: int = 0) -> RecordHea
 
 def test_an_entry_holds_what_queue_and_index_want() -> None:
     properties = b"KEYS\x01a  b\x02UNIQ_KEY\x01U1\x02CLUSTER\x01C\x02TAGS\x01TagA"
-    assert entry_of(head(properties, sys_flag=8), DELAY_LEVELS_MS) == (
+    assert entry_of(head(properties, sys_flag=8), DELAY_LEVELS_MS) == DispatchEntry(
         b"T",
         3,
         17,
@@ -113,8 +119,8 @@ def test_tags_that_collide_have_one_code() -> None:
 )
 def test_a_delayed_message_has_its_due_time_for_a_tag(delay: bytes, code: int) -> None:
     properties = b"DELAY\x01" + delay + b"\x02TAGS\x01A"
-    assert entry_of(head(properties, SCHEDULE_TOPIC.encode()), DELAY_LEVELS_MS)[5] == code
-    assert entry_of(head(properties), DELAY_LEVELS_MS)[5] == 65
+    assert entry_of(head(properties, SCHEDULE_TOPIC.encode()), DELAY_LEVELS_MS).tags_code == code
+    assert entry_of(head(properties), DELAY_LEVELS_MS).tags_code == 65
 
 
 def test_delay_levels_are_read_from_their_setting() -> None:
@@ -207,27 +213,10 @@ def test_of_transactions_and_sinks_followers_are_told_at_once(awaited: DispatchE
     of_ipv6 = b"0" * 56
     dispatcher.dispatch_to_queues([entry(0, keys=(of_ipv6,)), entry(1, keys=(b"k",))])
     assert not told.entries
-    dispatcher.dispatch_to_queues([(*awaited[:2], 2, 2 * RECORD_BYTES, *awaited[4:]), entry(3)])
-    assert [each[3] for each in told.entries] == [0, 100, 200, 300]
-
-
-def test_of_a_batch_followers_are_told_at_once_and_of_what_came_before_it() -> None:
-    told = Told()
-    queues = ConsumeQueues(config(), FakeDisk())
-    dispatcher = Dispatcher(queues, [told])
-    dispatcher.dispatch_to_queues([entry(0)])
-    assert not told.entries
-    one = entry(1, keys=(b"key1",))
-    run = EntryRun(*one[:4], 2 * RECORD_BYTES, *one[5:8], (b"key1",), (b"1", b"2"))
-    dispatcher.dispatch_to_queues(MixedEntries([run]))
-    assert [(each[3], each[8]) for each in told.entries[1:]] == [
-        (RECORD_BYTES, (b"key1",)),
-        (2 * RECORD_BYTES, (b"key2",)),
-    ]
-    assert (dispatcher.dispatched_offset, len(told.entries)) == (3 * RECORD_BYTES, 3)
-    dispatcher.dispatch_to_queues([entry(3)])
-    dispatcher.feed()
-    assert (told.sizes, queues.next_offsets()[("T", 0)]) == ([2, 1], 4)
+    dispatcher.dispatch_to_queues(
+        [replace(awaited, queue_offset=2, physical_offset=2 * RECORD_BYTES), entry(3)]
+    )
+    assert [each.physical_offset for each in told.entries] == [0, 100, 200, 300]
 
 
 @settings(max_examples=50)
@@ -269,10 +258,21 @@ def test_dispatching_works_without_an_index() -> None:
 
 
 def run(number: int, count: int, queue_offset: int) -> EntryRun:
-    tails = [b"%04d" % each for each in range(number, number + count)]
-    first, run_bytes = number * RECORD_BYTES, count * RECORD_BYTES
-    keys = (b"key" + tails[0],)
-    return EntryRun(b"T", 0, queue_offset, first, run_bytes, 7, START_MS, 0, keys, tails)
+    stored = entry(number).store_timestamp
+    return run_of(
+        [
+            replace(
+                entry(
+                    number + n,
+                    queue_offset=queue_offset + n,
+                    tags_code=n,
+                    keys=(b"key%04d" % (number + n), b"word")[: 1 + number // 6 * n],
+                ),
+                store_timestamp=stored,
+            )
+            for n in range(count)
+        ]
+    )
 
 
 @pytest.mark.parametrize("begun", [0, 1, 4, 9])
@@ -306,3 +306,16 @@ def test_runs_give_the_units_and_keys_of_their_records(begun: int) -> None:
         files.append(found)
     assert files[0] == files[1]
     assert len(files[0]) == 3
+
+
+def test_of_a_batch_followers_are_told_at_once_and_of_what_came_before_it() -> None:
+    told = Told()
+    queues = ConsumeQueues(config(), FakeDisk())
+    dispatcher = Dispatcher(queues, [told])
+    dispatcher.dispatch_to_queues([entry(0)])
+    assert not told.entries
+    dispatcher.dispatch_to_queues(MixedEntries([run(1, 2, 1)]))
+    assert (dispatcher.dispatched_offset, len(told.entries)) == (3 * RECORD_BYTES, 3)
+    dispatcher.dispatch_to_queues([entry(3)])
+    dispatcher.feed()
+    assert (told.sizes, queues.next_offsets()[("T", 0)]) == ([2, 1], 4)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import pytest
 
 from protocol.message import BLANK_MAGIC
-from storage.dispatching.dispatch import DispatchEntry, Dispatcher, entry_of
+from storage.dispatching.dispatch import Dispatcher, entry_of
 from storage.dispatching.followers import SLICE_RECORDS, DispatchReader, Lagging
-from storage.queues.dispatch_entry import Dispatched
+from storage.queues.dispatch_entry import Dispatched, DispatchEntry
 from tests.support.fake_disk import FakeDisk
 from tests.support.store import SmallStore
 
@@ -23,9 +23,9 @@ class Noting:
 
     def dispatch(self, entries: Sequence[Dispatched]) -> None:
         for entry in entries:
-            if entry[3] >= self.covered_offset:
-                self.offsets.append(entry[3])
-                self.covered_offset = entry[3] + entry[4]
+            if entry.physical_offset >= self.covered_offset:
+                self.offsets.append(entry.physical_offset)
+                self.covered_offset = entry.end_offset
 
     def write_out(self) -> None:
         """Has nothing in memory."""
@@ -72,9 +72,9 @@ def test_a_slice_of_long_records_is_read_whole() -> None:
 def test_a_record_that_cannot_be_read_is_passed_over(position: int) -> None:
     small, entries = a_store()
     lost = entries[50]
-    file = small.log.queue.find(lost[3])
+    file = small.log.queue.find(lost.physical_offset)
     assert file is not None
-    file.write(b"\x13\x57", lost[3] - file.first_offset + position)
+    file.write(b"\x13\x57", lost.physical_offset - file.first_offset + position)
     found = everything(DispatchReader(small.log, ()), small, 7)
     assert [each for each in entries if each not in found] == [lost]
 
@@ -83,7 +83,7 @@ def test_a_blank_whose_magic_is_damaged_still_ends_its_file() -> None:
     small, entries = a_store()
     file = small.log.queue.files[0]
     at = file.view.obj.find(BLANK_MAGIC.to_bytes(4))  # type: ignore[attr-defined]
-    last = max(entry[3] + entry[4] for entry in entries if entry[3] < file.end_offset)
+    last = max(entry.end_offset for entry in entries if entry.physical_offset < file.end_offset)
     assert at == last + 4
     file.write(b"\0", at)
     assert everything(DispatchReader(small.log, ()), small, 7) == entries
@@ -94,7 +94,7 @@ def test_reading_goes_on_where_the_log_begins_when_files_are_gone() -> None:
     small.log.queue.drop_below(small.log.queue.files[1].first_offset)
     part = DispatchReader(small.log, ()).read(0, 3)
     first = small.log.min_offset()
-    assert part.entries == [entry for entry in entries if entry[3] >= first][:3]
+    assert part.entries == [entry for entry in entries if entry.physical_offset >= first][:3]
 
 
 def test_a_file_that_is_deleted_while_it_is_read_is_passed_over(
@@ -126,7 +126,7 @@ def test_a_file_that_cannot_be_read_is_the_disks_failure(monkeypatch: pytest.Mon
 def test_who_is_behind_is_not_fed_until_it_has_caught_up() -> None:
     small, entries = a_store(20)
     end = small.log.end_offset
-    late, early = Noting("late", entries[5][3]), Noting("early", end)
+    late, early = Noting("late", entries[5].physical_offset), Noting("early", end)
     dispatcher = Dispatcher(small.store.consume_queues)
     lagging = Lagging([late, early], DispatchReader(small.log, ()), dispatcher)
     lagging.start_at(end)
@@ -135,10 +135,10 @@ def test_who_is_behind_is_not_fed_until_it_has_caught_up() -> None:
     small.send(5, dispatch=False)
     new = [entry_of(head, ()) for head in small.log.walk(end)]
     dispatcher.dispatch(new)
-    assert (late.offsets, early.offsets) == ([], [entry[3] for entry in new])
+    assert (late.offsets, early.offsets) == ([], [entry.physical_offset for entry in new])
     lagging.catch_up(small.log.end_offset)
-    assert late.offsets == [entry[3] for entry in entries[5:] + new]
-    assert early.offsets == [entry[3] for entry in new]
+    assert late.offsets == [entry.physical_offset for entry in entries[5:] + new]
+    assert early.offsets == [entry.physical_offset for entry in new]
     assert dispatcher.followers == (late, early) and not lagging.behind
 
 

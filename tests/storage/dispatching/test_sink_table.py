@@ -17,7 +17,7 @@ from storage.dispatching.sink_table import (
 )
 from storage.errors import StoreError
 from storage.log.append import PutRecord
-from storage.queues.dispatch_entry import DispatchEntry, EntryRun
+from storage.queues.dispatch_entry import DispatchEntry
 from tests.support.fake_disk import FakeDisk
 from tests.support.puts import put
 from tests.support.transactions import TransactionLog
@@ -71,23 +71,6 @@ def test_the_last_message_of_a_lane_counts(log: TransactionLog, table: SinkTable
     assert table.covered_offset == log.log.end_offset
 
 
-def test_of_a_run_every_message_counts(log: TransactionLog, table: SinkTable) -> None:
-    entries = [log.append(record(marked(n), offset=SINK_MARK)) for n in range(4)]
-    first, last, key = entries[0], entries[-1], entries[0][8][0]
-    run_bytes = last[3] + last[4] - first[3]
-    tails = [each[8][0][-4:] for each in entries]
-    run = EntryRun(*first[:4], run_bytes, *first[5:8], (key,), tails)
-    table.dispatch([run._replace(first_keys=(b"0" * 20 + b"1" * 12,))])
-    assert table.find(Lane("q", 0, "Topic")) is None
-    other = table_of(log)
-    assert other.load(0, 0) == ""
-    other.dispatch([entries[0]])
-    other.dispatch([run])
-    found = other.find(Lane("q", 0, "Topic"))
-    assert found is not None
-    assert (found.sequence, other.covered_offset) == (4, log.log.end_offset)
-
-
 def test_copies_and_what_is_older_say_nothing(log: TransactionLog, table: SinkTable) -> None:
     table.dispatch([log.append(record(marked(5, batch=2)))])
     known = table.find(Lane("q", 0, "Topic"))
@@ -110,7 +93,7 @@ def test_messages_of_clients_with_an_ipv6_address_are_not_read_again(log: Transa
     assert not read
     last = log.append(record(marked(0)))
     table.dispatch([last])
-    assert read == [last[3]]
+    assert read == [last.physical_offset]
 
 
 def test_a_delayed_message_belongs_to_its_real_topic(log: TransactionLog, table: SinkTable) -> None:
@@ -149,7 +132,7 @@ def test_it_is_saved_when_the_log_has_grown(log: TransactionLog, table: SinkTabl
     table.dispatch([log.plain()])
     saved(log, table)
     plain = log.plain()
-    entry = (*plain[:3], plain[3] + SAVE_BYTES, *plain[4:])
+    entry = replace(plain, physical_offset=plain.physical_offset + SAVE_BYTES)
     table.dispatch([entry])
     log.log.sync(log.log.end_offset)
     assert table.unsynced() is None
@@ -287,7 +270,9 @@ class Run:
         self._note(self.log.plain())
 
     def _note(self, entry: DispatchEntry) -> None:
-        self.entries.append((entry, bytes(self.log.log.view(entry[3], entry[4]))))
+        self.entries.append(
+            (entry, bytes(self.log.log.view(entry.physical_offset, entry.record_bytes)))
+        )
         self.table.dispatch([entry])
 
     def sync_log(self) -> None:
@@ -304,12 +289,12 @@ class Run:
         self.disk = self.disk.crashed(self.random.randrange(1 << 30))
         kept: list[tuple[DispatchEntry, bytes]] = []
         for entry, data in self.entries:
-            if entry[3] >= flushed and not self._holds(entry[3], data):
+            if entry.physical_offset >= flushed and not self._holds(entry.physical_offset, data):
                 break
             kept.append((entry, data))
         self.entries = kept
         last = kept[-1][0] if kept else None
-        self.open(last[3] + last[4] if last else 0)
+        self.open(last.end_offset if last else 0)
         self.next.clear()
         expected = table_of(self.log)
         expected.load(0, 0)

@@ -9,7 +9,7 @@ import pytest
 from storage.errors import DiskFull
 from storage.index.index import PENDING_MAX, Index, local_name
 from storage.index.key_hash import TopicHashes
-from storage.queues.consume_queues import DispatchEntry
+from storage.queues.dispatch_entry import DispatchEntry
 from storage.queues.unsynced import sync_files
 from tests.storage.derived import START_MS, config, entry
 from tests.support.clock import ManualClock
@@ -65,7 +65,7 @@ def test_keys_with_the_same_head_have_the_hashes_of_whole_keys() -> None:
     index.dispatch(records[5:])
     index.write_out()
     entries = [each[0] for file in index.files for each in file.entries()]
-    assert entries == [hashes.index_hash(each[0], key) for each in records for key in each[8]]
+    assert entries == [hashes.index_hash(each.topic, key) for each in records for key in each.keys]
 
 
 def test_keys_go_on_in_the_next_file_when_one_is_full() -> None:

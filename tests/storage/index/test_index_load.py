@@ -32,7 +32,7 @@ def test_after_a_crash_files_newer_than_the_checkpoint_go() -> None:
 def test_after_a_crash_a_file_that_was_not_full_goes_whatever_its_time() -> None:
     disk = FakeDisk()
     index = an_index(disk)
-    index.dispatch([(*each[:6], START_MS, *each[7:]) for each in keyed(0, 500)])
+    index.dispatch([replace(each, store_timestamp=START_MS) for each in keyed(0, 500)])
     index.write_out()
     again = an_index(disk.killed())
     again.load(clean=False, safe_timestamp=START_MS)

@@ -1,20 +1,15 @@
 """Columns of keys: what is taken out of them is gone, what goes through bytes is unchanged."""
 
-from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
-
-import pytest
 
 from storage.index.key_columns import KeyColumns, KeyPart
 from storage.index.key_hash import TopicHashes
-from storage.queues.consume_queues import DispatchEntry
-from storage.queues.dispatch_entry import Dispatched, EntryRun, MixedEntries, single_entries
-from tests.storage.derived import RECORD_BYTES, START_MS
-from tests.storage.derived import entry as numbered
+from storage.queues.dispatch_entry import DispatchEntry
 
 
 def entry(offset: int, *keys: bytes, sys_flag: int = 0) -> DispatchEntry:
-    return b"Topic", 0, 0, offset, 100, 0, 1_600_000_000_000 + offset, sys_flag, keys
+    return DispatchEntry(b"Topic", 0, 0, offset, 100, 0, 1_600_000_000_000 + offset, sys_flag, keys)
 
 
 def test_each_key_has_hash_offset_and_time() -> None:
@@ -40,7 +35,7 @@ def test_keys_of_topics_in_any_turn_have_the_hashes_of_each_alone() -> None:
     for number in range(3_000):
         topic, head = random.choice(topics), random.choice(heads[number // 100 % 4 :])
         keys = tuple(head + random.choice(tails) or b"k" for _ in range(random.randrange(3)))
-        entries.append((topic, *entry(number * 100, *keys)[1:]))
+        entries.append(replace(entry(number * 100, *keys), topic=topic))
         wanted += [hashes.index_hash(topic, key) for key in keys]
     columns.add(entries, 0)
     assert columns.hashes == wanted
@@ -55,44 +50,3 @@ def test_a_part_is_unchanged_behind_a_pipe() -> None:
     assert part[:3] == (0, 1000, 10)
     assert (again.hashes, again.offsets) == (columns.hashes, columns.offsets)
     assert again.timestamps == columns.timestamps
-
-
-def run(
-    number: int, tails: Sequence[bytes], *, head: bytes = b"head", sys_flag: int = 0
-) -> EntryRun:
-    first, run_bytes = number * RECORD_BYTES, len(tails) * RECORD_BYTES
-    keys = (head + tails[0],)
-    return EntryRun(b"T", 0, number, first, run_bytes, 0, START_MS, sys_flag, keys, tails)
-
-
-def known(
-    entries: Sequence[Dispatched], covered: int = 0
-) -> tuple[list[int], list[int], list[int]]:
-    keys = KeyColumns()
-    keys.add(entries, covered)
-    return keys.hashes, keys.offsets, keys.timestamps
-
-
-TAILS = [b"%04X" % number for number in range(30)]
-OTHER = numbered(40, topic=b"Other", keys=(b"head0001", b"word"))
-
-
-@pytest.mark.parametrize(
-    "entries",
-    [
-        [run(0, TAILS)],
-        [OTHER, run(50, TAILS), run(80, TAILS[:1]), numbered(82, keys=(b"head0001",)), OTHER],
-        [run(0, TAILS, head=b"")],
-        [run(0, TAILS, head="ü".encode())],
-        [run(0, [b"0001", "üü".encode()])],
-        [run(0, [b"01", b"02"])],
-        [run(0, TAILS, sys_flag=0xC)],
-    ],
-    ids=["alone", "among others", "no head", "head", "tail", "short tails", "rolled back"],
-)
-def test_a_run_has_the_keys_of_its_records(entries: Sequence[Dispatched]) -> None:
-    entries = MixedEntries(entries)
-    singles = single_entries(entries)
-    assert not any(isinstance(each, EntryRun) for each in singles)
-    for covered in (0, RECORD_BYTES, 55 * RECORD_BYTES, 10**6):
-        assert known(entries, covered) == known(singles, covered)

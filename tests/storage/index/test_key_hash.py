@@ -8,9 +8,7 @@ from storage.index.key_hash import (
     FAST_BYTES_MAX,
     TopicHashes,
     extend_hash,
-    head_of,
     java_hash,
-    tail_hashes,
 )
 
 quick = settings(deadline=None, database=None, max_examples=300)
@@ -53,26 +51,6 @@ def test_unique_keys_hash_as_in_java(key: str, topic: str) -> None:
     for counter in ("0000", "0001", "FFFF"):
         wanted = plain_index_hash(topic, key + counter)
         assert hashes.index_hash(topic.encode(), (key + counter).encode()) == wanted
-
-
-@pytest.mark.heavy
-@quick
-@given(
-    st.binary(min_size=1, max_size=40).filter(bytes.isascii),
-    st.lists(st.binary(min_size=4, max_size=4), min_size=1, max_size=40),
-)
-def test_many_tails_of_one_head_hash_as_each_alone(head: bytes, tails: list[bytes]) -> None:
-    hashes = TopicHashes()
-    _, head_hash = head_of(hashes.of(b"T"), head + tails[0])
-    alone = [hashes.index_hash(b"T", head + tail) for tail in tails]
-    is_ascii = all(map(bytes.isascii, tails))
-    assert tail_hashes(head_hash, tails) == (alone if is_ascii else None)
-    assert tail_hashes(head_hash, [*tails, b"12345"]) is None
-
-
-def test_the_hash_without_a_positive_counterpart_is_0_among_many_too() -> None:
-    share = ord("0") * (31**3 + 31**2 + 31 + 1)
-    assert tail_hashes((1 << 31) - share, [b"0000", b"0001"]) == [0, (1 << 31) - 1]
 
 
 @pytest.mark.heavy

@@ -11,7 +11,6 @@ from protocol.message import (
     encode_record,
 )
 from storage.log.append import (
-    AlikeParts,
     BatchPart,
     Group,
     Placed,
@@ -105,7 +104,7 @@ def test_a_batch_is_encoded_as_its_records_are(store_host: bytes, born_host: byt
         (7, body_crc(b"one"), b"one", b"TAGS\x01a", b"\x02WAIT\x01true"),
         (-1, body_crc(b""), b"", b"", b"WAIT\x01true"),
     ]
-    sent = PutBatch("Täg".encode(), 3, 9, 0x1, 5, born_host, 2, parts, 40)
+    sent = PutBatch("Täg".encode(), 3, 9, 0x1, 5, born_host, 2, parts, 40, [0, 0], [(), ()])
     records = [
         PutRecord(sent.topic, 3, 9 + n, flag, 0x1, 5, born_host, 2, 0, body, own + behind, crc)
         for n, (flag, crc, body, own, behind) in enumerate(parts)
@@ -127,28 +126,6 @@ def test_a_batch_is_encoded_as_its_records_are(store_host: bytes, born_host: byt
     assert sent.offsets == offsets
     full = encode_groups([sent], 0, 5000, 5000 + size + 7, NOW_MS, store_host, [])
     assert full == ([], 0, 5000)
-
-
-@pytest.mark.parametrize("born_host, store_host", [(HOST, HOST), (HOST_V6, HOST_V6)])
-@pytest.mark.parametrize("bodies", [(b"one", b"two", b"six"), (b"", b"")])
-def test_messages_that_are_alike_lie_in_the_log_like_any_of_a_batch(
-    born_host: bytes, store_host: bytes, bodies: tuple[bytes, ...]
-) -> None:
-    crcs, tails = [body_crc(body) for body in bodies], [b"%04d" % n for n in range(len(bodies))]
-    own = list(zip(crcs, bodies, tails, strict=True))
-    found = []
-    for parts in (
-        AlikeParts(-7, bodies, crcs, b"K\x01", tails, b"\x02CLUSTER\x01c"),
-        [(-7, crc, body, b"K\x01" + tail, b"\x02CLUSTER\x01c") for crc, body, tail in own],
-    ):
-        parts_bytes = sum(len(body) + 6 + 10 for body in bodies)
-        sent = PutBatch(b"T", 3, 9, 0x1, 5, born_host, 2, parts, parts_bytes)
-        size = group_bytes_of(sent, store_host)
-        groups: list[Group] = [put(), sent, put()]
-        placed: list[Placed] = []
-        pieces, number, end = encode_groups(groups, 0, 500, 9000, NOW_MS, store_host, placed)
-        found.append((b"".join(pieces), number, end, placed, size, list(sent.offsets)))
-    assert found[0] == found[1]
 
 
 def test_blank_says_how_much_is_left() -> None:

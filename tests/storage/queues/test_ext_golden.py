@@ -44,14 +44,14 @@ def test_every_unit_is_read_as_the_records_say(tmp_path: Path) -> None:
     assert not queues.misfits()
     found = units_of(queues)
     entries = [entry_of(head, DELAY_LEVELS_MS) for head in golden_heads(root)]
-    assert found.keys() == {entry[:3] for entry in entries}
+    assert found.keys() == {(entry.topic, entry.queue_id, entry.queue_offset) for entry in entries}
     assert len(found) == sum(map(len, manifest("ext")["consumeQueues"].values())) == 172
     bitmaps = set()
     for entry in entries:
-        unit = found[entry[:3]]
+        unit = found[(entry.topic, entry.queue_id, entry.queue_offset)]
         assert unit is not None
-        assert (unit.tags_code, unit.store_timestamp) == (entry[5], entry[6])
-        if entry[0] == b"GS_Sql":
+        assert (unit.tags_code, unit.store_timestamp) == (entry.tags_code, entry.store_timestamp)
+        if entry.topic == b"GS_Sql":
             assert unit.bitmap is not None and len(unit.bitmap) == BITMAP_BYTES
             bitmaps.add(unit.bitmap)
         else:
@@ -73,7 +73,7 @@ def test_a_log_dispatched_again_gives_the_same_files(
     theirs.close()
 
     def bits(entry: DispatchEntry) -> bytes | None:
-        unit = known[entry[:3]]
+        unit = known[(entry.topic, entry.queue_id, entry.queue_offset)]
         assert unit is not None
         if unit.bitmap is None or with_bits:
             return unit.bitmap

@@ -18,7 +18,7 @@ EXTENDED = replace(config(), enable_consume_queue_ext=True, consume_queue_ext_fi
 
 def bits(entry: DispatchEntry) -> bytes | None:
     """Of every second record, 1 to 5 bytes."""
-    number = entry[3] // RECORD_BYTES
+    number = entry.physical_offset // RECORD_BYTES
     return bytes([number % 256]) * (number % 5 + 1) if number % 2 else None
 
 
@@ -48,7 +48,7 @@ def known(queues: ConsumeQueues) -> dict[tuple[str, int, int], ExtUnit | None]:
 
 def wanted(end: int, start: int = 0) -> dict[tuple[str, int, int], ExtUnit | None]:
     return {
-        ("T", n % 2, n // 2): ExtUnit(each[5], each[6], bits(each))
+        ("T", n % 2, n // 2): ExtUnit(each.tags_code, each.store_timestamp, bits(each))
         for n, each in zip(range(start, end), entries(start, end), strict=True)
     }
 
@@ -122,7 +122,7 @@ def test_what_was_synced_is_known_after_a_power_cut(seed: int) -> None:
         queue = again.get(topic, queue_id)
         assert queue is not None
         queue.remove(after)
-    again.append([each for each in entries(0, 400) if ("T", each[1]) in lost])
+    again.append([each for each in entries(0, 400) if ("T", each.queue_id) in lost])
     assert known(again) == wanted(400)
     again.append(entries(400, 900))
     again.write_out_all()

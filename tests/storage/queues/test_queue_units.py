@@ -8,7 +8,6 @@ from storage.queues.queue_units import (
     Unit,
     first_behind,
     is_damaged_copy,
-    units_of,
     used_units,
     voted_first_behind,
 )
@@ -68,9 +67,3 @@ def test_a_unit_is_known_again_after_a_flip_or_half_of_it() -> None:
         assert is_damaged_copy(bytes(split) + unit[split:], unit, position)
     assert not is_damaged_copy(UNIT.pack(70_100, 100, 12), unit, 0)
     assert not is_damaged_copy(UNIT.pack(0, 100, 12), unit, 0)
-
-
-@pytest.mark.parametrize("first, code", [(0, 0), (2**32 - 150, -5), (2**62, 2**62)])
-def test_many_units_are_made_as_one_by_one(first: int, code: int) -> None:
-    offsets = range(first, first + 500, 100)
-    assert units_of(offsets, 100, code) == b"".join(UNIT.pack(at, 100, code) for at in offsets)

@@ -3,7 +3,8 @@
 import pytest
 
 from storage.log.damage import Damage
-from storage.queues.consume_queues import ConsumeQueues, DispatchEntry
+from storage.queues.consume_queues import ConsumeQueues
+from storage.queues.dispatch_entry import DispatchEntry
 from storage.recovery.queue_numbers import QueueNumbers
 from tests.storage.derived import RECORD_BYTES, config, entry
 from tests.support.fake_disk import FakeDisk

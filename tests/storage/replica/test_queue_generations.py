@@ -5,9 +5,9 @@ from random import Random
 
 import pytest
 
-from storage.dispatching.dispatch import DispatchEntry
 from storage.errors import StoreError
 from storage.message_store import MessageStore
+from storage.queues.dispatch_entry import DispatchEntry
 from storage.replica.queue_generations import QueueGenerations
 from storage.retention.trimming import removed_dir
 from tests.storage.derived import RECORD_BYTES, config, entry

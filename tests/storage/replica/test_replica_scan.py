@@ -8,9 +8,9 @@ import pytest
 
 from protocol.message import BLANK_BYTES, BLANK_MAGIC, SIZE_AND_MAGIC, MessageRecord, encode_record
 from protocol.topic_names import SCHEDULE_TOPIC
-from storage.dispatching.dispatch import DispatchEntry
 from storage.errors import StoreError
 from storage.log.commit_log import CommitLog, prepare_file
+from storage.queues.dispatch_entry import DispatchEntry
 from storage.replica import replica_log
 from storage.replica.replica_log import ReplicaLog
 from storage.replica.replica_scan import SHAPES_MAX, RecordTaker
@@ -159,7 +159,7 @@ def test_all_that_is_sound_is_taken_at_once() -> None:
         data += record
     entries: list[DispatchEntry] = []
     assert RecordTaker(DELAY_LEVELS_MS).scan(data, 0, entries) == len(data)
-    assert [entry[2] for entry in entries] == list(numbers)
+    assert [entry.queue_offset for entry in entries] == list(numbers)
 
 
 def test_a_cut_anywhere_leaves_the_last_record_out() -> None:
@@ -215,4 +215,4 @@ def test_a_separator_is_no_key() -> None:
     for text, keys in ((b"UNIQ_KEY\x01v", (b"v",)), (b"UNIQ_KEY\x01\x02", ())) * 2:
         entries: list[DispatchEntry] = []
         taker.scan(encode_record(MessageRecord("T", b"", text)), 0, entries)
-        assert entries[0][8] == keys
+        assert entries[0].keys == keys

@@ -3,14 +3,14 @@
 import pytest
 
 from protocol.message import MessageRecord, decode_record
-from storage.queues.consume_queues import DispatchEntry
+from storage.queues.dispatch_entry import DispatchEntry
 from storage.transactions.units import COMMITTED, DISCARDED, PREPARED, ROLLED_BACK
 from tests.support.fake_disk import FakeDisk
 from tests.support.transactions import CONFIG, TransactionLog, saved, table_of
 
 
 def record_of(log: TransactionLog, entry: DispatchEntry) -> MessageRecord:
-    return decode_record(log.log.view(entry[3], entry[4]))
+    return decode_record(log.log.view(entry.physical_offset, entry.record_bytes))
 
 
 @pytest.mark.parametrize("is_written", [True, False])
@@ -35,7 +35,7 @@ def test_it_is_found_among_others_of_the_same_group_and_second(end: int, is_writ
         saved(log, table)
     found = table.last_copy(record_of(log, first))
     assert found is not None
-    assert (found.physical_offset, found.state) == (copy[3], end)
+    assert (found.physical_offset, found.state) == (copy.physical_offset, end)
     assert table.last_copy(record_of(log, copy)) is None
     table.close()
 

@@ -110,7 +110,9 @@ def test_a_table_of_another_log_is_made_anew(log: TransactionLog, table: Transac
     other.plain()
     assert other.log.end_offset == log.log.end_offset
     alien = TransactionTable(CONFIG, log.disk, other.log.view, lambda: 0)
-    assert alien.load(0, other.log.end_offset) == f"the log has another record at {half[4]}"
+    assert (
+        alien.load(0, other.log.end_offset) == f"the log has another record at {half.record_bytes}"
+    )
 
 
 def test_a_table_that_reaches_behind_the_logs_end_is_made_anew(
@@ -222,8 +224,8 @@ def test_what_the_table_alone_knows_of_a_damaged_log_is_kept(
     saved(log, table)
     damage = Damage()
     for record in (halves[1], commit):
-        damage.add(record[3], record[3] + record[4], "flipped")
-        log.log.queue.files[0].write(b"?", record[3] + 4)
+        damage.add(record.physical_offset, record.end_offset, "flipped")
+        log.log.queue.files[0].write(b"?", record.physical_offset + 4)
     assert scrubbed(log) != ""
     assert scrubbed(log, damage=damage) == ""
     log.disk.open(f"{STATE_TABLE}/{0:020d}").pwrite(b"?", 2 * UNIT_BYTES + 8)

@@ -92,7 +92,9 @@ def test_a_table_that_an_official_broker_left_stale_is_brought_up_to_date(tmp_pa
     levels = delay_levels_ms(without_index.message_delay_level)
     entries = [entry_of(head, levels) for head in ours.commit_log.walk(0)]
     check_back = halves_of("crashed-recovered")[-2]["commitLogOffset"]
-    ours.transaction_table.dispatch([entry for entry in entries if entry[3] < check_back])
+    ours.transaction_table.dispatch(
+        [entry for entry in entries if entry.physical_offset < check_back]
+    )
     ours.transaction_table.sync()
     assert ours.transaction_table.pending_count == 2
     ours.abandon()

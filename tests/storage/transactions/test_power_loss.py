@@ -11,7 +11,7 @@ import pytest
 
 from storage.config import StoreConfig
 from storage.log.append import blank
-from storage.queues.consume_queues import DispatchEntry
+from storage.queues.dispatch_entry import DispatchEntry
 from storage.queues.unsynced import sync_files
 from storage.transactions.redo_log import NO_REDO_LOG
 from storage.transactions.table import TransactionTable, UnsyncedTable
@@ -52,25 +52,25 @@ class Run:
         reason = self.table.load(0, end_offset)
         covered = self.table.covered_offset
         entries = self.log.entries()
-        self.table.dispatch([entry for entry in entries if entry[3] >= covered])
+        self.table.dispatch([entry for entry in entries if entry.physical_offset >= covered])
         self.open_halves.clear()
         for entry in entries:
-            self.log.next_offsets[entry[0].decode()] = entry[2] + 1
+            self.log.next_offsets[entry.topic.decode()] = entry.queue_offset + 1
             self._note(entry)
         self.taken = None
         return reason
 
     def _note(self, entry: DispatchEntry) -> None:
         """What must be pending, told the simple way."""
-        view = self.log.log.view(entry[3], entry[4])
-        self.records[entry[3]] = bytes(view)
-        if entry[0] == b"RMQ_SYS_TRANS_HALF_TOPIC":
-            if b"TRANSACTION_CHECK_TIMES" in self.records[entry[3]]:
-                same = [o for o, half in self.open_halves.items() if half[8] == entry[8]]
+        view = self.log.log.view(entry.physical_offset, entry.record_bytes)
+        self.records[entry.physical_offset] = bytes(view)
+        if entry.topic == b"RMQ_SYS_TRANS_HALF_TOPIC":
+            if b"TRANSACTION_CHECK_TIMES" in self.records[entry.physical_offset]:
+                same = [o for o, half in self.open_halves.items() if half.keys == entry.keys]
                 del self.open_halves[same[0]]
-            self.open_halves[entry[2]] = entry
-        elif entry[0] == b"RMQ_SYS_TRANS_OP_HALF_TOPIC":
-            record = self.log.log.read_record(entry[3])
+            self.open_halves[entry.queue_offset] = entry
+        elif entry.topic == b"RMQ_SYS_TRANS_OP_HALF_TOPIC":
+            record = self.log.log.read_record(entry.physical_offset)
             assert record is not None
             self.open_halves.pop(int(record.body), None)
 
@@ -98,7 +98,7 @@ class Run:
     def check_back(self) -> None:
         if self.open_halves:
             half = self.random.choice(list(self.open_halves.values()))
-            self._dispatch(self.log.checked(half[8][0].decode()))
+            self._dispatch(self.log.checked(half.keys[0].decode()))
 
     def sync_log(self) -> None:
         self.log.log.sync(self.log.log.end_offset)
@@ -131,7 +131,9 @@ class Run:
         doubt = self.open(end)
         assert doubt == "" or (doubt, was_saved) == (NO_REDO_LOG, False)
         found = [(each.queue_offset, each.physical_offset) for each in self.table.pending(1000)]
-        assert found == [(half[2], half[3]) for half in self.open_halves.values()]
+        assert found == [
+            (half.queue_offset, half.physical_offset) for half in self.open_halves.values()
+        ]
         assert self.table.verify(self.log.entries()) == []
 
     def _surviving(self, flushed: int) -> int:

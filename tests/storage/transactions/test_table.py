@@ -1,5 +1,7 @@
 """The transaction table: what is pending, what is kept of it, and no doubt survives a start."""
 
+from dataclasses import replace
+
 import pytest
 
 from protocol.host import pack_host
@@ -35,10 +37,13 @@ def test_a_half_message_is_pending_with_its_group_and_time(
     half = log.half("a")
     table.dispatch([half])
     (pending,) = table.pending(10)
-    assert (pending.physical_offset, pending.record_bytes) == (half[3], half[4])
+    assert (pending.physical_offset, pending.record_bytes) == (
+        half.physical_offset,
+        half.record_bytes,
+    )
     assert pending.timestamp_s == 1_600_000_000  # born, not stored
     assert pending.group_hash == java_hash(GROUP.encode())
-    assert (pending.queue_id, pending.queue_offset) == (0, half[2])
+    assert (pending.queue_id, pending.queue_offset) == (0, half.queue_offset)
     assert (table.pending_count, table.unit_count) == (1, 1)
 
 
@@ -51,7 +56,7 @@ def test_an_op_after_a_commit_commits_and_an_op_alone_rolls_back(
     assert table.pending_count == 3
     table.dispatch([log.op(second), log.op(first), log.plain()])
     assert states(table) == [ROLLED_BACK, COMMITTED, PREPARED]
-    assert [each.physical_offset for each in table.pending(10)] == [third[3]]
+    assert [each.physical_offset for each in table.pending(10)] == [third.physical_offset]
 
 
 def test_a_commit_in_the_log_of_a_broker_with_an_ipv6_address_is_told_from_a_rollback(
@@ -61,7 +66,7 @@ def test_a_commit_in_the_log_of_a_broker_with_an_ipv6_address_is_told_from_a_rol
     log.plain()
     half = log.half("a")
     commit = log.commit(half)
-    put_now = (*commit[:7], TRANSACTION_COMMIT, commit[8])  # as whoever appends gives it
+    put_now = replace(commit, sys_flag=TRANSACTION_COMMIT)  # as whoever appends gives it
     table.dispatch([half, put_now, log.op(half)])
     assert states(table) == [COMMITTED]
 
@@ -93,7 +98,7 @@ def test_what_names_the_first_of_immune_half_messages_settles_the_last(
     log: TransactionLog, table: TransactionTable
 ) -> None:
     first = log.half("a")
-    again = log.half("a", more=f"\x02TRAN_PREPARED_QUEUE_OFFSET\x01{first[2]}")
+    again = log.half("a", more=f"\x02TRAN_PREPARED_QUEUE_OFFSET\x01{first.queue_offset}")
     table.dispatch([first, again, log.op(first)])
     assert states(table) == [REPLACED, ROLLED_BACK]
 
@@ -110,8 +115,8 @@ def test_a_copy_of_a_committed_message_commits_nothing(
     log: TransactionLog, table: TransactionTable
 ) -> None:
     half, other = log.half("a"), log.half("b")
-    assert half[3] == 0
-    copy = log.commit((*other[:3], 0, *other[4:]))  # a delayed delivery names offset 0
+    assert half.physical_offset == 0
+    copy = log.commit(replace(other, physical_offset=0))  # a delayed delivery names offset 0
     table.dispatch([half, other, copy, log.op(half)])
     assert states(table) == [ROLLED_BACK, PREPARED]
 
@@ -121,10 +126,12 @@ def test_an_op_without_its_tag_or_its_crc_settles_nothing(
 ) -> None:
     half = log.half("a")
     op = log.op(half)
-    table.dispatch([half, (*op[:5], 7, *op[6:])])
+    table.dispatch([half, replace(op, tags_code=7)])
     assert table.pending_count == 1
     damaged = log.op(half)
-    log.log.queue.files[0].write(b"1", damaged[3] + 88)  # the body: another queue offset
+    log.log.queue.files[0].write(
+        b"1", damaged.physical_offset + 88
+    )  # another queue offset in the body
     table.dispatch([damaged])
     assert (table.pending_count, table.unreadable_count) == (1, 1)
 
@@ -161,7 +168,13 @@ def test_units_and_states_lie_on_disk_as_documented(
     assert names == [f"{number * UNIT_BYTES:020d}" for number in (0, FILE_UNITS)]
     data = log.disk.read_bytes(f"{STATE_TABLE}/{names[0]}")
     group_hash = java_hash(GROUP.encode())
-    assert UNIT.unpack_from(data) == (half[3], half[4], 1_600_000_000, group_hash, ROLLED_BACK)
+    assert UNIT.unpack_from(data) == (
+        half.physical_offset,
+        half.record_bytes,
+        1_600_000_000,
+        group_hash,
+        ROLLED_BACK,
+    )
     assert len(data) == FILE_UNITS * UNIT_BYTES
 
 
@@ -177,7 +190,7 @@ def test_nothing_is_written_of_records_that_a_power_cut_could_take(
     assert UNIT.unpack_from(data)[4] == PREPARED
     assert not any(data[UNIT_BYTES:])
     assert states(table) == [ROLLED_BACK, PREPARED]
-    assert table.find(half[3]) == table.snapshot()[0]
+    assert table.find(half.physical_offset) == table.snapshot()[0]
 
 
 @pytest.mark.parametrize("count", [0, 1, FILE_UNITS, 3 * FILE_UNITS + 2])
@@ -223,7 +236,9 @@ def test_what_came_after_the_last_sync_is_replayed_and_not_doubled(
     stale = log.disk.read_bytes(f"{STATE_TABLE}/{0:020d}")[4 * UNIT_BYTES :]
     assert not any(stale)  # the unit of x, which is made again
     assert again.covered_offset < log.log.end_offset
-    again.dispatch([entry for entry in log.entries() if entry[3] >= again.covered_offset])
+    again.dispatch(
+        [entry for entry in log.entries() if entry.physical_offset >= again.covered_offset]
+    )
     assert again.snapshot() == wanted
     assert again.verify(log.entries()) == []
 
@@ -262,7 +277,7 @@ def test_files_below_the_logs_first_record_go_and_their_transactions_with_them(
     halves = [log.half(str(number)) for number in range(2 * FILE_UNITS + 2)]
     table.dispatch([*halves, log.op(halves[-1])])
     saved(log, table)
-    min_physical = halves[FILE_UNITS + 1][3]
+    min_physical = halves[FILE_UNITS + 1].physical_offset
     second = f"{STATE_TABLE}/{FILE_UNITS * UNIT_BYTES:020d}"
     assert table.trim_before(min_physical) == [f"{STATE_TABLE}/{0:020d}"]
     assert table.pending(1)[0].physical_offset == min_physical
@@ -272,7 +287,7 @@ def test_files_below_the_logs_first_record_go_and_their_transactions_with_them(
     table.dispatch([log.half("new")])
     saved(log, table)
     again = table_of(log)
-    assert again.load(halves[-1][3], log.log.end_offset) == ""
+    assert again.load(halves[-1].physical_offset, log.log.end_offset) == ""
     assert [each.queue_offset for each in again.pending(10)] == [len(halves)]
     assert len(log.disk.listdir(STATE_TABLE)) == 1
 
@@ -284,8 +299,8 @@ def test_a_table_that_ends_below_the_logs_first_record_begins_there(
     saved(log, table)
     rest = log.half("b")
     again = table_of(log)
-    assert "from" in again.load(rest[3] + 1, log.log.end_offset)
-    assert again.covered_offset == rest[3] + 1
+    assert "from" in again.load(rest.physical_offset + 1, log.log.end_offset)
+    assert again.covered_offset == rest.physical_offset + 1
 
 
 def test_a_full_disk_loses_no_change(log: TransactionLog, table: TransactionTable) -> None:

@@ -41,7 +41,7 @@ def test_no_messages_are_no_batches() -> None:
 def test_a_batch_is_not_compressed() -> None:
     parcel = batch_parcel([Message("T", b"x" * 9000)], lambda: ID)
     assert parcel.sys_flag == 0
-    assert [each.body for each in decode_batch(parcel.body)] == [b"x" * 9000]
+    assert [each for each, _, _ in decode_batch(parcel.body)] == [b"x" * 9000]
 
 
 @pytest.mark.parametrize(

@@ -218,8 +218,8 @@ def test_a_batch_travels_as_one_request(cluster: Cluster) -> None:
     header = SendMessageHeader.of_command(command)
     assert (header.batch, header.properties) == (True, "WAIT\x01true")
     inside = decode_batch(command.body or b"")
-    assert [(each.body, each.flag) for each in inside] == [(b"0", 0), (b"1", 1), (b"2", 2)]
-    ids = [parse(each.properties)["UNIQ_KEY"] for each in inside]
+    assert [(each, flag) for each, _, flag in inside] == [(b"0", 0), (b"1", 1), (b"2", 2)]
+    ids = [parse(text)["UNIQ_KEY"] for _, text, _ in inside]
     assert result.message_id == ",".join(ids)
 
 

@@ -176,7 +176,7 @@ def test_any_number_of_messages_go_in_batches_that_fit(cluster: Cluster) -> None
     with cluster.producer(ProducerSettings(max_message_bytes=30_000)) as producer:
         results = producer.send_batches(messages, queue=MessageQueue("T", "a", 0))
         batches = [decode_batch(cluster.a.next(BATCH).body or b"") for _ in results]
-        assert [each.body for batch in batches for each in batch] == [m.body for m in messages]
+        assert [each for batch in batches for each, _, _ in batch] == [m.body for m in messages]
         assert [len(batch) for batch in batches[:3]] == [27, 27, 27]
         cluster.a.on(BATCH, refuse(ResponseCode.SYSTEM_BUSY))
         with pytest.raises(BrokerError) as caught:
