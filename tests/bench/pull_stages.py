@@ -36,7 +36,6 @@ from protocol.bodies import SubscriptionData, SubscriptionGroupConfig, TopicConf
 from protocol.codes import RequestCode, SerializeType
 from protocol.frame import decode_frame
 from protocol.headers.pull import PullMessageHeader
-from protocol.pull_wire import PullDecoder
 from storage.clock import SystemClock
 from storage.config import StoreConfig
 from storage.dispatching.dispatch import entry_of
@@ -212,20 +211,12 @@ class Path:
 def in_kind(kind: SerializeType, path: Path, offsets: Sequence[int]) -> None:
     """Decoding alone, and everything."""
     frames = [pull(kind, queue, each, each) for each in offsets for queue in range(QUEUES)]
-    decoder = PullDecoder()
-    decode = decoder.binary if kind == SerializeType.ROCKETMQ else decoder.json
-    assert decode(frames[0], 8, len(frames[0])) is not None
 
-    def fast() -> None:
-        for frame in frames:
-            decode(frame, 8, len(frame))
-
-    def general() -> None:
+    def decode() -> None:
         for frame in frames:
             PullMessageHeader.decode(decode_frame(frame[4:]).fields)
 
-    row(f"decode, {kind.name}", best_us(fast, len(frames)))
-    row(f"the same, general decoder, {kind.name}", best_us(general, len(frames)))
+    row(f"decode, {kind.name}", best_us(decode, len(frames)))
     for at_once in (1, QUEUES):
         starts = range(0, len(frames), at_once)
         reads = [b"".join(frames[start : start + at_once]) for start in starts]
