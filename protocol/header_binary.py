@@ -102,27 +102,27 @@ def read_header(
 
 
 def read_fields(entries: bytes) -> dict[str, str] | None:
-    """Return the fields of entries without anything odd; None for all others.
+    """Return the fields of entries without anything odd, in ASCII; None for all others.
 
-    Takes half the time of `_fields`.
+    Takes a third of the time of `_fields`.
     """
-    fields: dict[str, str] = {}
-    position, end, count = 0, len(entries), 0
-    try:
-        while position < end:
-            name_start = position + _NAME_LENGTH.size
-            name_end = name_start + _NAME_LENGTH.unpack_from(entries, position)[0]
-            value_start = name_end + _LENGTH.size
-            position = value_start + _LENGTH.unpack_from(entries, name_end)[0]
-            if not name_start < name_end < value_start < position <= end:
-                return None
-            fields[entries[name_start:name_end].decode()] = entries[value_start:position].decode()
-            count += 1
-            if count > FIELDS_MAX:
-                return None
-    except (StructError, UnicodeDecodeError):
+    if not entries.isascii():  # lengths above 127, too
         return None
-    return fields
+    text, end, position = entries.decode(), len(entries), 0
+    fields: dict[str, str] = {}
+    try:
+        for _ in range(FIELDS_MAX):
+            name_end = position + 2 + _NAME_LENGTH.unpack_from(entries, position)[0]
+            value_end = name_end + 4 + _LENGTH.unpack_from(entries, name_end)[0]
+            if not position + 2 < name_end < value_end - 4 or value_end > end:
+                return None
+            fields[text[position + 2 : name_end]] = text[name_end + 4 : value_end]
+            if value_end == end:
+                return fields
+            position = value_end
+    except StructError:
+        pass
+    return None
 
 
 def _fields(
