@@ -198,14 +198,12 @@ class SendDecoder:
             if e_at > 0 and (head != self._head or prefix != self._prefix):
                 is_known = self._expect(prefix, head)
                 return self.binary(data, start, header_end, end) if is_known else None
-            found = _BINARY_REST.match(data, e_at, header_end) if e_at > 0 else None
-            if found is None:
+            if e_at < 0 or (found := _BINARY_REST.match(data, e_at, header_end)) is None:
                 return None
             queue_id, sys_flag, born, message_flag = map(int, found.groups()[:4])
             length, properties_at = int.from_bytes(found[5]), found.end()
-            opaque, flag, remark_bytes, fields_bytes = _FIXED.unpack_from(
-                data, start + _PREFIX_BYTES
-            )
+            fixed = _FIXED.unpack_from(data, start + _PREFIX_BYTES)
+            opaque, flag, remark_bytes, fields_bytes = fixed
         properties_end = properties_at + length
         properties = data[properties_at:properties_end]
         if (

@@ -100,6 +100,8 @@ TABLE: dict[str, Entry] = {
     "protocol/sql92/lexer.py:_TOKENS": Entry("match", ["/*", "'", "1.", "1e", " --"]),
     "protocol/sql92/lexer.py:_TOKENS_OF_THE_LAST_LINE": Entry("match", ["/*", "'", "1.", "1e"]),
     "protocol/standard_json.py:_SURROGATE": SEARCH,
+    "protocol/standard_json.py:_ESCAPED_HALF": SEARCH,
+    "protocol/standard_json.py:_LONG_NUMBER": Entry("search", ["1", "1e"]),
     "protocol/topic_names.py:_LEGAL": Entry(),
     "remoting/certificate.py:_PEM": Entry("findall", ["-----BEGIN CERTIFICATE-----"]),
     "remoting/tls.py:_OLD_CIPHERS": SEARCH,

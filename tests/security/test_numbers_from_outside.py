@@ -39,6 +39,7 @@ CALLS = {
     "protocol/header_json.py": (7, PATTERN),
     "protocol/java_numbers.py": (5, "it is the place"),
     "protocol/json_body.py": (1, VALUE),
+    "protocol/send_reply.py": (1, OWN),
     "protocol/send_wire.py": (12, PATTERN),
     "protocol/signature.py": (1, VALUE),
     "protocol/span_names.py": (3, PATTERN),
