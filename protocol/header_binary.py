@@ -112,17 +112,17 @@ def read_fields(entries: bytes) -> dict[str, str] | None:
     fields: dict[str, str] = {}
     try:
         for _ in range(FIELDS_MAX):
+            if position == end:
+                break
             name_end = position + 2 + _NAME_LENGTH.unpack_from(entries, position)[0]
             value_end = name_end + 4 + _LENGTH.unpack_from(entries, name_end)[0]
             if not position + 2 < name_end < value_end - 4 or value_end > end:
                 return None
             fields[text[position + 2 : name_end]] = text[name_end + 4 : value_end]
-            if value_end == end:
-                return fields
             position = value_end
     except StructError:
-        pass
-    return None
+        return None
+    return fields if position == end else None
 
 
 def _fields(
