@@ -13,9 +13,7 @@ message_id.py      ids of messages                host.py            addresses i
 batch.py           many messages in one body      compression.py     compressed bodies
 sysflag.py         bits of a message, of a pull   tags.py            tag expressions, hashes
 sql92/             property filters               bloom.py           bits of their outcomes
-send_wire.py       sends decoded at full speed    send_layout.py     where their fields lie
-send_reply.py      their answers                  pull_wire.py       pulls, as fast
-end_wire.py        ends of transactions, as fast
-pull_reply.py      their answers                  header_pattern.py  what both share
+send_wire.py       sends decoded at full speed    send_values.py    values of their fields
+send_reply.py      answers to sends by a template
 checksum.py        CRC-32 and CRC-32C                sink.py            batches that may be repeated
 """

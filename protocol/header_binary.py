@@ -87,7 +87,8 @@ def read_header(
         if fields_bytes > 0:
             if fields_bytes > header_bytes:
                 raise _broken(f"ext fields of {fields_bytes} bytes in a header of {header_bytes}")
-            fields = _plain_fields(bytes(frame[position : position + fields_bytes]), fields_bytes)
+            entries = bytes(frame[position : position + fields_bytes])
+            fields = read_fields(entries) if len(entries) == fields_bytes else None
             if fields is None:
                 fields, position = _fields(frame, position, fields_bytes)
             else:
@@ -100,25 +101,28 @@ def read_header(
     return command, position
 
 
-def _plain_fields(entries: bytes, end: int) -> dict[str, str] | None:
-    """Entries without anything odd; None for all others. Half the time of `_fields`."""
-    fields: dict[str, str] = {}
-    position = count = 0
-    try:
-        while position < end:
-            name_start = position + _NAME_LENGTH.size
-            name_end = name_start + _NAME_LENGTH.unpack_from(entries, position)[0]
-            value_start = name_end + _LENGTH.size
-            position = value_start + _LENGTH.unpack_from(entries, name_end)[0]
-            if not name_start < name_end < value_start < position <= len(entries):
-                return None
-            fields[entries[name_start:name_end].decode()] = entries[value_start:position].decode()
-            count += 1
-            if count > FIELDS_MAX:
-                return None
-    except (StructError, UnicodeDecodeError):
+def read_fields(entries: bytes) -> dict[str, str] | None:
+    """Return the fields of entries without anything odd, in ASCII; None for all others.
+
+    Takes a third of the time of `_fields`.
+    """
+    if not entries.isascii():  # lengths above 127, too
         return None
-    return fields
+    text, end, position = entries.decode(), len(entries), 0
+    fields: dict[str, str] = {}
+    try:
+        for _ in range(FIELDS_MAX):
+            if position == end:
+                break
+            name_end = position + 2 + _NAME_LENGTH.unpack_from(entries, position)[0]
+            value_end = name_end + 4 + _LENGTH.unpack_from(entries, name_end)[0]
+            if not position + 2 < name_end < value_end - 4 or value_end > end:
+                return None
+            fields[text[position + 2 : name_end]] = text[name_end + 4 : value_end]
+            position = value_end
+    except StructError:
+        return None
+    return fields if position == end else None
 
 
 def _fields(

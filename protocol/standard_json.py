@@ -16,6 +16,9 @@ from re import compile as compile_pattern
 from typing import Any
 
 _SURROGATE = compile_pattern("[\\ud800-\\udfff]")
+_ESCAPED_HALF = compile_pattern(r"\\u[dD][89a-fA-F]")
+_LONG_NUMBER = compile_pattern(r'(?<![\w".])[0-9](?:[0-9]{18}|[0-9.]*[eE][+-]?[0-9]{3})')
+"""Each number that does not fit, and others: orjson reads them in another way than the library."""
 _LONG_MIN, _UNSIGNED_END = -(1 << 63), 1 << 64
 _INTEGER_CHARS_MAX = 20
 """Of an unsigned long, or a long with its sign; JSON has no leading zeros."""
@@ -27,12 +30,16 @@ def library_loads(data: bytes) -> object:
     if text.startswith("\ufeff"):
         raise ValueError("a byte order mark is no JSON")
     try:
-        value: object = _library_loads(
-            text, parse_constant=_refused, parse_float=_float, parse_int=_integer
-        )
+        value: object
+        if "NaN" in text or "Infinity" in text or _LONG_NUMBER.search(text):
+            value = _library_loads(
+                text, parse_constant=_refused, parse_float=_float, parse_int=_integer
+            )
+        else:  # on PyPy half of the time or less
+            value = _library_loads(text)
     except RecursionError:
         raise ValueError("too many levels") from None
-    if "\\u" in text and _SURROGATE.search(_library_dumps(value, ensure_ascii=False)):
+    if _ESCAPED_HALF.search(text) and _SURROGATE.search(_library_dumps(value, ensure_ascii=False)):
         raise ValueError("half a character")
     return value
 

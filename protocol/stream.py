@@ -3,13 +3,11 @@
     for event in stream.receive(data): ...
 
 A frame (its layout: protocol/frame.py) may come in any pieces; what is whole is decoded at once,
-what is not waits here. A server's stream knows the usual sends, pulls and ends of transactions
-again by their bytes (send_wire.py, pull_wire.py, end_wire.py) and leaves all others to the general
-decoder. One call gives its events in the order of the stream, but for the sends, which come
-together, as one event, behind the others: so a hundred sends of one read cost a server one message.
-Ends of transactions with nothing else but sends between them are one event, too.
-A call may give a few events only: what is behind them stays bytes until `more` is asked for, so
-that a read full of requests holds nobody up.
+what is not waits here. A server's stream knows the usual sends again by their bytes (send_wire.py)
+and leaves all else to the general decoder. One call gives its events in the order of the stream,
+but for the sends, which come together, as one event, behind the others: so a hundred sends of one
+read cost a server one message. A call may give a few events only. The bytes behind them stay until
+`more` is asked for, so that a read full of requests does not hold the loop up.
 """
 
 from collections.abc import Iterator
@@ -17,14 +15,12 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from protocol.codes import ResponseCode, SerializeType
+from protocol.codes import RequestCode, ResponseCode, SerializeType
 from protocol.command import RemotingCommand
 from protocol.errors import FrameError, FrameTooLong, RemoteError
 from protocol.frame import FRAME_BYTES_MAX, HEADER_BYTES_MAX, decode_frame
 
 if TYPE_CHECKING:  # who only reads answers does without: 10 ms of CPU in each task of Spark
-    from protocol.end_wire import End, EndDecoder
-    from protocol.pull_wire import Pull, PullDecoder
     from protocol.send_values import Send
     from protocol.send_wire import SendDecoder
 
@@ -59,17 +55,11 @@ class UnreadableSend:
     error: RemoteError
 
 
-@dataclass(slots=True)
-class EndGroup:
-    """Ends of transactions that follow each other, sends aside."""
-
-    ends: "list[End]"
-
-
 ENDS_OF_EVENT: Final = 4
-"""So many ends count as one event where a call gives a few only."""
+"""So many ends of transactions count as one event where a call gives a few only."""
+_END: Final = int(RequestCode.END_TRANSACTION)
 
-Event: TypeAlias = "SendGroup | Pull | EndGroup | RemotingCommand | UnreadableSend | FrameError"
+Event: TypeAlias = "SendGroup | RemotingCommand | UnreadableSend | FrameError"
 """A command is a request of any other kind, or a response. A FrameError is the last event: nothing
 behind that place can be trusted."""
 
@@ -78,10 +68,8 @@ class Stream:
     """What one peer writes. Keeps the half-read frame, and what it has learnt of this peer."""
 
     __slots__ = (
-        "_ends",
         "_events_max",
         "_parts",
-        "_pulls",
         "_rest",
         "_rest_at",
         "_sends",
@@ -95,15 +83,13 @@ class Stream:
         self,
         frame_bytes_max: int = FRAME_BYTES_MAX,
         sends: "SendDecoder | None" = None,
-        pulls: "PullDecoder | None" = None,
         events_max: int = _NO_LIMIT,
-        ends: "EndDecoder | None" = None,
     ) -> None:
-        """Without a decoder for sends, pulls or ends they are commands as all others; `events_max`:
-        what one call gives at most, sends not counted."""
+        """Without a decoder for sends they are commands as all others; `events_max`: what one call
+        gives at most, sends not counted."""
         self.frame_bytes_max = frame_bytes_max
         """With the length field. May change at any time; a frame counts when its head comes."""
-        self._sends, self._pulls, self._ends = sends, pulls, ends
+        self._sends = sends
         self._events_max = events_max
         self._rest = b""
         """What has come and not been looked at, from `_rest_at` on, if `has_more`."""
@@ -165,12 +151,14 @@ class Stream:
                     elif mark >> 24 == _JSON and data.startswith(decoder.JSON_HEADS, start):
                         send = decoder.json(data, start, header_end, end)
                 if send is None:
-                    send = self._other(data, start, header_end, end, events)
+                    send = self._other(data, start, end, events)
                 if send is not None:
                     sends.append(send)
                     sends_bytes += end - position
                 else:
-                    left -= 1 if isinstance(events[-1], EndGroup) else ENDS_OF_EVENT
+                    last = events[-1]
+                    is_end = isinstance(last, RemotingCommand) and last.code == _END
+                    left -= 1 if is_end else ENDS_OF_EVENT
                     if left <= 0 and end < size:
                         self._rest, self._rest_at, self.has_more = data, end, True
                         break
@@ -209,33 +197,8 @@ class Stream:
             return FrameTooLong(ResponseCode.SYSTEM_ERROR, remark, total + _LENGTH_BYTES)
         return FrameError(ResponseCode.SYSTEM_ERROR, remark)
 
-    def _other(
-        self, data: bytes, start: int, header_end: int, end: int, events: list[Event]
-    ) -> "Send | None":
-        """Adds the event of a frame that is no usual send; gives the send, if it is another one."""
-        pulls, ends = self._pulls, self._ends
-        if header_end == end:
-            known: Pull | None = None
-            found: End | None = None
-            if data[start - 4] == _JSON:
-                if pulls is not None and data.startswith(pulls.JSON_HEADS, start):
-                    known = pulls.json(data, start, end)
-                elif ends is not None and data.startswith(ends.JSON_HEADS, start):
-                    found = ends.json(data, start, end)
-            elif data[start - 4] == _ROCKETMQ:
-                if pulls is not None and data.startswith(pulls.BINARY_HEADS, start):
-                    known = pulls.binary(data, start, end)
-                elif ends is not None and data.startswith(ends.BINARY_HEADS, start):
-                    found = ends.binary(data, start, end)
-            if known is not None:
-                events.append(known)
-                return None
-            if found is not None:
-                if events and isinstance(events[-1], EndGroup):
-                    events[-1].ends.append(found)
-                else:
-                    events.append(EndGroup([found]))
-                return None
+    def _other(self, data: bytes, start: int, end: int, events: list[Event]) -> "Send | None":
+        """Add the event of a frame that is no usual send; return the send, if it is another one."""
         if end - start < _LONG_FRAME_BYTES:
             command = decode_frame(data[start - 4 : end])
         else:

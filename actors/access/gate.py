@@ -18,8 +18,7 @@ from protocol.headers.send import SendMessageHeader
 from protocol.java_numbers import plain_number
 from protocol.message import RECORD_BYTES_MIN
 from protocol.properties import RETRY_TOPIC
-from protocol.send_tail import sealed_fields
-from protocol.send_values import LearntShape, Send, SendShape, SignedSend
+from protocol.send_values import Send, SendShape, SendSignature
 from protocol.signature import (
     ACCESS_KEY,
     SEAL,
@@ -138,12 +137,13 @@ class Gate:
             if send.shape is not shape:
                 shape = send.shape
                 access_key, secret, is_held = self._quick.get(shape, ("", secret, False))
+            signed = send.signature
             if (
                 access_key
-                and type(send) is SignedSend
-                and send.access_key == access_key
-                and secret.has_signed(send.signature, send.values, send.body)
-                and not (is_held and _may_be_sealed(send))
+                and signed is not None
+                and signed.access_key == access_key
+                and secret.has_signed(signed.signature, signed.values, send.body)
+                and not (is_held and _may_be_sealed(signed, send.body))
             ):
                 continue
             shape = None  # it may be known from now on
@@ -160,15 +160,16 @@ class Gate:
         if self._is_white:
             return
         asked = shape.code, {"producerGroup": shape.producer_group}
-        if isinstance(send, SignedSend):
+        signed = send.signature
+        if signed is not None:
             grant = self._authenticated(
                 asked,
-                send.access_key,
-                send.signature,
-                send.timestamp,
-                (send.values,),
+                signed.access_key,
+                signed.signature,
+                signed.timestamp,
+                (signed.values,),
                 send.body,
-                send,
+                signed,
             )
         else:
             grant = self._authenticated(asked, "", b"", "", (), None, {})
@@ -178,7 +179,7 @@ class Gate:
             is_copy = topic.startswith(_OF_GROUPS)
             if is_copy and (origin := _origin_denied(grant, send)):
                 grant.refuse_topic(shape.code, origin, shape.producer_group)
-            if isinstance(shape, LearntShape) and not (account.max_age_s or is_copy):
+            if shape.values and not (account.max_age_s or is_copy):
                 if len(self._quick) >= _QUICK_MAX:
                     self._quick.clear()
                 self._quick[shape] = (
@@ -232,7 +233,7 @@ class Gate:
         timestamp: str,
         contents: Sequence[bytes],
         body: Buffer | None,
-        sealed: Fields | SignedSend,
+        sealed: Fields | SendSignature,
     ) -> Grant:
         """`sealed`: its ext fields, or where they are. Raises AccessRefused, ShutOut."""
         account = self._known(access_key)
@@ -314,7 +315,7 @@ class Gate:
         code: int,
         account: Account,
         timestamp: str,
-        sealed: Fields | SignedSend,
+        sealed: Fields | SendSignature,
         values: bytes,
         body: Buffer | None,
     ) -> str:
@@ -328,7 +329,7 @@ class Gate:
         name = account.access_key
         fields: Fields = {}
         if timestamp:
-            fields = sealed_fields(sealed) if isinstance(sealed, SignedSend) else sealed
+            fields = sealed.fields() if isinstance(sealed, SendSignature) else sealed
         if not account.max_age_s and not fields.get(SEAL):
             if was_sealed(name, values, body):
                 return f"Check signature failed for accessKey={name}"
@@ -362,8 +363,8 @@ def _origin_denied(grant: Grant, send: Send) -> str | None:
     return grant.origin_denied(topic, send.properties)
 
 
-def _may_be_sealed(send: SignedSend) -> bool:
-    return bool(send.timestamp) or was_sealed(send.access_key, send.values, send.body)
+def _may_be_sealed(signed: SendSignature, body: bytes) -> bool:
+    return bool(signed.timestamp) or was_sealed(signed.access_key, signed.values, body)
 
 
 def _stored_bytes(send: Send) -> int:

@@ -3,8 +3,8 @@
 Owns: its socket (`transport.py`), its stream (`protocol/stream.py`), what is in flight.
 Told by: the selector (readable, writable); everybody who answers (Write).
 Tells: PutMessage, all sends of one read in one message; the actor that serves a code, one Request
-each, ends of transactions that come together in one message; its owner when the peer has gone
-(`PeerLeft`); on its end, `PeerClosed` to those who may know the peer.
+each; its owner when the peer has gone (`PeerLeft`); on its end, `PeerClosed` to those who may know
+the peer.
 
 A frame that cannot be cut (too long, lying lengths, a header that is no header) closes the
 connection, as in 4.9.7, with one log line; no other connection notices.
@@ -28,15 +28,12 @@ from actors.network.sends import Buffer, Sends
 from actors.network.service import Service
 from actors.network.transport import RECEIVE_BYTES, TlsTransport, transport_of
 from actors.network.turns import REQUESTS_OF_READ, REQUESTS_PER_TURN
-from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
-from protocol.end_wire import EndDecoder
 from protocol.errors import FrameError, FrameTooLong
 from protocol.frame import encode
 from protocol.host import host_port, pack_host
-from protocol.pull_wire import PullDecoder
 from protocol.send_wire import SendDecoder
-from protocol.stream import EndGroup, Event, SendGroup, Stream, UnreadableSend
+from protocol.stream import Event, SendGroup, Stream, UnreadableSend
 from remoting.tls import HANDSHAKE_BYTE, reason_of_tls
 from remoting.tls_socket import TlsSocket
 
@@ -121,14 +118,7 @@ class Connection(Actor):
         self._stream = Stream(
             service.frame_bytes_max,
             SendDecoder(service.heads) if service.sends_to is not None else None,
-            # what is signed goes the general way, which keeps what is signed
-            PullDecoder()
-            if service.guard is None and RequestCode.PULL_MESSAGE in service.routes
-            else None,
             REQUESTS_OF_READ,
-            EndDecoder()
-            if service.guard is None and RequestCode.END_TRANSACTION in service.routes
-            else None,
         )
         self._service = service
         self._owner = owner
@@ -209,13 +199,8 @@ class Connection(Actor):
                 return
         try:
             for event in events:
-                if isinstance(event, tuple):
-                    command, header = event
-                    self._service.pass_on(command, self, header)
-                elif isinstance(event, SendGroup):
+                if isinstance(event, SendGroup):
                     self._tell_sends(event)
-                elif isinstance(event, EndGroup):
-                    self._service.pass_on_ends(event.ends, self)
                 else:
                     self._take(event)
         except ShutOut as error:

@@ -95,25 +95,6 @@ class Request:
 
 
 @dataclass(slots=True)
-class RequestGroup:
-    """Requests of one kind that came together, in order."""
-
-    requests: Sequence[Request]
-    handled_count: int = 0
-    """How many of them are in good hands; the others are refused if their actor dies."""
-
-    @property
-    def peer(self) -> Peer:
-        """The peer that sent them all."""
-        return self.requests[0].peer
-
-    def refuse(self, remark: str) -> None:
-        """Answers those that are left with an error."""
-        for request in self.requests[self.handled_count :]:
-            request.refuse(remark)
-
-
-@dataclass(slots=True)
 class PeerClosed:
     """The connection is gone; told to every actor that may know something of the peer."""
 

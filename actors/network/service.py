@@ -10,16 +10,12 @@ from actors.access.guard import Guard
 from actors.engine.address import Address
 from actors.network.answer_stats import AnswerStats
 from actors.network.gatekeeping import admits
-from actors.network.request import ClientAnswer, Peer, Request, RequestGroup
-from protocol.codes import RequestCode, ResponseCode
+from actors.network.request import ClientAnswer, Peer, Request
+from protocol.codes import ResponseCode
 from protocol.command import RESPONSE_FLAG, RemotingCommand
-from protocol.end_wire import End
 from protocol.errors import RemoteError
 from protocol.frame import FRAME_BYTES_MAX
-from protocol.headers.fields import Header
-from protocol.send_heads import LearntHeads
-
-_END = int(RequestCode.END_TRANSACTION)
+from protocol.send_values import Heads
 
 
 @dataclass(frozen=True)
@@ -50,28 +46,14 @@ class Service:
     administration: Administration | None = None
     """From where administrators ask; None: from everywhere."""
 
-    heads: LearntHeads = field(default_factory=LearntHeads)
+    heads: Heads = field(default_factory=Heads)
     """What its connections have learnt of sends."""
 
-    def pass_on_ends(self, ends: Sequence[End], peer: Peer) -> None:
-        """Tells ends of transactions to who serves them, who is there; no access control here."""
-        stats, began_s = self.stats, perf_counter()
-        requests = [
-            Request(command, peer, None, header, None, stats, began_s) for command, header in ends
-        ]
-        self.routes[_END].tell(RequestGroup(requests))
+    def pass_on(self, command: RemotingCommand, peer: Peer, gate: Gate | None = None) -> bool:
+        """Tell a request to the actor that serves it; an answer, too.
 
-    def pass_on(
-        self,
-        command: RemotingCommand,
-        peer: Peer,
-        header: Header | None = None,
-        gate: Gate | None = None,
-    ) -> bool:
-        """Tells a request, with its header if that is known, to who serves it; an answer, too.
-
-        False where nobody does, though its sender is known here. Raises ShutOut where `gate` wants
-        the connection closed.
+        Return False where none does, though its sender is known here. Raises ShutOut where `gate`
+        wants the connection closed.
         """
         if command.flag & RESPONSE_FLAG:
             if self.answers_to is not None:
@@ -79,11 +61,8 @@ class Service:
             return True
         address = self.routes.get(command.code)
         if address is not None:
-            if self.stats is None or header is not None:
-                request = Request(command, peer, None, header)  # a pull, if it has a header
-            else:
-                began_s = perf_counter()
-                request = Request(command, peer, None, header, None, self.stats, began_s)
+            began_s = perf_counter()
+            request = Request(command, peer, None, None, None, self.stats, began_s)
             if self.administration is not None and command.code in self.administration.codes:
                 try:
                     self.administration.check(command.code, peer.remote)

@@ -37,8 +37,8 @@ from protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
+from protocol.frame import encode_head
 from protocol.headers.pull import PullMessageHeader
-from protocol.pull_reply import PullReplies
 from protocol.sysflag import PULL_COMMIT_OFFSET, PULL_SUSPEND
 from storage.message_store import MessageStore
 from storage.queues.message_filter import MessageFilter
@@ -129,7 +129,6 @@ class PullMessage(Responder):
         self._hooks, self.stats, self._held, self._to = hooks, stats, held, addresses
         self._correction = correction
         self._rules = PullRules(config, lambda: self.system.clock.monotonic_ms())
-        self._replies = PullReplies()
 
     def on_start(self) -> None:
         self.every(BELIEVED_MS, _Forget())
@@ -343,16 +342,14 @@ class PullMessage(Responder):
         command = request.command
         if command.is_oneway:
             return
-        head = self._replies.head(
-            command,
-            code,
-            result.status.name,
-            suggested,
-            result.next_offset,
-            result.min_offset,
-            result.max_offset,
-            result.body_bytes,
-        )
+        fields = {
+            "suggestWhichBrokerId": str(suggested),
+            "nextBeginOffset": str(result.next_offset),
+            "minOffset": str(result.min_offset),
+            "maxOffset": str(result.max_offset),
+        }
+        answer = command.answer(code, fields, remark=result.status.name)
+        head = encode_head(answer, result.body_bytes)
         peer: StreamPeer = request.peer  # type: ignore[assignment]
         peer.write((head, *result.views))
 

@@ -38,7 +38,7 @@ from protocol.codes import ResponseCode
 from protocol.errors import RemoteError
 from protocol.host import HOST_V4_BYTES
 from protocol.message import HEAD_V6
-from protocol.send_values import LearntShape, Send, SendShape
+from protocol.send_values import Send, SendShape
 from protocol.sysflag import BORN_HOST_V6, TRANSACTION_MASK
 from protocol.topic_names import HALF_TOPIC
 from storage.clock import Clock
@@ -50,15 +50,12 @@ PARKED_MAX = 20_000
 
 BUSY = "[PC_SYNCHRONIZED]broker busy, start flow control for a while"
 SHAPES_MAX = 40_000
-"""Those of two ports (protocol/send_heads.py), and some that these have forgotten."""
+"""Those of two ports (protocol/send_wire.py), and some that these have forgotten."""
 RECORD_EXTRA_BYTES = 64 << 10
 """How much longer than the longest body a whole record may be."""
 
 OVERHEAD_BYTES = HEAD_V6.size + 1 + 127 + 2
 """The most that a record needs beside body and properties: head, topic, their lengths."""
-
-new_object = object.__new__
-"""To be filled in by hand: docs/decisions/0021-a-send-is-an-object-filled-in-by-name.md."""
 
 
 @dataclass(slots=True, eq=False)
@@ -238,38 +235,28 @@ class Admission:
             or body_bytes + stored_bytes + OVERHEAD_BYTES > self._max_record_bytes
         ):
             raise illegal_message(self._max_body_bytes)
-        record: Record = new_object(HalfRecord if is_half else Record)
-        record.topic = state.topic
-        record.queue_id = queue_id_stored
-        record.queue_offset = 0
-        record.flag = send.message_flag
-        record.sys_flag = sys_flag & NO_HOST_FLAGS | host_flag
-        record.born_timestamp = send.born_timestamp
-        record.born_host = born_host
-        record.reconsume_times = tail.reconsume_times
-        record.prepared_offset = 0
-        record.body = body
-        record.properties = stored
-        record.body_crc = crc32(body) & 0x7FFFFFFF
-        record.tags_code = code
-        record.keys = keys
-        record.delay_ms = delay_ms
-        if is_half:
-            assert isinstance(record, HalfRecord)
-            record.physical_offset = -1
+        record: Record = (HalfRecord if is_half else Record)(
+            state.topic,
+            queue_id_stored,
+            0,
+            send.message_flag,
+            sys_flag & NO_HOST_FLAGS | host_flag,
+            send.born_timestamp,
+            born_host,
+            tail.reconsume_times,
+            0,
+            body,
+            stored,
+            crc32(body) & 0x7FFFFFFF,
+            code,
+            keys,
+            delay_ms,
+        )
+        if isinstance(record, HalfRecord):
             record.real_name, record.real_topic = sent_to.config.topic_name, sent_to.topic
             record.real_queue_id, record.waits = sent_to_queue_id, waits
             self._recent_halves.expected.append(record)
-        put = new_object(SendPut)
-        put.state = state
-        put.group = record
-        put.sends = sends
-        put.send = send
-        put.queue_id = queue_id
-        put.waits = waits
-        put.context = context
-        put.arrived_ms = arrived_ms
-        return put
+        return SendPut(state, record, sends, send, queue_id, waits, context, arrived_ms)
 
     def _batch_of(
         self, send: Send, state: TopicState, queue_id: int, born_host: bytes, host_flag: int
@@ -350,7 +337,7 @@ class Admission:
             self._park(shape.topic, sends, send, context)
             return None
         state = self._appender.state_of(shape.topic, config)
-        if isinstance(shape, LearntShape) and not state.is_retry:
+        if shape.values and not state.is_retry:
             if len(self._by_shape) >= SHAPES_MAX:
                 self._by_shape.clear()
             self._by_shape[shape] = state

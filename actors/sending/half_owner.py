@@ -7,7 +7,7 @@ the question to a producer do not have the property; copies among the half messa
 """
 
 from protocol.properties import TROUPE_OWNER
-from protocol.send_values import Send, SignedSend
+from protocol.send_values import Send
 from protocol.sink import owner_of
 
 OWNER = TROUPE_OWNER.encode()
@@ -17,9 +17,9 @@ _BEHIND = b"\x02%b\x01" % OWNER
 def with_owner(properties: bytes, send: Send) -> bytes:
     """Return the properties of a half message as they are stored; no sender names the owner."""
     properties = without_owner(properties)
-    if not isinstance(send, SignedSend) or not send.access_key:
+    if send.signature is None or not send.signature.access_key:
         return properties
-    return b"%b%b%b" % (properties, _BEHIND, owner_of(send.access_key).encode())
+    return b"%b%b%b" % (properties, _BEHIND, owner_of(send.signature.access_key).encode())
 
 
 def without_owner(properties: bytes) -> bytes:

@@ -1,9 +1,8 @@
 """Ends transactions, and asks producers about those that nobody has ended.
 
 Owns: which half messages are being ended or checked at the moment.
-Told by: connections (`Request`, `RequestGroup` of one read), PutMessage (`InternalAppended`,
-`Outcomes`), ColdRead and Reput (`ColdReadOfHalf`), ColdRead (`_ColdReadForStep`), the flusher
-(`Synced`), its own timer.
+Told by: connections (`Request`), PutMessage (`InternalAppended`, `Outcomes`), ColdRead and Reput
+(`ColdReadOfHalf`), ColdRead (`_ColdReadForStep`), the flusher (`Synced`), its own timer.
 Tells: PutMessage (`InternalAppend`, of the ends of a batch an `InternalAppendGroup`), ColdRead
 (`ReadCold`), Reput (`AwaitDispatch`), producers (CHECK_TRANSACTION_STATE), the topic table
 (`CreateSystemTopic`), consumer_offsets (`CommitOffset`, how far CID_RMQ_SYS_TRANS has come), the
@@ -25,7 +24,7 @@ from actors.config import BrokerConfig
 from actors.engine.actor import BatchEnd, handles
 from actors.engine.address import Address
 from actors.engine.published import Published
-from actors.network.request import Peer, Request, RequestGroup, Responder, serves
+from actors.network.request import Peer, Request, Responder, serves
 from actors.pulling.cold_read import ReadCold
 from actors.sending.flusher import Sync, Synced
 from actors.sending.internal_append import (
@@ -153,24 +152,13 @@ class Transactions(Responder):
     @serves(RequestCode.END_TRANSACTION)
     def end(self, request: Request) -> RemotingCommand | None:
         """Commits or rolls back; one who does not know gets no answer at all."""
-        header = request.header
-        if not isinstance(header, EndTransactionHeader):
-            header = EndTransactionHeader.decode(request.command.fields)
+        header = EndTransactionHeader.decode(request.command.fields)
         if self._config.is_slave:
             return request.command.answer(ResponseCode.SLAVE_NOT_AVAILABLE, remark=NOT_SET)
         self.begin_change()
         if header.commit_or_rollback != TRANSACTION_NONE:
             self._look_up(header.commit_log_offset, End(request, header))
         return None
-
-    @handles(RequestGroup)
-    def on_ends(self, message: RequestGroup) -> None:
-        """The same for those of one read."""
-        for request in message.requests:
-            response = self.end(request)
-            if response is not None:
-                request.respond(response)
-            message.handled_count += 1
 
     @serves(RequestCode.RESUME_CHECK_HALF_MESSAGE)
     def resume(self, request: Request) -> RemotingCommand | None:

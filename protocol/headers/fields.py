@@ -38,8 +38,8 @@ def _wire(name: str, default: Any, short: str | None, bits: int) -> Any:
 class _Field(NamedTuple):
     attribute: str
     name: str
-    short: str
-    convert: Callable[[str], Any]
+    convert: Callable[[str], Any] | None
+    """None: the text is the value."""
     mandatory: bool
 
 
@@ -62,15 +62,14 @@ class Header:
     def _decode(cls, found: Mapping[str, str], *, short: bool) -> Self:
         values: dict[str, Any] = {}
         strict = cls.by_hand or short
-        for attribute, long_name, short_name, convert, mandatory in _plan(cls):
-            name = short_name if short else long_name
+        for attribute, name, convert, mandatory in _plan(cls, short):
             text = found.get(name)
             if text is None:
                 if mandatory:
                     raise _missing(name, strict)
                 continue
             try:
-                values[attribute] = convert(text)
+                values[attribute] = text if convert is None else convert(text)
             except NumberFormatError as error:
                 if strict:
                     raise RemoteError(ResponseCode.SYSTEM_ERROR, str(error)) from None
@@ -85,13 +84,13 @@ class Header:
 
     def _encode(self, *, short: bool) -> dict[str, str]:
         encoded: dict[str, str] = {}
-        for attribute, long_name, short_name, _, _ in _plan(type(self)):
+        for attribute, name, _, _ in _plan(type(self), short):
             value = getattr(self, attribute)
             if value is None:
                 continue
             if isinstance(value, bool):
                 value = "true" if value else "false"
-            encoded[short_name if short else long_name] = str(value)
+            encoded[name] = str(value)
         return encoded
 
 
@@ -104,18 +103,17 @@ def _missing(name: str, strict: bool) -> RemoteError:
     return RemoteError(ResponseCode.SYSTEM_ERROR, f"{kind}: the custom field <{name}> is null")
 
 
-_PLANS: dict[type[Header], tuple[_Field, ...]] = {}
+_PLANS: dict[tuple[type[Header], bool], tuple[_Field, ...]] = {}
 
 
-def _plan(header: type[Header]) -> tuple[_Field, ...]:
-    plan = _PLANS.get(header)
+def _plan(header: type[Header], short: bool) -> tuple[_Field, ...]:
+    plan = _PLANS.get((header, short))
     if plan is None:
         hints = get_type_hints(header)
-        plan = _PLANS[header] = tuple(
+        plan = _PLANS[header, short] = tuple(
             _Field(
                 each.name,
-                each.metadata["name"],
-                each.metadata["short"],
+                each.metadata["short" if short else "name"],
                 _converter(hints[each.name], each.metadata["bits"]),
                 each.default is MISSING,
             )
@@ -124,12 +122,12 @@ def _plan(header: type[Header]) -> tuple[_Field, ...]:
     return plan
 
 
-def _converter(hint: Any, bits: int) -> Callable[[str], Any]:
+def _converter(hint: Any, bits: int) -> Callable[[str], Any] | None:
     if get_origin(hint) in (Union, UnionType):
         (hint,) = (each for each in get_args(hint) if each is not NoneType)
     if hint is int:
         return parse_int if bits == _INT_BITS else parse_long
-    return _parse_bool if hint is bool else str
+    return _parse_bool if hint is bool else None
 
 
 def _parse_bool(text: str) -> bool:

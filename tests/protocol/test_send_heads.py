@@ -5,46 +5,52 @@ from random import Random
 import pytest
 
 from protocol.codes import SerializeType
-from protocol.send_heads import HEAD_BYTES_MAX, HEADS_BYTES_MAX, HEADS_MAX, LearntHeads
-from protocol.send_layout import ENTRY_E
-from protocol.send_values import LearntShape
-from protocol.send_wire import SendDecoder
+from protocol.send_values import HEAD_BYTES_MAX, HEADS_BYTES_MAX, HEADS_MAX, Heads, SendShape
+from protocol.send_wire import BINARY_E, SendDecoder
 from tests.protocol.test_send_wire import KINDS, fast, frame_of, same
 from tests.support.reachable import reachable_bytes
 
-SHAPE = LearntShape(310, 399, 0, "group", "Topic", b"Topic", "TBW102", 4)
+SHAPE = SendShape(310, 399, 0, "group", "Topic", b"Topic", "TBW102", 4)
 
 
 def test_what_is_kept_is_found() -> None:
-    heads = LearntHeads()
+    heads = Heads()
     assert heads.get(b"head") is None
-    assert heads.keep(b"head", SHAPE)
+    assert heads.keep(b"head", 4, SHAPE)
     assert heads.get(b"head") is SHAPE
 
 
 def test_past_so_many_heads_all_are_learnt_again() -> None:
-    heads = LearntHeads()
+    heads = Heads()
     for number in range(HEADS_MAX + 1):
-        assert heads.keep(b"%d" % number, SHAPE)
+        assert heads.keep(b"%d" % number, 5, SHAPE)
     assert heads.get(b"0") is None
     assert heads.get(b"%d" % HEADS_MAX) is SHAPE
 
 
 def test_past_so_many_bytes_all_are_learnt_again() -> None:
-    heads, fit = LearntHeads(), HEADS_BYTES_MAX // HEAD_BYTES_MAX
+    heads, fit = Heads(), HEADS_BYTES_MAX // HEAD_BYTES_MAX
     names = [b"%*d" % (HEAD_BYTES_MAX, number) for number in range(fit + 1)]
     for name in names[:fit]:
-        assert heads.keep(name, SHAPE)
+        assert heads.keep(name, len(name), SHAPE)
     assert heads.get(names[0]) is SHAPE
-    assert heads.keep(names[fit], SHAPE)
+    assert heads.keep(names[fit], HEAD_BYTES_MAX, SHAPE)
     assert heads.get(names[0]) is None
     assert heads.get(names[fit]) is SHAPE
     assert reachable_bytes(heads) < HEADS_BYTES_MAX
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_what_a_connection_keeps_of_long_tails_is_short(kind: SerializeType) -> None:
+    decoder, long = SendDecoder(), "x" * (100 << 10)
+    for number in range(20):
+        same(frame_of(kind, {"n": f"{number}{long}"}), decoder)
+    assert reachable_bytes(decoder) < 5 * len(long)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_a_head_that_is_too_long_goes_the_general_way_and_is_not_kept(kind: SerializeType) -> None:
-    heads = LearntHeads()
+    heads = Heads()
     decoder = SendDecoder(heads)
     before = reachable_bytes(heads)
     for number in range(3):
@@ -55,7 +61,7 @@ def test_a_head_that_is_too_long_goes_the_general_way_and_is_not_kept(kind: Seri
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_one_shape_is_known_by_all_connections_of_a_port(kind: SerializeType) -> None:
-    heads = LearntHeads()
+    heads = Heads()
     one, other = (fast(frame_of(kind), SendDecoder(heads)) for _ in range(2))
     newer = fast(frame_of(kind, version=401), SendDecoder(heads))
     again = fast(frame_of(kind), SendDecoder(heads))
@@ -67,9 +73,9 @@ def test_one_shape_is_known_by_all_connections_of_a_port(kind: SerializeType) ->
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_sends_to_many_topics_in_any_turn_are_those_that_were_written(kind: SerializeType) -> None:
     """Whether or not the head was learnt, by this connection or by another one."""
-    random, heads = Random(7), LearntHeads()
+    random, heads = Random(7), Heads()
     known = [SendDecoder(heads), SendDecoder(heads)]
-    topics = ["T", "Topic", "Topid", "Topic" * 20, ENTRY_E.decode(), f"T{ENTRY_E.decode()}"]
+    topics = ["T", "Topic", "Topid", "Topic" * 20, BINARY_E.decode(), f"T{BINARY_E.decode()}"]
     for _ in range(600):
         fields = {
             "a": random.choice(("group", "groups")),

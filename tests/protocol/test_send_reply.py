@@ -150,6 +150,4 @@ def test_frames_are_kept_for_so_many_queues_only(
     for digits in range(1, 9):
         frame = made_by.success(kind, 5, 6, 10**digits, 7)
         assert frame == in_general(made_by, kind, 5, 6, 10**digits, 7)
-        assert len(made_by._binary) <= 3
-        assert len(made_by._frames) <= 3
-        assert len(made_by._json) <= 3
+        assert len(made_by._templates) <= 3

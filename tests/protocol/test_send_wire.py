@@ -50,8 +50,16 @@ def same(frame: bytes, decoder: SendDecoder | None = None) -> bool:
     """Whether the fast decoder took it; what it took is what the general one reads."""
     found = fast(frame, decoder)
     if found is not None:
-        assert astuple(found) == astuple(general(frame)), frame
+        assert said(found) == said(general(frame)), frame
     return found is not None
+
+
+def said(send: Send) -> object:
+    """All that a send says; only what was learnt has the values of its shape at hand."""
+    signature = send.signature
+    if signature is not None and signature.timestamp:
+        signature = replace(signature, header=signature.fields())
+    return astuple(replace(send, shape=replace(send.shape, values=b""), signature=signature))
 
 
 def frame_of(
@@ -108,11 +116,12 @@ def test_a_send_is_decoded_into_what_its_client_wrote(kind: SerializeType) -> No
     frame = frame_of(kind, fields, code=320, opaque=-5, flag=ONEWAY_FLAG, version=401)
     send = fast(frame)
     assert send is not None
-    shape, tail, *rest = astuple(send)
-    assert shape == (320, 401, kind, "group", "Topic", b"Topic", "TBW102", 4)
+    shape, tail, *rest, signature = astuple(send)
+    assert shape == (320, 401, kind, "group", "Topic", b"Topic", "TBW102", 4, b"groupTopicTBW1024")
+    assert signature is None
     assert tail == (2, True, 16, True)
     assert rest == [-5, 2, -1, 769, 1_700_000_000_000, 7, b"KEYS\x01k\x02WAIT\x01true", b"body"]
-    assert astuple(send) == astuple(general(frame))
+    assert said(send) == said(general(frame))
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
@@ -236,6 +245,7 @@ def with_lengths(frame: bytes, header_change: int) -> bytes:
         (b'"opaque":7', b'"opaque":2147483648'),
         (b'"flag":0', b'"flag":99999999999'),
         (b'"flag":0', b'"flag":"0"'),
+        (b'"d":"4"', b'"d":"4"},"other":{"x":"4"'),
     ],
 )
 def test_json_in_another_form_is_left_to_the_general_decoder(old: bytes, new: bytes) -> None:
@@ -280,12 +290,11 @@ def test_properties_that_claim_to_reach_into_the_body_are_left() -> None:
 
 
 def check_changed(frame: bytes) -> None:
+    """With and without something learnt."""
     decoder = SendDecoder()
-    fast(frame_of(SerializeType(frame[4])), decoder)  # with and without something learnt
+    fast(frame_of(SerializeType(frame[4])), decoder)
     for each in (decoder, SendDecoder()):
-        found = fast(frame, each)
-        if found is not None:
-            assert astuple(found) == astuple(general(frame)), frame
+        same(frame, each)
 
 
 text = st.text(max_size=12)

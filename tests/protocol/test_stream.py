@@ -3,7 +3,7 @@ says of it.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import astuple, dataclass, field, fields, replace
 from operator import attrgetter
 from random import Random
 from struct import pack
@@ -15,16 +15,13 @@ from hypothesis import strategies as st
 
 from protocol.codes import LanguageCode, RequestCode, SerializeType
 from protocol.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
-from protocol.end_wire import End, EndDecoder
 from protocol.errors import FrameError, FrameTooLong, RemoteError
 from protocol.frame import FRAME_BYTES_MAX, decode_frame, encode
 from protocol.headers.pull import PullMessageHeader
 from protocol.headers.send import SendMessageHeader
-from protocol.headers.transaction import EndTransactionHeader
-from protocol.pull_wire import PullDecoder
 from protocol.send_values import Send, SendShape, SendTail
 from protocol.send_wire import SEND_CODES, SendDecoder, send_of
-from protocol.stream import CommandStream, EndGroup, Event, SendGroup, Stream, UnreadableSend
+from protocol.stream import CommandStream, Event, SendGroup, Stream, UnreadableSend
 from tests.protocol.vectors import (
     BATCH_BODY,
     BINARY_REQUEST,
@@ -40,7 +37,6 @@ settings.register_profile("stream", derandomize=True, max_examples=40, deadline=
 profile = settings.get_profile("stream")
 
 GOLDEN_FILES = ("java-4.9.7", "acl", "binary-header", "java-5.3.3", "negative", "go-v2", BY_HAND)
-PULLS = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 BINARY, JSON = SerializeType.ROCKETMQ, SerializeType.JSON
 SEND = SendMessageHeader(
     "group", "Topic", "TBW102", 4, 3, 0, 1_700_000_000_000, 0, "KEYS\x01k\x02WAIT\x01true", 0
@@ -139,7 +135,9 @@ of_shape, of_tail, of_send = (
 
 
 def plain(sent: Send) -> tuple[Any, ...]:
-    return of_shape(sent.shape), of_tail(sent.tail), *of_send(sent)[2:]
+    signature = sent.signature and replace(sent.signature, header=b"")
+    shape, tail = of_shape(replace(sent.shape, values=b"")), of_tail(sent.tail)
+    return shape, tail, *of_send(sent)[2:-1], signature and astuple(signature)
 
 
 def said(answers: Iterable[list[Event]]) -> Said:
@@ -157,28 +155,13 @@ def said(answers: Iterable[list[Event]]) -> Said:
                 found.error = (type(event), event.remark)
                 assert event is events[-1]
                 return found
-            elif isinstance(event, EndGroup):
-                found.others += map(ended, event.ends)
             else:
-                found.others.append(ended(event))
+                found.others.append(event)
     return found
 
 
-def ended(event: "Event | End") -> object:
-    """The end of a transaction in one form, whether it was known by its bytes or not."""
-    command, header = event if isinstance(event, tuple) else (event, None)
-    if not isinstance(command, RemotingCommand) or command.code != RequestCode.END_TRANSACTION:
-        return event
-    if header is None:
-        try:
-            header = EndTransactionHeader.decode(command.fields)
-        except RemoteError:
-            return event
-    return replace(command, fields=None), header
-
-
 def server_stream() -> Stream:
-    return Stream(FRAME_BYTES_MAX, SendDecoder(), PullDecoder(), ends=EndDecoder())
+    return Stream(FRAME_BYTES_MAX, SendDecoder())
 
 
 def said_of(pieces: Iterable[bytes]) -> Said:
@@ -187,31 +170,19 @@ def said_of(pieces: Iterable[bytes]) -> Said:
 
 
 def by_the_general_decoder(wires: Iterable[bytes]) -> Said:
-    """What single frames say; those pulls are told apart that have nothing but their fields."""
+    """Return what single frames say."""
     found = Said()
     for wire in wires:
         command = decode_frame(wire[4:])
-        if command.is_response or command.code not in {*SEND_CODES, *PULLS}:
-            found.others.append(ended(command))
-        elif command.code in SEND_CODES:
-            try:
-                found.sends.append(plain(send_of(command)))
-                found.send_bytes += len(wire)
-            except RemoteError as error:
-                found.others.append((command, error.code, error.remark))
-        elif is_usual(command):
-            header = PullMessageHeader.decode(command.fields)
-            found.others.append((replace(command, fields=None), header))
-        else:
+        if command.is_response or command.code not in SEND_CODES:
             found.others.append(command)
+            continue
+        try:
+            found.sends.append(plain(send_of(command)))
+            found.send_bytes += len(wire)
+        except RemoteError as error:
+            found.others.append((command, error.code, error.remark))
     return found
-
-
-def is_usual(command: RemotingCommand) -> bool:
-    """Whether a pull is one that the quick decoder takes."""
-    stream = Stream(pulls=PullDecoder())
-    (event,) = stream.receive(encode(command))
-    return isinstance(event, tuple)
 
 
 def pieces_at(wire: bytes, cuts: Iterable[int]) -> Iterator[bytes]:
@@ -229,8 +200,6 @@ def test_a_mixed_stream_says_what_the_general_decoder_says_of_each_frame() -> No
     found = said_of([b"".join(MIXED)])
     assert found == by_the_general_decoder(MIXED)
     assert (len(found.sends), len(found.others), found.error) == (10, 19, None)
-    pulls = [event for event in found.others if isinstance(event, tuple) and len(event) == 2]
-    assert len(pulls) == 4
 
 
 def test_bytes_that_come_one_by_one_say_the_same() -> None:
@@ -299,8 +268,7 @@ def test_the_sends_of_one_read_come_together_behind_all_else() -> None:
     sends = [send(BINARY, opaque=number) for number in range(3)]
     wire = sends[0] + pull(BINARY) + sends[1] + general(JSON) + sends[2] + send(JSON)[:-1]
     first, second, group = server_stream().receive(wire)
-    assert isinstance(first, tuple)
-    assert isinstance(second, RemotingCommand)
+    assert [first, second] == [decode_frame(wire[4:]) for wire in (pull(BINARY), general(JSON))]
     assert isinstance(group, SendGroup)
     assert [each.opaque for each in group.sends] == [0, 1, 2]
     assert group.frame_bytes == sum(map(len, sends))
@@ -314,7 +282,7 @@ def test_a_read_that_completes_nothing_says_nothing() -> None:
 
 
 def test_what_is_not_asked_for_stays_a_command() -> None:
-    """A name server takes no sends, a broker's fast port no pulls."""
+    """A name server takes no sends."""
     wires = [send(BINARY), send(JSON), pull(BINARY), pull(JSON), send(JSON, left_out="b")]
     commands = [decode_frame(wire[4:]) for wire in wires]
     assert Stream().receive(b"".join(wires)) == commands

@@ -4,10 +4,9 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from protocol.codes import SerializeType
+from protocol.codes import RequestCode, SerializeType
 from protocol.errors import FrameError
 from protocol.frame import FRAME_BYTES_MAX
-from protocol.pull_wire import PullDecoder
 from protocol.send_wire import SendDecoder
 from protocol.stream import Event, SendGroup, Stream
 from tests.protocol.test_stream import MIXED, Said, general, said, said_of
@@ -15,7 +14,7 @@ from tests.protocol.test_stream import MIXED, Said, general, said, said_of
 
 def calls(pieces: Iterable[bytes], events_max: int) -> Iterator[list[Event]]:
     """As a connection asks: for more, until there is none; then it reads on."""
-    stream = Stream(FRAME_BYTES_MAX, SendDecoder(), PullDecoder(), events_max)
+    stream = Stream(FRAME_BYTES_MAX, SendDecoder(), events_max)
     for piece in pieces:
         yield stream.receive(piece)
         while stream.has_more:
@@ -40,6 +39,12 @@ def test_a_few_at_a_time_say_the_same(events_max: int, piece_bytes: int, end: by
     found = said_a_few_at_a_time(pieces, events_max)
     assert found == said_of([wire])
     assert (found.error is not None) == (end == bytes(8))
+
+
+def test_four_ends_of_transactions_count_as_one_event() -> None:
+    frame = general(SerializeType.JSON, code=RequestCode.END_TRANSACTION)
+    stream = Stream(events_max=2)
+    assert [len(stream.receive(frame * 20)), *(len(stream.more()) for _ in range(2))] == [8, 8, 4]
 
 
 def test_what_waits_to_be_looked_at_is_forgotten_with_the_rest() -> None:

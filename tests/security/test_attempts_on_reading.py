@@ -28,13 +28,11 @@ from protocol.codes import RequestCode as Code
 from protocol.codes import ResponseCode
 from protocol.command import RemotingCommand
 from protocol.compression import DECOMPRESSED_BYTES_MAX, CompressionError, decompress
-from protocol.end_wire import EndDecoder
 from protocol.errors import FrameError, RemoteError
 from protocol.frame import encode
 from protocol.message import decode_records, encode_record
 from protocol.properties import format as format_properties
 from protocol.properties import parse
-from protocol.pull_wire import PullDecoder
 from protocol.registration import read_registration
 from protocol.send_wire import SendDecoder
 from protocol.sql92 import EXPRESSION_CHARS_MAX, SqlError, compile_filter
@@ -160,7 +158,7 @@ def cpu_s(work: Callable[[], object]) -> float:
 
 
 def events_of(data: bytes) -> list[object]:
-    return [*Stream(sends=SendDecoder(), pulls=PullDecoder(), ends=EndDecoder()).receive(data)]
+    return [*Stream(sends=SendDecoder()).receive(data)]
 
 
 @pytest.mark.parametrize("data", CLOSED.values(), ids=CLOSED.keys())

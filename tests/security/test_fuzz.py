@@ -19,7 +19,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import seed as drawn_from
 from hypothesis import strategies as st
 
-from protocol.end_wire import EndDecoder
 from protocol.errors import FrameError
 from protocol.stream import Stream
 from tests.security.fuzz import TARGETS, seeds
@@ -61,10 +60,10 @@ def test_a_signature_that_is_no_utf_8_is_wrong_for_every_decoder() -> None:
 
 
 def test_an_end_of_a_transaction_with_half_a_header_closes_the_connection() -> None:
-    """The fast decoder read behind the last byte, and the connection's actor failed."""
+    """A decoder read behind the last byte, and the connection's actor failed."""
     head = b"\x00\x25" + b"\x01\x01\x97" + bytes(12)
     frame = (4 + len(head)).to_bytes(4) + b"\x01" + len(head).to_bytes(3) + head
-    (event,) = Stream(ends=EndDecoder()).receive(frame)
+    (event,) = Stream().receive(frame)
     assert isinstance(event, FrameError)
     try:
         for accounts in (b"\0", b"\1"):

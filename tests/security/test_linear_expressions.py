@@ -20,7 +20,6 @@ from typing import Any
 
 import pytest
 
-from protocol.end_wire import _form_of
 from protocol.property_shapes import _compile
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,12 +54,6 @@ class Entry:
     """One that is made in a function, as it may look."""
 
 
-def end_form() -> re.Pattern[bytes]:
-    fields = (("producerGroup", 9), ("tranStateTableOffset", 3), ("commitLogOffset", 3))
-    form: re.Pattern[bytes] = getattr(_form_of(fields).match, "__self__")  # noqa: B009
-    return form
-
-
 MATCH, SEARCH, SUB, NOT_APPLIED = Entry("match"), Entry("search"), Entry("sub"), Entry("")
 JSON_SEND = '0","f":"0","g":"1","h":"0","i":"'
 TABLE: dict[str, Entry] = {
@@ -76,7 +69,6 @@ TABLE: dict[str, Entry] = {
     "actors/settings/linear_pattern.py:LinearPattern._check": NOT_APPLIED,
     "actors/settings/linear_pattern.py:_takes": NOT_APPLIED,
     "actors/settings/span_settings.py:_USER": Entry("sub", ["://"]),
-    "protocol/end_wire.py:_compiled": Entry("match", made=end_form),
     "protocol/fastjson.py:_SPECIAL_ASCII": SUB,
     "protocol/fastjson_reader.py:_BLANK": Entry("match", ["/*", "//"]),
     "protocol/fastjson_reader.py:_SEPARATORS": Entry("match", ["/*", "//"]),
@@ -98,14 +90,9 @@ TABLE: dict[str, Entry] = {
     "protocol/property_shapes.py:_compile": Entry(
         made=lambda: _compile((b"a", b"WAIT", b"KEYS"))[0]
     ),
-    "protocol/pull_reply.py:PullReplies._make": Entry(
-        "search", made=lambda: re.compile(rb"minOffset....000", re.DOTALL)
-    ),
-    "protocol/pull_wire.py:_NUMBERS": Entry("match", ["\0\7queueId\0\0\0\1"]),
     "protocol/registration.py:_TABLE": Entry("search", ['"topicConfigTable"']),
     "protocol/registration.py:_ENTRY": Entry("match", ['"', '"a"', '"a":{']),
-    "protocol/send_layout.py:MIDDLE": Entry("match", ["\0\1e\0\0\0\1", "\0\1e\0\0\0\x09"]),
-    "protocol/send_tail.py:_REST": Entry(starts=['","AccessKey":"', '","AccessKey":"","Seal":"']),
+    "protocol/send_wire.py:_BINARY_REST": Entry("match", ["\0\1e\0\0\0\1", "\0\1e\0\0\0\x09"]),
     "protocol/send_wire.py:_JSON_REST": Entry(starts=[JSON_SEND, f'{JSON_SEND}","j"']),
     "protocol/signature.py:_SEALED": MATCH,
     "protocol/sink.py:_QUERY": Entry(),
@@ -113,6 +100,8 @@ TABLE: dict[str, Entry] = {
     "protocol/sql92/lexer.py:_TOKENS": Entry("match", ["/*", "'", "1.", "1e", " --"]),
     "protocol/sql92/lexer.py:_TOKENS_OF_THE_LAST_LINE": Entry("match", ["/*", "'", "1.", "1e"]),
     "protocol/standard_json.py:_SURROGATE": SEARCH,
+    "protocol/standard_json.py:_ESCAPED_HALF": SEARCH,
+    "protocol/standard_json.py:_LONG_NUMBER": Entry("search", ["1", "1e"]),
     "protocol/topic_names.py:_LEGAL": Entry(),
     "remoting/certificate.py:_PEM": Entry("findall", ["-----BEGIN CERTIFICATE-----"]),
     "remoting/tls.py:_OLD_CIPHERS": SEARCH,

@@ -10,7 +10,7 @@ Whatever is raised, but for what tells the peer of its mistake, is a fault of ou
 """
 
 from contextlib import suppress
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from sys import maxsize
 
 from protocol.batch import decode_batch
@@ -28,22 +28,20 @@ from protocol.bodies_client import ConsumerRunningInfo
 from protocol.codes import RequestCode as Code
 from protocol.command import RemotingCommand
 from protocol.compression import CompressionError, inflate
-from protocol.end_wire import EndDecoder
 from protocol.errors import FrameError, RemoteError
 from protocol.fastjson import FastjsonError, dumps, loads
 from protocol.frame import decode_frame, encode
 from protocol.ha import ReportBuffer, TransferBuffer
 from protocol.json_body import Body
 from protocol.properties import parse
-from protocol.pull_wire import PullDecoder
 from protocol.registration import read_registration
-from protocol.send_values import Send, SignedSend
+from protocol.send_values import Send
 from protocol.send_wire import SendDecoder
 from protocol.signature import signed_values
 from protocol.sink import decode_sink_body
 from protocol.sql92 import SqlError, compile_filter
 from protocol.sql92.errors import EvaluationError
-from protocol.stream import EndGroup, Event, SendGroup, Stream, UnreadableSend
+from protocol.stream import Event, SendGroup, Stream, UnreadableSend
 from protocol.tags import TagFilter
 from tests.support.headers_by_code import REQUEST_HEADERS
 
@@ -92,13 +90,7 @@ def _take_frames(data: bytes, seed: int) -> None:
 
 
 def _events(pieces: list[bytes], *, is_fast: bool, most: int = maxsize) -> list[Event]:
-    stream = Stream(
-        FRAME_BYTES_MAX,
-        SendDecoder() if is_fast else None,
-        PullDecoder() if is_fast else None,
-        most,
-        EndDecoder() if is_fast else None,
-    )
+    stream = Stream(FRAME_BYTES_MAX, SendDecoder() if is_fast else None, most)
     found: list[Event] = []
     for piece in pieces:
         found += stream.receive(piece)
@@ -121,11 +113,6 @@ def _said(events: list[Event]) -> tuple[list[object], list[object], list[object]
             refused.append(event.error.remark)
         elif isinstance(event, FrameError):
             others.append("broken")
-        elif isinstance(event, tuple):
-            command, header = event
-            others.append((command.code, command.opaque, command.flag, header))
-        elif isinstance(event, EndGroup):
-            others += [(command.code, command.opaque, command.flag, h) for command, h in event.ends]
         elif event.code in SendDecoder.CODES and not event.is_response:
             try:
                 sends.append(_send(SendDecoder().general(event)))
@@ -142,11 +129,11 @@ def _send(send: Send) -> object:
     with suppress(RemoteError):
         decode_sink_body(send.body)
     parse(send.properties)
-    shape = astuple(send.shape)
+    shape = astuple(replace(send.shape, values=b""))
     tail: tuple[object, ...] = astuple(send.tail)
-    if isinstance(send, SignedSend):  # a signature that is no UTF-8 is wrong either way
-        signature = send.signature.decode("utf-8", "replace").encode()
-        tail += (send.access_key, signature, send.timestamp, send.values)
+    if (signed := send.signature) is not None:  # one that is no UTF-8 is wrong either way
+        signature = signed.signature.decode("utf-8", "replace").encode()
+        tail += (signed.access_key, signature, signed.timestamp, signed.values)
     rest = (send.opaque, send.flag, send.queue_id, send.sys_flag, send.born_timestamp)
     return (shape, tail, rest, send.message_flag, send.properties, send.body)
 
@@ -162,13 +149,7 @@ def _command(command: RemotingCommand) -> object:
     if (body := BODIES.get(command.code)) is not None:
         with suppress(RemoteError):
             body.decode(command.body).encode()
-    if command.code in (Code.PULL_MESSAGE, Code.LITE_PULL_MESSAGE):
-        if command.is_response or header is None:
-            return (command.code, command.opaque, "no pull")
-        return (command.code, command.opaque, command.flag, header)
-    if command.code == Code.END_TRANSACTION and header is not None and not command.is_response:
-        return (command.code, command.opaque, command.flag, header)
-    return (command.code, command.opaque, command.flag, command.fields, command.body)
+    return (command.code, command.opaque, command.flag, command.fields, command.body, header)
 
 
 # --- texts

@@ -6,8 +6,8 @@ from actors.network.request import Request
 from actors.pulling.held_pulls import NEVER, Hold, HoldTable, hold_of
 from protocol.codes import RequestCode
 from protocol.frame import encode
+from protocol.header_json import decode_header
 from protocol.headers.pull import PullMessageHeader
-from protocol.pull_wire import PullDecoder
 from protocol.standard_json import dumps, loads
 from protocol.tags import TagFilter, java_hash_code
 from storage.queues.message_filter import MessageFilter
@@ -89,7 +89,7 @@ def test_a_held_pull_is_the_request_that_it_was() -> None:
 
 
 def test_a_held_pull_takes_half_a_kilobyte_at_most() -> None:
-    peer, decoder, table = RecordingPeer(), PullDecoder(), HoldTable()
+    peer, table = RecordingPeer(), HoldTable()
     command = pull_command(1 << 40, hold_ms=60_000, topic="A topic of theirs", expression="TagA")
     frame = encode(command)
     fields = loads(frame[8:])
@@ -97,11 +97,10 @@ def test_a_held_pull_takes_half_a_kilobyte_at_most() -> None:
     tracemalloc.start()
     before, _ = tracemalloc.get_traced_memory()
     for number, header_bytes in enumerate(frames):
-        pull = decoder.json(header_bytes, 0, len(header_bytes))
-        assert pull is not None
-        request = Request(pull[0], peer, None, pull[1])
-        table.add(hold_of(request, pull[1], None, number * 10.5, pull[1].queue_offset))
-        del pull, request
+        request = Request(decode_header(header_bytes), peer)
+        header = PullMessageHeader.decode(request.command.fields)
+        table.add(hold_of(request, header, None, number * 10.5, header.queue_offset))
+        del header, request
     after, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert (after - before) / PULLS <= HELD_BYTES_MAX

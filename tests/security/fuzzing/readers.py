@@ -6,7 +6,6 @@ from sys import maxsize
 from actors.naming.ceilings import check_topics
 from protocol.bloom import BloomFilter, murmur3_first_64
 from protocol.compression import decompress
-from protocol.end_wire import EndDecoder
 from protocol.errors import FrameError
 from protocol.fastjson import dumps, loads
 from protocol.fastjson_reader import SHORT_NODES_MAX
@@ -22,7 +21,6 @@ from protocol.message import (
 from protocol.message_id import is_offset_message_id
 from protocol.properties import parse
 from protocol.property_shapes import PropertyShapes, pairs_of
-from protocol.pull_wire import PullDecoder
 from protocol.registration import read_registration
 from protocol.send_wire import SendDecoder
 from protocol.signature import SecretKey, signed_values
@@ -53,7 +51,7 @@ def read_frame(data: bytes) -> object:
 
 
 def read_stream(data: bytes) -> object:
-    stream = Stream(FRAME_BYTES_MAX, SendDecoder(), PullDecoder(), maxsize, EndDecoder())
+    stream = Stream(FRAME_BYTES_MAX, SendDecoder(), maxsize)
     step = 1 + len(data) // 3
     events = []
     for at in range(0, len(data), step):

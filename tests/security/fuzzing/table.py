@@ -99,8 +99,6 @@ def _import_all() -> None:
         import_module(".".join(path.relative_to(REPOSITORY).with_suffix("").parts))
 
 
-OF_FAST_DECODERS = ("send_tail.JsonTails.read", "send_tail.BinaryTails.read")
-
 PLAIN: list[Decoder] = [
     Decoder("frame", read_frame, (FrameError,), without_length_seeds, ("frame.decode_frame",)),
     Decoder(
@@ -122,7 +120,7 @@ PLAIN: list[Decoder] = [
         read_stream,
         (),
         whole_seeds,
-        ("stream.Stream.receive", "stream.Stream.more", *OF_FAST_DECODERS),
+        ("stream.Stream.receive", "stream.Stream.more", "header_binary.read_fields"),
     ),
     Decoder(
         "stream.client",
