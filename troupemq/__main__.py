@@ -1,11 +1,19 @@
 """`troupemq` and `python -m troupemq`: the same command line."""
 
+import os
+import sys
+
 from troupemq.interrupts import INTERRUPTED, end_quietly, ignore_signals, interrupt_once
+from troupemq.pypy_collector import execute_with, server_environment
+
+SERVERS = ("broker", "namesrv", "run")
 
 
 def main() -> None:
     """Runs the command line and ends the process with its exit code."""
     end_quietly()
+    if sys.argv[1:2] and sys.argv[1] in SERVERS:
+        execute_with(server_environment(os.environ), os.environ)
     from troupemq.cli import cli  # here: a Ctrl-C meanwhile shall leave no traceback
 
     try:
