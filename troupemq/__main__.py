@@ -12,9 +12,9 @@ def main() -> None:
     """Runs the command line and ends the process with its exit code."""
     end_quietly()
     if sys.argv[1:2] and sys.argv[1] in SERVERS:
-        from troupemq.jit import switch_on
+        from troupemq.interpreter_environment import execute_for_server
 
-        switch_on(os.environ)
+        execute_for_server(os.environ)
     from troupemq.cli import cli  # here: a Ctrl-C meanwhile shall leave no traceback
 
     try:

@@ -7,7 +7,6 @@ Tells: who asked (`PageMade`); MetricsPort (`TakeTime`).
 On a thread, so that the loop goes on. Who asks again within FRESH_S gets the same page.
 """
 
-import gc
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from typing import ClassVar
 
 from actors.engine.actor import Actor, Where, handles
 from actors.engine.address import Address
-from actors.engine.short_collections import set_aside
+from actors.engine.short_collections import without_collections
 from actors.metrics.actor_figures import LOOK_MS, ActorFamilies
 from actors.metrics.metrics_port import MakePage, PageMade, TakeTime
 from actors.metrics.packed import Packed
@@ -81,20 +80,3 @@ def short_switches() -> Iterator[None]:
         yield
     finally:
         sys.setswitchinterval(before_s)
-
-
-@contextmanager
-def without_collections() -> Iterator[None]:
-    """A page is a million objects that die at its end, none in a circle: a collection of garbage
-    meanwhile would look at all there is, and hold the loop up, for nothing.
-
-    What is there at the end counts as new, and the next collection would look at all of it.
-    """
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            set_aside()
-            gc.enable()

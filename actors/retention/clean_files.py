@@ -37,6 +37,7 @@ from actors.dispatching.trim import (
 from actors.engine.actor import Where, handles
 from actors.engine.address import Address
 from actors.engine.published import Published
+from actors.engine.short_collections import end_unreferenced
 from actors.network.connection import CopyOut
 from actors.network.request import Request, Responder, serves
 from actors.retention.keeping import Keeping, KeepingReport
@@ -131,7 +132,7 @@ class CleanFiles(Responder):
         self._is_busy = False
         """A round is under way: an answer or a pause is waited for."""
         self._is_full: bool | None = None
-        self._could_not_delete = self._found_nothing = False
+        self._could_not_delete = self._found_nothing = self._has_deleted = False
         self._expired: deque[Expired] = deque()
         self._doomed: deque[str] = deque()
         self._trimmed_before = 0
@@ -176,6 +177,9 @@ class CleanFiles(Responder):
         self.after(self._store.config.clean_interval_ms, _Round())
 
     def _decide(self) -> None:
+        if self._has_deleted:  # what a map keeps on the disk would have other files go
+            end_unreferenced()
+            self._has_deleted = False
         commit_log = self._store.commit_log
         # What a crash would have to read again is still needed, however full the disk is.
         needed_from = min(
@@ -270,6 +274,7 @@ class CleanFiles(Responder):
             try:
                 if disk.exists(doomed[0]):
                     disk.unlink(doomed[0])
+                    self._has_deleted = True
                     disk.sync_directory(directory)
             except OSError as error:
                 if not self._could_not_delete:

@@ -14,6 +14,14 @@ import stat
 from contextlib import suppress
 from typing import Protocol
 
+try:
+    from __pypy__ import add_memory_pressure  # type: ignore[import-not-found]
+except ImportError:  # CPython ends a map with the last reference to it
+
+    def add_memory_pressure(_bytes: int) -> None:
+        """Do nothing."""
+
+
 DIRECTORY_MODE = 0o750
 FILE_MODE = 0o640
 PRIVATE_MODE = 0o600
@@ -25,6 +33,10 @@ _SCRATCH = memoryview(bytearray(64 << 10))
 """Where a probe's bytes go; nobody looks at them, so threads may share it."""
 _ADVICE_BYTES = 128 << 10
 """Asked for at once: the kernel reads no more than it would read ahead by itself, usually this."""
+
+_MAP_BYTES = 32 << 10
+"""Weight of a map for the collector of PyPy, which ends maps and closes their descriptors: a queue
+that is opened and closed again and again leaves some 1,500 of them, not as many as may be open."""
 
 _SEEK_DATA = 3
 """Linux's number; PyPy has no name for it."""
@@ -233,19 +245,19 @@ class RealFile:
                 os.posix_fadvise(self._fd, start, size, os.POSIX_FADV_WILLNEED)
 
     def view(self) -> memoryview:
-        if self.size() == 0:
-            return memoryview(b"")
-        return memoryview(mmap.mmap(self._fd, 0, access=mmap.ACCESS_READ))
+        return self._map(mmap.ACCESS_READ)
 
     def writable_view(self) -> memoryview:
-        if self.size() == 0:
-            return memoryview(bytearray())
-        return memoryview(mmap.mmap(self._fd, 0, access=mmap.ACCESS_WRITE))
+        return self._map(mmap.ACCESS_WRITE)
 
     def private_view(self) -> memoryview:
+        return self._map(mmap.ACCESS_COPY)
+
+    def _map(self, access: int) -> memoryview:
         if self.size() == 0:
-            return memoryview(bytearray())
-        return memoryview(mmap.mmap(self._fd, 0, access=mmap.ACCESS_COPY))
+            return memoryview(b"" if access == mmap.ACCESS_READ else bytearray())
+        add_memory_pressure(_MAP_BYTES)
+        return memoryview(mmap.mmap(self._fd, 0, access=access))
 
     def allocate(self, size: int) -> None:
         code: int | None = os.posix_fallocate(self._fd, 0, size)  # type: ignore[func-returns-value]

@@ -91,6 +91,8 @@ class Commands(CommandGroup):
             leave(f"the output cannot be written: {error.strerror}.")
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if not hasattr(gc, "freeze"):  # of PyPy's heap all that an import leaves would be a part
+            return self._imported(cmd_name)
         gc.disable()  # what an import makes stays; a twentieth of a start's processor time
         try:
             return self._imported(cmd_name)

@@ -29,7 +29,7 @@ from troupemq.cli.options import daemon_options, leave, settings_option
 from troupemq.console_child import console_is_installed, console_missing
 from troupemq.daemon import CTRL_C_ENDS_IT, Serving, keep_files_private, sentence_of, serve
 from troupemq.exit_codes import exit_code_of
-from troupemq.jit import obey_setting
+from troupemq.interpreter_environment import obey_setting
 from troupemq.logs import set_up_logs
 from troupemq.masters.plan import (
     SPARE_OPTION,

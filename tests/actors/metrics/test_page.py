@@ -6,9 +6,8 @@ from math import inf, nan
 
 import pytest
 
-from actors.engine.short_collections import short_collections
+from actors.engine.short_collections import short_collections, without_collections
 from actors.metrics import page as page_module
-from actors.metrics.exposition import without_collections
 from actors.metrics.page import PART_LINES, MetricsPage, Remembered, labels, let_go, number
 from tests.support.metrics import samples, text_of, value
 from tests.support.runtimes import of_cpython

@@ -6,6 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from actors.dispatching.reput import WritesForbidden
+from actors.retention import clean_files
 from actors.retention.clean_files import DISK_CHECK_MS
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
@@ -184,6 +185,26 @@ def test_past_the_forcible_ratio_files_go_whatever_their_age() -> None:
     assert {line["reason"] for line in lines if line["event"] == "log file deleted"} == {
         "the disk is full"
     }
+
+
+def test_the_next_round_looks_at_the_disk_when_maps_of_deleted_files_have_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On PyPy they kept their room, and a full disk had further files deleted for it."""
+    cleaned = Cleaned(250, age_hours=1)
+    ended: list[int] = []
+
+    def end_unreferenced() -> None:
+        ended.append(len(cleaned.log_files))
+        cleaned.disk.usage = 0.5
+
+    monkeypatch.setattr(clean_files, "end_unreferenced", end_unreferenced)
+    before = len(cleaned.log_files)
+    cleaned.made.system.advance(LATER_MS)
+    assert ended == []
+    cleaned.disk.usage = 0.86
+    cleaned.made.system.advance(LATER_MS)
+    assert ended == [len(cleaned.log_files)] == [before - 10]
 
 
 def test_a_disk_that_fills_up_with_young_files_is_told_once() -> None:

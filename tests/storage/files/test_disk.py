@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from storage.files import disk
 from storage.files.disk import DiskFile, RealDisk
 from tests.support.disks import DiskAtHand, FakeAtHand, RealAtHand
 
@@ -140,6 +141,20 @@ def test_a_file_opened_for_reading_only_refuses_writes(at_hand: DiskAtHand, writ
     with pytest.raises(OSError):
         WRITES[write](file)
     assert file.pread(10, 0) == b"text" and bytes(file.view()) == b"text"
+
+
+def test_maps_hurry_a_collector_that_has_to_end_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """On PyPy each dead map kept a descriptor, and a broker with many queues ran out of them."""
+    told: list[int] = []
+    monkeypatch.setattr(disk, "add_memory_pressure", told.append)
+    file = RealDisk().open(str(tmp_path / "file"), create=True)
+    assert (bytes(file.view()), told) == (b"", [])
+    file.pwrite(b"x", 0)
+    views = [file.view(), file.writable_view(), file.private_view()]
+    assert [bytes(view) for view in views] == [b"x"] * 3
+    assert len(told) == 3 and min(told) > 0
 
 
 def test_names_are_listed_in_order(at_hand: DiskAtHand) -> None:

@@ -1,4 +1,4 @@
-"""Tests of troupemq/jit.py: a server executes itself anew once, and loses nothing by it."""
+"""A server executes itself anew once, for its interpreter, and loses nothing by it."""
 
 import mmap
 import os
@@ -14,8 +14,13 @@ import pytest
 from storage.child_python import JIT, OWN_JIT, may_make_code
 from storage.errors import WrongSetting
 from tests.support.golden import REPOSITORY
-from troupemq import jit
-from troupemq.jit import obey_setting, switch_on
+from troupemq import interpreter_environment
+from troupemq.interpreter_environment import (
+    COLLECTOR,
+    execute_for_server,
+    obey_setting,
+    wanted_by_server,
+)
 from troupemq.runtime import JIT_OFF, JIT_ON, NO_JIT
 
 OURS = {"A": "b", JIT: "1", OWN_JIT: "1"}
@@ -45,8 +50,8 @@ class Executed:
 
 @pytest.fixture
 def executed(monkeypatch: pytest.MonkeyPatch) -> Executed:
-    monkeypatch.setattr(jit, "jit_of_this", lambda: JIT_OFF)
-    monkeypatch.setattr(jit, "may_make_code", lambda: True)
+    monkeypatch.setattr(interpreter_environment, "jit_of_this", lambda: JIT_OFF)
+    monkeypatch.setattr(interpreter_environment, "may_make_code", lambda: True)
     return Executed()
 
 
@@ -55,15 +60,15 @@ def test_a_jit_that_is_off_is_switched_on_once_with_the_same_command_line(
 ) -> None:
     line = ["python3", "-P", "-X", "dev", "-m", "troupemq", "broker", "-s", "a=b c"]
     monkeypatch.setattr(sys, "orig_argv", line)
-    switch_on({"A": "b"}, executed)
+    execute_for_server({"A": "b"}, executed)
     assert executed.calls == [(sys.executable, [sys.executable, *line[1:]], OURS)]
-    switch_on(executed.calls[0][2], executed)
+    execute_for_server(executed.calls[0][2], executed)
     assert len(executed.calls) == 1
 
 
 @pytest.mark.parametrize("wish", ["0", "1"])
 def test_what_the_environment_says_holds(executed: Executed, wish: str) -> None:
-    switch_on({JIT: wish}, executed)
+    execute_for_server({JIT: wish}, executed)
     obey_setting(False, None, {JIT: wish}, executed)
     assert executed.calls == []
 
@@ -72,8 +77,8 @@ def test_what_the_environment_says_holds(executed: Executed, wish: str) -> None:
 def test_without_a_jit_or_with_one_that_is_on_nothing_happens(
     executed: Executed, monkeypatch: pytest.MonkeyPatch, state: str
 ) -> None:
-    monkeypatch.setattr(jit, "jit_of_this", lambda: state)
-    switch_on({}, executed)
+    monkeypatch.setattr(interpreter_environment, "jit_of_this", lambda: state)
+    execute_for_server({}, executed)
     assert executed.calls == []
 
 
@@ -82,7 +87,7 @@ def test_where_no_code_may_be_made_the_jit_stays_off(
 ) -> None:
     """MemoryDenyWriteExecute of a unit: CPython ends with a fatal error at the first hot loop."""
     monkeypatch.undo()
-    monkeypatch.setattr(jit, "jit_of_this", lambda: JIT_OFF)
+    monkeypatch.setattr(interpreter_environment, "jit_of_this", lambda: JIT_OFF)
     assert may_make_code()
 
     def refused(*_: object, prot: int) -> None:
@@ -90,7 +95,7 @@ def test_where_no_code_may_be_made_the_jit_stays_off(
         raise PermissionError
 
     monkeypatch.setattr(mmap, "mmap", refused)
-    switch_on({}, executed)
+    execute_for_server({}, executed)
     assert executed.calls == []
 
 
@@ -98,7 +103,7 @@ def test_a_server_that_cannot_be_executed_anew_goes_on(executed: Executed) -> No
     def fails(*_: object) -> None:
         raise OSError("no such file")
 
-    switch_on({}, fails)
+    execute_for_server({}, fails)
 
 
 def test_the_setting_switches_off_what_was_switched_on_once(executed: Executed) -> None:
@@ -142,3 +147,10 @@ def test_a_server_keeps_its_number_its_options_and_its_signals(
     wishes = ["None", "1", *(["0"] if setting == "false" else [])]
     assert said.splitlines()[: len(wishes)] == [f"{process.pid} {each}" for each in wishes]
     assert said.count(f"{process.pid} ") == len(wishes)
+
+
+def test_pypy_gets_what_the_environment_lacks_and_no_jit() -> None:
+    own = {"PYPY_GC_NURSERY": "32MB", "HOME": "/"}
+    wanted = wanted_by_server(own, "pypy")
+    assert wanted == {name: value for name, value in COLLECTOR.items() if name not in own}
+    assert wanted_by_server({**own, **wanted}, "pypy") == {}
