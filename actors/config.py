@@ -26,6 +26,7 @@ from actors.settings.runtime_settings import RuntimeSettings
 from actors.settings.span_settings import SpanSettings, without_user
 from actors.settings.tls_settings import ENFORCING, BrokerTlsSettings, TlsSettings, with_tls_file
 from protocol.bloom import BloomFilter
+from protocol.bodies import PERM_INHERIT, PERM_READ, PERM_WRITE
 from protocol.ha import TRANSFER_BYTES_MAX, TRANSFER_HEAD_BYTES
 from protocol.host import without_brackets
 from protocol.java_numbers import parse_double, parse_long, plain_number
@@ -33,9 +34,6 @@ from storage.config import StoreConfig, key, keys_of, secret_keys_of
 from storage.errors import NotPermitted, WrongSetting, kind_of, reason_of
 from storage.spelling import closest
 
-PERM_READ = 4
-PERM_WRITE = 2
-PERM_INHERIT = 1
 MASTER_ID = 0
 MASTERS_MAX = 64
 """Of one process: each has a core's work, and ten ports."""

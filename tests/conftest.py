@@ -35,6 +35,7 @@ import pytest
 from hypothesis import settings
 
 from tests.support import folders, log_lines, processes
+from tests.support.brokers import running
 from tests.support.folders import tmp_path
 from tests.support.golden import NO_GOLDEN_DATA
 from tests.support.telling import tally, tell, told
@@ -167,3 +168,11 @@ def process_as_before() -> Iterator[None]:
     sys.setswitchinterval(interval_s)
     os.umask(mask)
     shut_down_logs()
+
+
+@pytest.fixture(autouse=True)
+def simulated_brokers_stopped() -> Iterator[None]:
+    """Stop the simulated brokers that a test has started, the last one first."""
+    yield
+    while running:
+        running[-1].stop()

@@ -8,13 +8,13 @@ from actors.children.tls import Door, door_children
 from actors.engine.interfaces import System
 from actors.engine.published import Published
 from actors.engine.supervisor import ChildSpec
-from actors.naming.namesrv_client import NamesrvClient
 from actors.naming.namesrv_link import Listening, NamesrvLink
 from actors.naming.registration import Registration
 from actors.network.connections import Acceptor, Listener
 from actors.network.tls_contexts import to_call_with
 from actors.parts import Parts
 from actors.replication.followers import Followers
+from remoting.sync_connection import SyncConnection
 
 CLIENT_PORTS = 2
 """The first of the listeners are for clients, the rest for slaves."""
@@ -54,10 +54,10 @@ def _link(parts: Parts, namesrv: str, leaving: Published[bool]) -> ChildSpec:
             table=parts.tables.topic_table,
             registration=parts.system.address("registration"),
             connect=partial(
-                NamesrvClient,
-                gives_up=lambda: leaving.value,
+                SyncConnection,
+                is_cancelled=lambda: leaving.value,
                 credentials=parts.config.credentials,
-                tls=to_call_with(parts.tls, wanted=parts.config.calls_with_tls),
+                context=to_call_with(parts.tls, wanted=parts.config.calls_with_tls),
             ),
         )
 

@@ -28,13 +28,20 @@ from typing import ClassVar, Protocol
 
 from structlog import get_logger
 
-from actors.config import PERM_READ, PERM_WRITE, BrokerConfig
+from actors.config import BrokerConfig
 from actors.engine.actor import Actor, BatchEnd, Where, handles
 from actors.engine.address import Address
 from actors.engine.published import Published
-from actors.naming.namesrv_client import NamesrvClient, NamesrvUnreachable
 from actors.tables.registering import RegisterAll, RegisterTopic
-from protocol.bodies import DataVersion, KVTable, RegisterBrokerBody, TopicConfig, TopicConfigTable
+from protocol.bodies import (
+    PERM_READ,
+    PERM_WRITE,
+    DataVersion,
+    KVTable,
+    RegisterBrokerBody,
+    TopicConfig,
+    TopicConfigTable,
+)
 from protocol.checksum import body_crc
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
@@ -45,6 +52,7 @@ from protocol.headers.namesrv import (
     RegisterBrokerHeader,
 )
 from protocol.host import host_port
+from remoting.sync_connection import RemotingFailed, SyncConnection
 
 log = get_logger(__name__)
 
@@ -52,7 +60,7 @@ SECOND_AFTER_MS = 10_000
 LOOK_MS = 5000
 """How soon a name server that is there again has our routes; 4.9.7: at the next period."""
 
-GOODBYE_TIMEOUT_S = 3.0
+GOODBYE_TIMEOUT_MS = 3000
 READ_WRITE = PERM_READ | PERM_WRITE
 WHOLE_TOPICS_MAX = 5_000
 """Up to here a table is sent as 4.9.7 does, whole each time: 2 MB at the most."""
@@ -64,22 +72,23 @@ gets on. Our name server has 1 MiB of characters."""
 
 
 class BlockingConnection(Protocol):
-    """A connection to a name server or a master: one request at a time, which `call` waits for."""
+    """The part of a SyncConnection that actors use; tests put a fake in its place."""
 
     address: str
     connection_count: int
-    """How many connections it took so far."""
 
-    def is_connected(self) -> bool:
-        """Raises NamesrvUnreachable where it had to be closed for what came over it."""
+    def is_connected(self) -> bool: ...
 
     def call(
-        self, request: RemotingCommand, timeout_s: float, *, over: int | None = None
-    ) -> RemotingCommand:
-        """The answer. Raises NamesrvUnreachable, also when `over` is another connection's number
-        than this one's."""
+        self,
+        request: RemotingCommand,
+        *,
+        timeout_ms: int | None = None,
+        repeats: bool = False,
+        over: int | None = None,
+    ) -> RemotingCommand: ...
 
-    def tell(self, request: RemotingCommand, timeout_s: float) -> None: ...
+    def send(self, request: RemotingCommand, *, timeout_ms: int | None = None) -> None: ...
 
     def close(self) -> None: ...
 
@@ -139,7 +148,7 @@ class NamesrvLink(Actor):
         *,
         table: Published[TopicConfigTable],
         registration: Address,
-        connect: Callable[[str], BlockingConnection] = NamesrvClient,
+        connect: Callable[[str], BlockingConnection] = SyncConnection,
     ) -> None:
         super().__init__()
         self._config = config
@@ -190,10 +199,10 @@ class NamesrvLink(Actor):
     def _is_connected(self) -> bool:
         try:
             return self._client.is_connected()
-        except NamesrvUnreachable as error:
+        except RemotingFailed as error:
             where = self._client.address
             self.system.rarely.warn(
-                "connection to name server closed", of=where, namesrv=where, reason=str(error)
+                "connection to name server closed", of=where, namesrv=where, reason=error.reason
             )
             return False
 
@@ -229,7 +238,7 @@ class NamesrvLink(Actor):
             if len(table.topic_configs) > WHOLE_TOPICS_MAX:
                 self._register_large(table)
             else:
-                self._tell(self._registration_of(table))
+                self._send_oneway(self._registration_of(table))
                 self._accepted = None  # no answer says that it has taken them
         self._all_wanted = False
         asked, self._asked = self._asked, []
@@ -240,7 +249,8 @@ class NamesrvLink(Actor):
         if self._identity is not None and self._is_up:
             fields = self._identity.encode()
             request = RemotingCommand(RequestCode.UNREGISTER_BROKER, fields)
-            self._tell(request, GOODBYE_TIMEOUT_S)  # nobody waits: it is gone with its connection
+            # an answer would come too late: the connection closes next
+            self._send_oneway(request, GOODBYE_TIMEOUT_MS)
         self._client.close()
 
     # --- registering
@@ -372,11 +382,11 @@ class NamesrvLink(Actor):
 
     def _call(self, request: RemotingCommand, *, over: int | None = None) -> RemotingCommand | None:
         """The answer, when it is a success; what went wrong is logged once."""
-        timeout_s = self._config.register_timeout_ms / 1000
+        timeout_ms = self._config.register_timeout_ms
         try:
-            answer = self._client.call(request, timeout_s, over=over)
-        except NamesrvUnreachable as error:
-            self._note(str(error))
+            answer = self._client.call(request, timeout_ms=timeout_ms, repeats=True, over=over)
+        except RemotingFailed as error:
+            self._note(error.reason)
             return None
         if answer.code != ResponseCode.SUCCESS:
             self._note(f"answer {answer.code}: {answer.remark}")
@@ -384,11 +394,12 @@ class NamesrvLink(Actor):
         self._note(None)
         return answer
 
-    def _tell(self, request: RemotingCommand, timeout_s: float | None = None) -> None:
+    def _send_oneway(self, request: RemotingCommand, timeout_ms: int | None = None) -> None:
         try:
-            self._client.tell(request, timeout_s or self._config.register_timeout_ms / 1000)
-        except NamesrvUnreachable as error:
-            self._note(str(error))
+            timeout_ms = timeout_ms or self._config.register_timeout_ms
+            self._client.send(request, timeout_ms=timeout_ms)
+        except RemotingFailed as error:
+            self._note(error.reason)
 
     def _note(self, failure: str | None) -> None:
         """One line per change of state, not per try."""

@@ -23,6 +23,7 @@ from actors.naming.ceilings import (
 )
 from actors.naming.topic_intake import KnownTopics, TopicIntake
 from protocol.bodies import (
+    PERM_WRITE,
     BrokerData,
     ClusterInfo,
     DataVersion,
@@ -36,7 +37,6 @@ from protocol.headers.namesrv import RegisterBrokerHeader, RegisterBrokerRespons
 
 BROKER_EXPIRES_MS = 120_000
 MASTER_ID = 0
-_PERM_WRITE = 2
 
 Holder = tuple[str, str]
 """Account and host; of an account the host does not count."""
@@ -339,9 +339,9 @@ class RouteTable:
         """
         wiped, count = self._wiped.setdefault(broker_name, {}), 0
         for topic, data in self._queues_at(broker_name):
-            if data.perm & _PERM_WRITE:
+            if data.perm & PERM_WRITE:
                 wiped[topic] = data, data.perm
-                data.perm &= ~_PERM_WRITE
+                data.perm &= ~PERM_WRITE
             count += 1
         return count
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
-from actors.config import PERM_READ, BrokerConfig
+from actors.config import BrokerConfig
 from actors.network.request import Peer, Request
 from actors.pulling.compile_budget import CompileBudget, is_to_be_compiled
 from actors.pulling.property_filters import (
@@ -22,7 +22,7 @@ from actors.pulling.property_filters import (
 )
 from actors.sending.send_rules import FAQ
 from actors.tables.consumer_views import ConsumerView, Subscription
-from protocol.bodies import SubscriptionGroupConfig, TopicConfig
+from protocol.bodies import PERM_READ, SubscriptionGroupConfig, TopicConfig
 from protocol.codes import ResponseCode
 from protocol.errors import LimitReached, RemoteError
 from protocol.headers.pull import PullMessageHeader

@@ -31,7 +31,6 @@ from actors.engine.actor import Actor, Where, handles
 from actors.engine.address import Address
 from actors.engine.published import Published
 from actors.naming.messages import MasterClientAddress
-from actors.naming.namesrv_client import NamesrvClient, NamesrvUnreachable
 from actors.naming.namesrv_link import BlockingConnection
 from actors.network.tls_contexts import ToCallWith
 from actors.replication.messages import UnknownTopics
@@ -47,6 +46,7 @@ from protocol.errors import RemoteError
 from protocol.headers.admin import TopicHeader
 from protocol.java_numbers import parse_long
 from protocol.signature import Credentials
+from remoting.sync_connection import RemotingFailed, SyncConnection
 from storage.log.commit_log import CommitLog
 from storage.tables.delay_offsets import format_delay_offsets, parse_delay_offsets
 from storage.tables.groups import parse_groups
@@ -64,7 +64,7 @@ AGAIN_MS = 1000
 """Between two times that unknown topics make it ask."""
 LOOK_MS = 500
 """Between looks whether the log is long enough for the offsets."""
-TIMEOUT_S = 3.0
+TIMEOUT_MS = 3000
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,9 @@ class SlaveSync(Actor):
         self._log, self._agrees = commit_log, agrees
         self._early: _Early | None = None
         self._to = addresses
-        self._connect = connect or partial(NamesrvClient, credentials=credentials, tls=tls)
+        self._connect = connect or partial(
+            SyncConnection, timeout_ms=TIMEOUT_MS, credentials=credentials, context=tls
+        )
         self._signs = credentials is not None
         self._client: BlockingConnection | None = None
         self._failure: str | None = ""
@@ -181,8 +183,8 @@ class SlaveSync(Actor):
             return
         try:
             self._take_all(self._client)
-        except NamesrvUnreachable as error:
-            self._note(str(error))
+        except RemotingFailed as error:
+            self._note(error.reason)
         except (RemoteError, ValueError, KeyError) as error:
             self._note(f"an answer is not understood: {error}")
         else:
@@ -191,7 +193,7 @@ class SlaveSync(Actor):
     def _show_itself(self, client: BlockingConnection) -> None:
         """To a master with access control: whom it does not know may not have its log."""
         if self._signs:
-            with suppress(NamesrvUnreachable, RemoteError):
+            with suppress(RemotingFailed, RemoteError):
                 self._ask(client, RequestCode.GET_BROKER_RUNTIME_INFO)
 
     def _take_all(self, client: BlockingConnection) -> None:
@@ -239,7 +241,9 @@ class SlaveSync(Actor):
     def _remove_empty(self, client: BlockingConnection, topic: str, place: int) -> None:
         """What a queue has that is empty at the master is of before the topic was deleted."""
         header = TopicHeader(topic).encode()
-        answer = client.call(RemotingCommand(RequestCode.GET_TOPIC_STATS_INFO, header), TIMEOUT_S)
+        answer = client.call(
+            RemotingCommand(RequestCode.GET_TOPIC_STATS_INFO, header), repeats=True
+        )
         if answer.code != ResponseCode.SUCCESS or not answer.body:
             return  # deleted again: then its queues go with it
         ends = TopicStatsTable.decode(answer.body).offset_table.items()
@@ -264,9 +268,10 @@ class SlaveSync(Actor):
 
     @staticmethod
     def _ask(client: BlockingConnection, code: RequestCode) -> bytes:
-        answer = client.call(RemotingCommand(code), TIMEOUT_S)
+        answer = client.call(RemotingCommand(code), repeats=True)
         if answer.code != ResponseCode.SUCCESS or not answer.body:
-            raise NamesrvUnreachable(f"{code.name} is answered {answer.code}: {answer.remark}")
+            reason = f"{code.name} is answered {answer.code}: {answer.remark}"
+            raise RemotingFailed(client.address, reason)
         return bytes(answer.body)
 
     def _note(self, failure: str | None) -> None:

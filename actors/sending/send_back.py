@@ -38,7 +38,7 @@ from actors.statistics.put_stats import PutStats
 from actors.tables.groups import GroupFinder
 from actors.tables.topic_set import UNIT_SUB_FLAG
 from actors.tables.topics import CreateSystemTopic
-from protocol.bodies import SubscriptionGroupConfig, TopicConfig
+from protocol.bodies import PERM_WRITE, SubscriptionGroupConfig, TopicConfig
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
@@ -63,7 +63,6 @@ from storage.dispatching.dispatch import index_keys, tags_code
 from storage.message_store import MessageStore
 from storage.reading.record_place import place_of
 
-_PERM_WRITE = 2
 _FIRST_LEVEL = 3
 """The delay level of the first return, where the consumer leaves that to the broker."""
 
@@ -161,7 +160,7 @@ class SendBack(Responder):
         queue_id = self._random.randrange(99_999_999) % group.retry_queue_nums
         if config is not None:  # the topic may be older than the group's settings
             queue_id = read_queue(topic, config, queue_id)
-        if config is not None and not config.perm & _PERM_WRITE:
+        if config is not None and not config.perm & PERM_WRITE:
             raise RemoteError(
                 ResponseCode.NO_PERMISSION, f"the topic[{topic}] sending message is forbidden"
             )
@@ -224,7 +223,7 @@ class SendBack(Responder):
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                 f"subscription group not exist, {name} {FAQ}",
             )
-        if not self._config.broker_permission & _PERM_WRITE:
+        if not self._config.broker_permission & PERM_WRITE:
             raise RemoteError(
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{self._config.broker_ip1}] sending message is forbidden",

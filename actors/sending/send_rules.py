@@ -15,7 +15,7 @@ from typing import Protocol
 
 from actors.config import BrokerConfig
 from actors.statistics.counts import TopicCounts
-from protocol.bodies import SubscriptionGroupConfig, TopicConfig
+from protocol.bodies import PERM_WRITE, SubscriptionGroupConfig, TopicConfig
 from protocol.codes import ResponseCode
 from protocol.send_values import Send
 from protocol.sysflag import BORN_HOST_V6, MULTI_TAGS, STORE_HOST_V6
@@ -37,7 +37,6 @@ NO_HOST_FLAGS = ~(BORN_HOST_V6 | STORE_HOST_V6)
 """How long the hosts in a record are is not for its sender to say."""
 
 DLQ_QUEUES = 1
-_PERM_WRITE = 2
 
 
 class FindsGroups(Protocol):
@@ -113,7 +112,7 @@ class SendRules:
     def check_topic(self, topic: str, topics: Mapping[str, TopicConfig]) -> TopicConfig | None:
         """The topic's configuration; None when there is none yet. Raises RefusedError."""
         config = topics.get(topic)
-        if not self._config.broker_permission & _PERM_WRITE and config is not None and config.order:
+        if not self._config.broker_permission & PERM_WRITE and config is not None and config.order:
             raise RefusedError(
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{self._config.broker_ip1}] sending message is forbidden",

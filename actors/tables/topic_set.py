@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from structlog import get_logger
 
-from actors.config import PERM_INHERIT, BrokerConfig
-from protocol.bodies import DataVersion, TopicConfig, TopicConfigTable
+from actors.config import BrokerConfig
+from protocol.bodies import PERM_INHERIT, DataVersion, TopicConfig, TopicConfigTable
 from protocol.topic_names import (
     AUTO_CREATE_TOPIC,
     DLQ_TOPIC_PREFIX,

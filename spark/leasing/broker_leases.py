@@ -10,7 +10,7 @@ from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.headers.lease import LEASE_TTL_MS, RELEASE, RENEW, TAKE, LeaseHeader
 from protocol.signature import Credentials
-from remoting.line import Line, Refused, RemotingFailed
+from remoting.sync_connection import Refused, RemotingFailed, SyncConnection
 from spark.leasing.store_lease import Queues, say
 
 RENEW_MS = 20_000
@@ -35,7 +35,7 @@ class BrokerLease:
         """Raises ValueError for a text that is no address."""
         self.address, self._job, self._queues = address, job, queues
         self.name = name or uuid4().hex
-        self._line = Line(address, timeout_ms=_ASK_MS, credentials=credentials)
+        self._line = SyncConnection(address, timeout_ms=_ASK_MS, credentials=credentials)
         self._credentials = credentials
         self._is_offered = True
         self._has_told = False

@@ -17,7 +17,7 @@ from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
 from protocol.headers.namesrv import GetRouteInfoHeader
 from protocol.headers.sink import SinkLaneHeader, SinkProgressHeader, chain_of
-from remoting.line import Line, Refused, RemotingFailed
+from remoting.sync_connection import Refused, RemotingFailed, SyncConnection
 from spark.sink.options import SinkOptions
 from storage.errors import StoreError
 
@@ -48,7 +48,7 @@ class Target:
     """A master that a topic may be written to."""
 
     name: str
-    line: Line
+    line: SyncConnection
     queues: int
     """How many of the topic may be written."""
 
@@ -67,7 +67,7 @@ class Brokers:
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
-        self._lines: dict[str, Line] = {}
+        self._lines: dict[str, SyncConnection] = {}
 
     def close(self) -> None:
         for line in self._lines.values():
@@ -110,7 +110,7 @@ class Brokers:
             raise NotNowError(f"topic {topic} has no broker that it can be written to")
         return sorted(found, key=lambda each: each.name)
 
-    def ask(self, line: Line, command: RemotingCommand) -> RemotingCommand:
+    def ask(self, line: SyncConnection, command: RemotingCommand) -> RemotingCommand:
         """The answer that is a success. Raises NotNowError, and Refused for what stays so.
 
         Only for requests that may be repeated.
@@ -168,10 +168,10 @@ class Brokers:
         except (NotNowError, Refused, RemoteError):
             return False
 
-    def _line(self, address: str) -> Line:
+    def _line(self, address: str) -> SyncConnection:
         if address not in self._lines:
             try:
-                self._lines[address] = Line(
+                self._lines[address] = SyncConnection(
                     address,
                     timeout_ms=ANSWER_TIMEOUT_MS,
                     credentials=self._options.credentials,

@@ -9,7 +9,7 @@ from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.headers.sink import SinkBatchHeader, SinkLaneHeader
 from protocol.sink import CHAIN_START, SinkMessage, encode_sink_body
-from remoting.line import Refused
+from remoting.sync_connection import Refused
 from spark.sink.brokers import Brokers, Found, NotNowError, Target, chosen, found_in
 from spark.sink.options import SinkOptions
 from spark.sink.plain_send import REQUEST_BYTES, PlainLane

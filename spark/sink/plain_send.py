@@ -15,7 +15,7 @@ from protocol.headers.sink import SinkLaneHeader
 from protocol.properties import DELAY
 from protocol.sink import CHAIN_START, SinkMark
 from protocol.topic_names import AUTO_CREATE_TOPIC
-from remoting.line import Refused
+from remoting.sync_connection import Refused
 from spark.sink.brokers import Brokers, NotNowError, Target
 from spark.sink.options import SinkOptions
 from spark.sink.queues import first_queue, queue_of

@@ -14,7 +14,13 @@ from protocol.headers.namesrv import GetRouteInfoHeader
 from protocol.headers.offset import OffsetResponseHeader, QueueHeader, SearchOffsetHeader
 from protocol.message import RecordError, decode_records
 from protocol.topic_names import REPLY_TOPIC_SUFFIX
-from remoting.line import ConnectionBroken, Line, NoAnswer, Refused, RemotingFailed
+from remoting.sync_connection import (
+    ConnectionBroken,
+    NoAnswer,
+    Refused,
+    RemotingFailed,
+    SyncConnection,
+)
 from spark.source.offsets import Bounds, is_ordinary, no_topic, wants_topic
 from spark.source.options import Options, QueueName, broker_of, queue_text
 from spark.source.plan import QueueRange
@@ -42,7 +48,7 @@ class Cluster:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._lines: dict[str, Line] = {}
+        self._lines: dict[str, SyncConnection] = {}
         self._offers: set[str] = set()
         """Addresses of brokers that can be read in bulk."""
         self.addresses: dict[str, str] = {}
@@ -208,7 +214,7 @@ class Cluster:
             first = pulled.next
         return None
 
-    def _line(self, name: QueueName) -> Line:
+    def _line(self, name: QueueName) -> SyncConnection:
         """To the broker of a queue, whose route may not have been asked for yet."""
         broker = broker_of(name) or ""
         if broker not in self.addresses:
@@ -220,15 +226,16 @@ class Cluster:
             )
         return self._line_to(self.addresses[broker])
 
-    def _line_to(self, address: str) -> Line:
+    def _line_to(self, address: str) -> SyncConnection:
         if address not in self._lines:
             try:
-                self._lines[address] = Line(address, credentials=self._options.credentials)
+                credentials = self._options.credentials
+                self._lines[address] = SyncConnection(address, credentials=credentials)
             except ValueError as error:
                 raise StoreError(f"a name server told a wrong address: {error}") from None
         return self._lines[address]
 
-    def _ask(self, line: Line, command: RemotingCommand) -> RemotingCommand:
+    def _ask(self, line: SyncConnection, command: RemotingCommand) -> RemotingCommand:
         try:
             return line.ask(command, repeats=True)
         except RemotingFailed as error:

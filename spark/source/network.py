@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from protocol.signature import Credentials
-from remoting.line import Line
+from remoting.sync_connection import SyncConnection
 from spark.decoding.decode import batches
 from spark.decoding.records import Scanned
 from spark.source import pulling, raw
@@ -39,12 +39,12 @@ class NetworkReader:
         where a broker cannot be reached.
         """
         with ExitStack() as stack:
-            lines: dict[str, Line] = {}
+            lines: dict[str, SyncConnection] = {}
             for part in ranges:
                 address = self.addresses[part.broker or ""]
                 if address not in lines:
                     lines[address] = stack.enter_context(
-                        Line(address, credentials=self.credentials)
+                        SyncConnection(address, credentials=self.credentials)
                     )
                 for scanned in self._scan(lines[address], part):
                     if self.fail_on_data_loss:
@@ -55,7 +55,7 @@ class NetworkReader:
                     if len(records):
                         yield from batches(records, self.columns, part.broker)
 
-    def _scan(self, line: Line, part: QueueRange) -> Iterator[Scanned]:
+    def _scan(self, line: SyncConnection, part: QueueRange) -> Iterator[Scanned]:
         if part.broker in self.bulk:
             try:
                 yield from raw.scan(line, part, fail_on_data_loss=self.fail_on_data_loss)

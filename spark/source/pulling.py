@@ -14,7 +14,7 @@ from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
 from protocol.headers.pull import PullMessageHeader, PullMessageResponseHeader
 from protocol.sysflag import PULL_SUBSCRIPTION
-from remoting.line import Line, Refused, RemotingFailed
+from remoting.sync_connection import Refused, RemotingFailed, SyncConnection
 from spark.decoding.log_walk import run
 from spark.decoding.records import BATCH_BYTES_MAX, Places, Records, Scanned, whole_records
 from spark.decoding.store_files import UNITS_AT_ONCE, LogBytes, NumpyArray
@@ -42,7 +42,7 @@ class Pulled:
     body: bytes
 
 
-def pull(line: Line, part: QueueRange, at: int, count: int = PULL_MESSAGES_MAX) -> Pulled:
+def pull(line: SyncConnection, part: QueueRange, at: int, count: int = PULL_MESSAGES_MAX) -> Pulled:
     """Messages from queue offset `at` on. Raises StoreError: refused, or no connection."""
     header = PullMessageHeader(
         consumer_group=GROUP,
@@ -71,7 +71,7 @@ def pull(line: Line, part: QueueRange, at: int, count: int = PULL_MESSAGES_MAX) 
     return Pulled(found.next_begin_offset, body)
 
 
-def scan(line: Line, part: QueueRange) -> Iterator[Scanned]:
+def scan(line: SyncConnection, part: QueueRange) -> Iterator[Scanned]:
     """All of a range, with what is whole of its messages; up to 8192 rows or some 8 MiB at once."""
     first = at = part.first
     bodies: list[bytes] = []

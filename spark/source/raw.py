@@ -14,7 +14,7 @@ from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
 from protocol.headers.raw import RawResponseHeader, ReadRecordsHeader, ReadUnitsHeader
 from protocol.raw_records import ANSWER_BYTES, PIECE, UNITS_ALONE_MAX
-from remoting.line import Line, Refused, RemotingFailed
+from remoting.sync_connection import Refused, RemotingFailed, SyncConnection
 from spark.decoding.records import RECORD_BYTES_MIN, Places, Records, Scanned, whole_records
 from spark.decoding.store_files import UNIT, UNIT_BYTES, LogBytes, NumpyArray
 from spark.source.plan import QueueRange
@@ -43,7 +43,7 @@ class Answer:
     """Where in it the pieces begin, one behind the other."""
 
 
-def ask(line: Line, header: ReadUnitsHeader | ReadRecordsHeader) -> Answer:
+def ask(line: SyncConnection, header: ReadUnitsHeader | ReadRecordsHeader) -> Answer:
     """One answer. Raises NotServed; StoreError: refused, no connection, or it makes no sense."""
     is_records = isinstance(header, ReadRecordsHeader)
     code = RequestCode.READ_RECORDS if is_records else RequestCode.READ_UNITS
@@ -74,7 +74,7 @@ def ask(line: Line, header: ReadUnitsHeader | ReadRecordsHeader) -> Answer:
     return Answer(found, is_moved, units, pieces, body, log_at)
 
 
-def units(line: Line, part: QueueRange) -> Iterator[tuple[int, NumpyArray]]:
+def units(line: SyncConnection, part: QueueRange) -> Iterator[tuple[int, NumpyArray]]:
     """(queue offset of the first unit, units) of what is there of a range, as a store's files."""
     at = part.first
     while at < part.end:
@@ -87,7 +87,7 @@ def units(line: Line, part: QueueRange) -> Iterator[tuple[int, NumpyArray]]:
         at = answer.header.next_offset
 
 
-def scan(line: Line, part: QueueRange, *, fail_on_data_loss: bool) -> Iterator[Scanned]:
+def scan(line: SyncConnection, part: QueueRange, *, fail_on_data_loss: bool) -> Iterator[Scanned]:
     """All of a range, with what is whole of its records, an answer at a time.
 
     Raises NotServed, before anything else; StoreError: see `ask`, and where messages are gone, if
@@ -161,5 +161,5 @@ def _own(
     return whole_records(log, places, is_own, part.topic)
 
 
-def _wrong(line: Line, why: str) -> StoreError:
+def _wrong(line: SyncConnection, why: str) -> StoreError:
     return StoreError(f"{line.address}: an answer with records is wrong: {why}")

@@ -21,7 +21,7 @@ from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.admin import CreateTopicHeader
 from protocol.headers.send import SendMessageHeader
-from remoting.line import Line
+from remoting.sync_connection import SyncConnection
 from spark.decoding.columns import MESSAGE_COLUMNS
 from spark.decoding.store_files import Store
 from spark.source.network import NetworkReader
@@ -77,7 +77,7 @@ def serving(root: Path, scratch: Path) -> Iterator[Served]:
     try:
         wait_until(lambda: ready.exists() and bool(ready.read_text().strip()), "the broker serves")
         address = f"{HOST}:{json.loads(ready.read_text())['broker']}"
-        with Line(address) as line:
+        with SyncConnection(address) as line:
             for topic in {part.topic for part in ranges} | {SENT_TO}:
                 header = CreateTopicHeader(topic, "TBW102", QUEUES_MAX, QUEUES_MAX, 6, "SINGLE_TAG")
                 line.ask(RemotingCommand(RequestCode.UPDATE_AND_CREATE_TOPIC, header.encode()))
@@ -218,7 +218,7 @@ def send_times(broker: Served) -> list[float]:
     """How long each of the sends took, one after the other, s."""
     header = SendMessageHeader("bench", SENT_TO, "TBW102", 1, 0, 0, 0, 0, "", 0)
     times = []
-    with Line(broker.address) as line:
+    with SyncConnection(broker.address) as line:
         for _ in range(SENDS):
             command = RemotingCommand(RequestCode.SEND_MESSAGE_V2, header.encode_v2(), b"x" * 128)
             started = monotonic()

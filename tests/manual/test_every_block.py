@@ -57,16 +57,13 @@ DEMONSTRATION = By(
 
 Shown = Picture | By | Alike
 SHOWN: dict[str, Sequence[tuple[str, Shown]]] = {
+    "ARCHITECTURE.md": [("            troupemq/", DRAWN), (" clients ══ TCP", DRAWN)],
     "CONTRIBUTING.md": [("storage/          errors", DRAWN)],
     "README.md": [
         ("make run", Alike(".ci/stranger")),
         (
             "troupemq namesrv -c conf/namesrv.conf  ",
             By(STARTS + "a_name_server_and_a_broker_take_a_message"),
-        ),
-        (
-            "troupemq namesrv -c conf/namesrv.conf &",
-            By(STARTS + "the_loop_of_the_readme_starts_two_masters_and_a_slave_each"),
         ),
         ("from troupemq import", By(EXAMPLES + "the_readme")),
         (
@@ -75,8 +72,6 @@ SHOWN: dict[str, Sequence[tuple[str, Shown]]] = {
                 "tests/compat/test_wheel.py::test_a_wheel_works_beside_packages_of_the_same_names"
             ),
         ),
-        ("            troupemq/", DRAWN),
-        (" clients ══ TCP", DRAWN),
     ],
     "docs/backup.md": [("troupemq store backup", BACKUP)] * 2
     + [("troupemq store restore", BACKUP)],
@@ -112,6 +107,10 @@ SHOWN: dict[str, Sequence[tuple[str, Shown]]] = {
         ("troupemq admin", By(OPERATIONS + "administrators_do_what_they_say")),
         ("troupemq store check", By(OPERATIONS + "a_store_do_what_they_say")),
         ("troupemq store dump", By(OPERATIONS + "a_store_do_what_they_say")),
+        (
+            "troupemq namesrv -c conf/namesrv.conf &",
+            By(STARTS + "the_loop_of_the_manual_starts_two_masters_and_a_slave_each"),
+        ),
         (
             "troupemq job schedule",
             By("tests/troupemq/cli/test_broker_jobs.py::test_the_lines_of_the_manual_ask_a_broker"),

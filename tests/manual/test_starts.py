@@ -104,10 +104,10 @@ def serves_orders() -> bool:
 
 
 @pytest.mark.slow(seconds=0.1)
-def test_the_loop_of_the_readme_starts_two_masters_and_a_slave_each(tmp_path: Path) -> None:
+def test_the_loop_of_the_manual_starts_two_masters_and_a_slave_each(tmp_path: Path) -> None:
     """As a shell reads it; what the brokers do together is in test_cluster.py."""
     echoing = 'troupemq() { echo "$@"; }; sleep() { :; }\n'
-    script = f"{echoing}{blocks(README)[2]}\nwait\n"
+    script = f"{echoing}{blocks('operations.md')[5]}\nwait\n"
     done = subprocess.run(
         ["bash", "-c", script],
         env={"HOME": str(tmp_path)},

@@ -25,7 +25,6 @@ CALLS = {
     "actors/metrics/exporter_page.py": (1, PATTERN),
     "actors/metrics/own_page.py": (2, VALUE),
     "actors/metrics/page.py": (2, VALUE),
-    "actors/naming/namesrv_client.py": (1, OWN),
     "actors/network/dial.py": (1, OWN),
     "actors/network/request.py": (2, VALUE),
     "actors/parts.py": (1, VALUE),

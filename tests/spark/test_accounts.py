@@ -15,7 +15,7 @@ from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.admin import CreateTopicHeader
 from protocol.signature import Credentials, SecretKey, signed_values
-from remoting.line import Line
+from remoting.sync_connection import SyncConnection
 from spark.leasing.broker_leases import BrokerLease
 from spark.runner import command, environment
 from spark.sink.options import parse_sink_options
@@ -67,7 +67,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     ):
         address = f"{HOST}:{running.ports.main}"
         administrator = Credentials("administrator", "secret-admin")
-        with Line(address, credentials=administrator) as line:
+        with SyncConnection(address, credentials=administrator) as line:
             header = CreateTopicHeader("orders", "TBW102", QUEUES, QUEUES, 6, "SINGLE_TAG")
             line.ask(RemotingCommand(RequestCode.UPDATE_AND_CREATE_TOPIC, header.encode()))
         tell_routes(name_server, {"broker-a": address}, ("orders", "denied"))

@@ -10,7 +10,7 @@ from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.admin import CreateTopicHeader
 from protocol.properties import parse
-from remoting.line import Line
+from remoting.sync_connection import SyncConnection
 from tests.spark.ran import Ran, write_messages
 from tests.spark.source.test_cluster import tell_routes
 from tests.spark.store_writer import StoreWriter
@@ -45,7 +45,7 @@ def over_the_network(ran: Ran) -> Iterator[None]:
 @contextmanager
 def plan_writes(ran: Ran, running: RunningBroker, name_server: str) -> Iterator[None]:
     """Batches and a stream from a store to topics, which are made; some of them twice."""
-    with Line(f"{HOST}:{running.ports.main}") as line:
+    with SyncConnection(f"{HOST}:{running.ports.main}") as line:
         for topic in (OF_THE_PAGE, *SUNK):
             header = CreateTopicHeader(topic, "TBW102", 4, 4, 6, "SINGLE_TAG")
             line.ask(RemotingCommand(RequestCode.UPDATE_AND_CREATE_TOPIC, header.encode()))

@@ -151,7 +151,11 @@ class FramesPeer(RecordingPeer):
         return sorted(self.received, key=lambda answer: answer.opaque)
 
 
-@dataclass
+running: list["SimulatedBroker"] = []
+"""Simulated brokers of the current test. A fixture in tests/conftest.py stops them at its end."""
+
+
+@dataclass(eq=False)
 class SimulatedBroker:
     """A broker on a simulated system; restarted on what a crash leaves of its disk."""
 
@@ -171,7 +175,8 @@ class SimulatedBroker:
         self.start()
 
     def start(self) -> None:
-        """Opens the store and starts the actors."""
+        """Open the store and start the actors."""
+        running.append(self)
         self.system = SimulatedSystem(self.seed, self.disk, self.start_ms)
         self.broker = Broker(
             self.system,
@@ -202,12 +207,14 @@ class SimulatedBroker:
         return LocalClient(self.system, self.broker.service(fast=fast), host=host, port=port)
 
     def stop(self) -> None:
-        """A clean stop."""
+        """Stop cleanly. The end of a test does this for every broker that still runs."""
+        running.remove(self)
         assert self.system.stop(60)
         self.broker.close()
 
     def crash(self) -> None:
-        """Everything in memory is gone, at once."""
+        """Lose everything in memory, at once."""
+        running.remove(self)
         self.start_ms = self.system.clock.now_ms()
         self.system.crash()
         self.broker.store.abandon()

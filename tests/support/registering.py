@@ -8,7 +8,6 @@ from typing import Any
 from actors.config import BrokerConfig
 from actors.engine.published import Published
 from actors.engine.supervisor import ChildSpec
-from actors.naming.namesrv_client import ConnectionChanged, NamesrvUnreachable
 from actors.naming.namesrv_link import Listening, NamesrvLink
 from actors.naming.registration import Registration
 from protocol.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigTable
@@ -16,6 +15,7 @@ from protocol.checksum import body_crc
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.namesrv import RegisterBrokerHeader
+from remoting.sync_connection import ConnectionBroken, ConnectionLost
 from tests.support.brokers import SimulatedBroker
 from tests.support.peers import Told, simulated
 from tests.support.simulation import SimulatedSystem
@@ -43,21 +43,21 @@ class FakeNamesrv:
 
     def is_connected(self) -> bool:
         if self.babbles:
-            raise NamesrvUnreachable("no frame")
+            raise ConnectionBroken(self.address, "no frame")
         return self.connected
 
     def call(
-        self, request: RemotingCommand, timeout_s: float, *, over: int | None = None
+        self, request: RemotingCommand, *, over: int | None = None, **_: Any
     ) -> RemotingCommand:
         if over is not None and over != self.connection_count:
-            raise ConnectionChanged("the connection was closed")
-        self.tell(request, timeout_s)
+            raise ConnectionLost(self.address, "the connection was closed")
+        self.send(request)
         return self.answer(request)
 
-    def tell(self, request: RemotingCommand, timeout_s: float) -> None:
+    def send(self, request: RemotingCommand, **_: Any) -> None:
         self.connected = not self.down
         if self.down:
-            raise NamesrvUnreachable("connection refused")
+            raise ConnectionBroken(self.address, "connection refused")
         self.asked.append(request)
 
     def close(self) -> None:

@@ -3,18 +3,19 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from actors.broker import Broker
 from actors.engine.actor import Actor
 from actors.engine.published import Published
 from actors.naming.messages import MasterClientAddress
-from actors.naming.namesrv_client import NamesrvUnreachable
 from actors.replication.ha_slave import HaSlave
 from actors.replication.slave_sync import SlaveSync
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.offset import UpdateConsumerOffsetHeader
 from protocol.signature import Credentials
+from remoting.sync_connection import ConnectionBroken
 from tests.support.brokers import BROKER, SimulatedBroker
 from tests.support.replication import Pair
 
@@ -36,16 +37,14 @@ class ToMaster:
     def is_connected(self) -> bool:
         return not self.down
 
-    def call(
-        self, request: RemotingCommand, timeout_s: float, *, over: int | None = None
-    ) -> RemotingCommand:
+    def call(self, request: RemotingCommand, **_: Any) -> RemotingCommand:
         if self.down:
-            raise NamesrvUnreachable("connection refused")
+            raise ConnectionBroken(self.address, "connection refused")
         self.asked.append(request.code)
         assert self.master is not None
         return self.master.ask(request)
 
-    def tell(self, request: RemotingCommand, timeout_s: float) -> None:
+    def send(self, request: RemotingCommand, **_: Any) -> None:
         raise AssertionError("never one-way")
 
     def close(self) -> None:

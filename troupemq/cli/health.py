@@ -8,7 +8,7 @@ import click
 
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
-from remoting.line import Line, RemotingFailed
+from remoting.sync_connection import RemotingFailed, SyncConnection
 from troupemq.cli.options import leave
 from troupemq.exit_codes import WRONG_OPTIONS
 from troupemq.text import escaped, one_line
@@ -86,7 +86,7 @@ def _ask_over_http(host: str, port: int, what: str) -> tuple[bool, list[tuple[bo
 def _server_at(address: str) -> str | None:
     """Return what serves RocketMQ's protocol at this port; None: nothing does."""
     try:
-        with Line(address, timeout_ms=int(TIMEOUT_S * 1000)) as line:
+        with SyncConnection(address, timeout_ms=int(TIMEOUT_S * 1000)) as line:
             code = line.call(ASK).code
     except (ValueError, RemotingFailed):
         return None
@@ -97,7 +97,7 @@ def _server_at(address: str) -> str | None:
 def _ask_over_remoting(address: str) -> None:
     """Any answer will do, a refusal, too: it lives, and serves that port."""
     try:
-        with Line(address, timeout_ms=int(TIMEOUT_S * 1000)) as line:
+        with SyncConnection(address, timeout_ms=int(TIMEOUT_S * 1000)) as line:
             line.call(ASK)
     except ValueError as error:
         leave(str(error), WRONG_OPTIONS)

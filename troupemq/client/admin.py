@@ -6,6 +6,7 @@ from ipaddress import ip_address
 from socket import SOCK_STREAM, getaddrinfo
 from typing import Self
 
+from protocol.bodies import PERM_READ, PERM_WRITE
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.headers.admin import CreateTopicHeader
@@ -18,7 +19,7 @@ from remoting.tls_options import Tls
 from troupemq.client.arguments import MS_MAX, check_instance, check_integer, check_time
 from troupemq.client.connection.client import Client
 from troupemq.client.connection.connection import split_address
-from troupemq.client.connection.route import DEFAULT_TOPIC, MASTER_ID, PERM_READ, PERM_WRITE
+from troupemq.client.connection.route import DEFAULT_TOPIC, MASTER_ID
 from troupemq.client.errors import (
     BadAnswer,
     BrokerError,

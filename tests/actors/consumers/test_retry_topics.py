@@ -75,13 +75,13 @@ def test_name_servers_are_sent_the_retry_topic_before_consumers_hear_of_the_grou
             made.config, NAMESRV, table=table, registration=to, connect=lambda _: namesrv
         )
 
-    def noting(request: RemotingCommand, timeout_s: float) -> None:
+    def noting(request: RemotingCommand, **_: object) -> None:
         table = registered(request).topic_config_table
         if request.code == REGISTER and RETRY_TOPIC in table.topic_configs:
             seen.append(f"registered {changes(made)}")
 
     register_at(made, ChildSpec("link", link))
-    namesrv.tell = noting  # type: ignore[method-assign]
+    namesrv.send = noting  # type: ignore[method-assign]
     made.client.start(new_group(filtering), lambda _: seen.append("answered"))
     made.system.advance(100)
     assert changes(made) == ["new"]
@@ -91,7 +91,7 @@ def test_name_servers_are_sent_the_retry_topic_before_consumers_hear_of_the_grou
     made.client.start(new_group(filtering))
     made.system.advance(100)
     assert changes(made) == ["new"], "nothing has changed"
-    namesrv.tell = FakeNamesrv(NAMESRV).tell  # type: ignore[method-assign]
+    namesrv.send = FakeNamesrv(NAMESRV).send  # type: ignore[method-assign]
     made.stop()
 
 

@@ -1,5 +1,7 @@
 """A slave's tables become its master's: every ten seconds, into its own files."""
 
+from typing import Any
+
 import pytest
 from structlog.testing import capture_logs
 
@@ -167,10 +169,8 @@ BODIES = {
 class OddMaster(ToMaster):
     """A master of 4.9.7's with an entry in each table that no broker can work with."""
 
-    def call(
-        self, request: RemotingCommand, timeout_s: float, *, over: int | None = None
-    ) -> RemotingCommand:
-        answer = super().call(request, timeout_s)
+    def call(self, request: RemotingCommand, **_: Any) -> RemotingCommand:
+        answer = super().call(request)
         answer.body = BODIES.get(RequestCode(request.code), answer.body)
         return answer
 

@@ -20,7 +20,7 @@ from actors.config import settings_of
 from actors.engine.system import ActorSystem
 from actors.settings.span_settings import SpanSettings
 from protocol.batch import BatchMessage, encode_batch
-from remoting.line import Line
+from remoting.sync_connection import SyncConnection
 from storage.errors import StoreError
 from storage.files.disk import RealDisk
 from tests.support.brokers import BROKER, SimulatedBroker, send_command, store_in
@@ -269,7 +269,7 @@ class ProducerOf:
     """Sends one message after the other to one broker."""
 
     def __init__(self, port: int) -> None:
-        self._line = Line(f"127.0.0.1:{port}", timeout_ms=int(WAIT_S * 1000))
+        self._line = SyncConnection(f"127.0.0.1:{port}", timeout_ms=int(WAIT_S * 1000))
 
     def __enter__(self) -> "ProducerOf":
         self._line.__enter__()

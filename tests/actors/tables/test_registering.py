@@ -48,7 +48,7 @@ def test_a_new_topic_is_answered_when_the_name_servers_know_it() -> None:
             made.config, NAMESRV, table=table, registration=to, connect=lambda _: namesrv
         )
 
-    def noting(request: RemotingCommand, timeout_s: float) -> None:
+    def noting(request: RemotingCommand, **_: object) -> None:
         if (
             request.code == REGISTER
             and "New" in registered(request).topic_config_table.topic_configs
@@ -56,11 +56,11 @@ def test_a_new_topic_is_answered_when_the_name_servers_know_it() -> None:
             seen.append("registered")
 
     register_at(made, ChildSpec("link", link))
-    namesrv.tell = noting  # type: ignore[method-assign]
+    namesrv.send = noting  # type: ignore[method-assign]
     made.client.start(new_topic(), lambda _: seen.append("answered"))
     made.system.advance(100)
     assert seen == ["registered", "answered"]
-    namesrv.tell = FakeNamesrv(NAMESRV).tell  # type: ignore[method-assign]
+    namesrv.send = FakeNamesrv(NAMESRV).send  # type: ignore[method-assign]
     made.stop()
 
 

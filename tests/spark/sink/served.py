@@ -15,7 +15,7 @@ from protocol.command import RemotingCommand
 from protocol.headers.admin import CreateTopicHeader
 from protocol.message import MessageRecord, decode_record
 from protocol.property_shapes import find_pairs
-from remoting.line import Line
+from remoting.sync_connection import SyncConnection
 from spark.sink.options import SinkOptions, parse_sink_options
 from tests.support.sockets import HOST, serving_broker
 from tests.troupemq.fake_server import FakeServer
@@ -52,7 +52,7 @@ def serving(root: Path) -> Iterator[Served]:
     """Both, with the topics; stopped afterwards."""
     with serving_broker(root) as running, FakeServer() as name_server:
         address = f"{HOST}:{running.ports.main}"
-        with Line(address) as line:
+        with SyncConnection(address) as line:
             for topic in TOPICS:
                 header = CreateTopicHeader(topic, "TBW102", QUEUES, QUEUES, 6, "SINGLE_TAG")
                 line.ask(RemotingCommand(RequestCode.UPDATE_AND_CREATE_TOPIC, header.encode()))

@@ -18,7 +18,7 @@ from protocol.command import RemotingCommand
 from protocol.headers.admin import CreateTopicHeader
 from protocol.sysflag import COMPRESSED
 from protocol.tags import java_hash_code
-from remoting.line import Line
+from remoting.sync_connection import SyncConnection
 from spark.source import cluster as cluster_module
 from spark.source.options import parse_options
 from spark.source.reading import RangesPartition
@@ -117,7 +117,7 @@ def send_a_batch(address: str) -> None:
     """And makes the topics, whose messages the store has already."""
     batch = [BatchMessage(b"of a batch", b"TAGS\x01a\x02"), BatchMessage(b"and more")]
     body = encode_batch(batch)
-    with Line(address) as line:
+    with SyncConnection(address) as line:
         for topic in TOPICS:
             header = CreateTopicHeader(topic, "TBW102", 2, 2, 6, "SINGLE_TAG")
             line.ask(RemotingCommand(RequestCode.UPDATE_AND_CREATE_TOPIC, header.encode()))
@@ -193,7 +193,7 @@ def test_what_is_not_there_is_refused(served: Served, given: dict[str, str], sen
 
 def test_no_group_appears_at_the_broker_and_no_offset_is_committed(served: Served) -> None:
     rows_of(served.given())
-    with Line(served.broker) as line:
+    with SyncConnection(served.broker) as line:
         groups = line.ask(RemotingCommand(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, {})).body
         offsets = line.ask(RemotingCommand(RequestCode.GET_ALL_CONSUMER_OFFSET, {})).body
     assert b"TOOLS_CONSUMER" in bytes(groups or b"")

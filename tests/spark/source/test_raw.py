@@ -15,7 +15,7 @@ from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.admin import CreateTopicHeader
 from protocol.tags import java_hash_code
-from remoting.line import Line
+from remoting.sync_connection import SyncConnection
 from spark.decoding.columns import COLUMNS
 from spark.decoding.store_files import Store
 from spark.source import cluster
@@ -54,7 +54,7 @@ def serving(root: Path, *topics: str) -> Iterator[str]:
     """The address of a broker over a store that has these topics."""
     with serving_broker(root, store=config(root)) as running:
         address = f"{HOST}:{running.ports.main}"
-        with Line(address) as line:
+        with SyncConnection(address) as line:
             for topic in topics:
                 header = CreateTopicHeader(topic, "TBW102", 4, 4, 6, "SINGLE_TAG")
                 line.ask(RemotingCommand(RequestCode.UPDATE_AND_CREATE_TOPIC, header.encode()))
@@ -185,7 +185,7 @@ def test_a_golden_store_has_the_same_rows_from_a_broker(name: str, tmp_path: Pat
     )
     with serving_broker(root, store=sizes) as running:
         address = f"{HOST}:{running.ports.main}"
-        with Line(address) as line:
+        with SyncConnection(address) as line:
             answer = line.ask(RemotingCommand(RequestCode.GET_ALL_TOPIC_CONFIG, {}))
         known = bytes(answer.body or b"").decode()
         ranges = [part for part in ranges_of(root) if f'"{part.topic}"' in known]
@@ -227,7 +227,7 @@ def test_damage_is_a_loss_and_exactly_the_damaged_ones_are_missing(
     part = [QueueRange("t", 0, 0, 100)]
     with serving_broker(tmp_path, store=sizes) as running:
         address = f"{HOST}:{running.ports.main}"
-        with Line(address) as line:
+        with SyncConnection(address) as line:
             header = CreateTopicHeader("t", "TBW102", 4, 4, 6, "SINGLE_TAG")
             line.ask(RemotingCommand(RequestCode.UPDATE_AND_CREATE_TOPIC, header.encode()))
         assert over_network(address, part) == from_files(tmp_path, part)

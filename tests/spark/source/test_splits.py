@@ -12,7 +12,7 @@ from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.headers.admin import CreateTopicHeader
 from protocol.raw_records import UNITS_ALONE_MAX
-from remoting.line import Line
+from remoting.sync_connection import SyncConnection
 from spark.source import cluster as cluster_module
 from spark.source import raw as raw_module
 from spark.source.options import parse_options
@@ -52,7 +52,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     writer.close()
     with serving_broker(root) as running, FakeServer() as name_server:
         address = f"{HOST}:{running.ports.main}"
-        with Line(address) as line:
+        with SyncConnection(address) as line:
             header = CreateTopicHeader("t", "TBW102", 2, 2, 6, "SINGLE_TAG")
             line.ask(RemotingCommand(RequestCode.UPDATE_AND_CREATE_TOPIC, header.encode()))
         tell_routes(name_server, {"b": address}, ["t"])
@@ -126,7 +126,7 @@ def official(served: Served) -> Iterator[tuple[FakeServer, FakeServer]]:
     """Name server and broker; the broker passes on what an official one knows, too."""
 
     def pass_on(command: RemotingCommand) -> RemotingCommand:
-        with Line(served.address) as line:
+        with SyncConnection(served.address) as line:
             answer = line.call(RemotingCommand(command.code, command.fields))
         return command.answer(answer.code, answer.fields, remark=answer.remark, body=answer.body)
 

@@ -5,7 +5,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
 
-from protocol.bodies import BrokerData, ClusterInfo, QueueData, TopicRouteData
+from protocol.bodies import (
+    PERM_READ,
+    PERM_WRITE,
+    BrokerData,
+    ClusterInfo,
+    QueueData,
+    TopicRouteData,
+)
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.headers.namesrv import GetRouteInfoHeader
@@ -35,8 +42,6 @@ QUEUES_MAX = 1 << 18
 """Of a topic at all its brokers, to read and to write: each is an object here, and two numbers in
 an answer may claim billions."""
 
-PERM_READ = 4
-PERM_WRITE = 2
 LOOK_UP_TIMEOUT_MS = 3000
 DEFAULT_NAMESRV = "127.0.0.1:9876"
 NAMESRV_VARIABLE = "NAMESRV_ADDR"
