@@ -7,6 +7,13 @@ import pytest
 
 IS_PYPY = sys.implementation.name == "pypy"
 
+NOT_ON_PYPY = (
+    {"_tracemalloc", "kubernetes_validate", "numpy", "playwright", "pyarrow", "pyspark"}
+    if IS_PYPY
+    else set()
+)
+"""What tests import and PyPy cannot have; pyproject.toml asks for it on CPython only."""
+
 of_cpython = pytest.mark.skipif(IS_PYPY, reason="about CPython's collector, or its measures")
 
 
