@@ -37,7 +37,7 @@ NOT_OURS = ("-W", "ignore:It looks like `register_random` was passed")
 
 TESTS = ("tests/protocol", "tests/storage", "tests/actors", "tests/remoting")
 ON_PYPY = ("tests/troupemq",)
-"""Tests besides: the JIT of CPython is at fault in none of them that TESTS does not show."""
+"""Tests for PyPy besides; CPython's JIT has enough to compile in the others."""
 
 SWITCHES = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHON_JIT": "1"}
 

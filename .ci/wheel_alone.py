@@ -63,7 +63,7 @@ class Alone:
     def serving(self, *command: str) -> Iterator[int]:
         """Start a server; give its port, and stop it in order."""
         ready = self.folder / f"{command[0]}.ready"
-        line = [self.programs / "troupemq", *command, "--ready-file", ready]
+        line = [str(self.programs / "troupemq"), *command, "--ready-file", str(ready)]
         with subprocess.Popen(
             line, cwd=self.folder, env=self.variables, stderr=subprocess.DEVNULL
         ) as process:

@@ -57,10 +57,8 @@ class Module(pytest.Module):
         try:
             return super().collect()
         except self.CollectError as error:
-            name = str(getattr(error.__cause__, "name", "")).partition(".")[0]
-            if name not in runtimes.NOT_ON_PYPY:
-                raise
-            pytest.skip(f"{name} is not made for PyPy")
+            runtimes.needs(str(getattr(error.__cause__, "name", "")).partition(".")[0])
+            raise
 
 
 def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module:

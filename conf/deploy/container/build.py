@@ -44,6 +44,7 @@ LEFT_OUT = (
     *("usr/share/man", "usr/share/locale", "usr/share/lintian", "usr/share/bug"),
     *("usr/share/binfmts", "usr/share/pixmaps", "usr/share/applications", "usr/lib/*/gconv"),
     *("usr/include", "usr/bin/pypy3c*", "usr/sbin/*", "usr/lib/*/libgdbm*", "usr/lib/*/libpanel*"),
+    "opt/troupemq/yaml/_yaml*",
     *(
         f"usr/lib/pypy3*/{name}"
         for name in ("ensurepip", "idlelib", "lib2to3", "pydoc_data", "test", "tkinter", "*_gdbm*")
