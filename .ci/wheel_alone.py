@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -38,7 +38,7 @@ class Alone:
         self.folder = folder
         self.programs = folder / "venv/bin"
         build = (sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder)
-        subprocess.run([*build, ROOT], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([*build, ROOT], check=True, capture_output=True)
         (wheel,) = folder.glob("*.whl")
         subprocess.run([python, "-m", "venv", "--without-pip", folder / "venv"], check=True)
         uv = Path(sys.executable).with_name("uv")
@@ -62,22 +62,24 @@ class Alone:
     @contextmanager
     def serving(self, *command: str) -> Iterator[int]:
         """Start a server; give its port, and stop it in order."""
-        ready = self.folder / f"{command[0]}.ready"
+        ready, log = (self.folder / f"{command[0]}.{suffix}" for suffix in ("ready", "log"))
         line = [str(self.programs / "troupemq"), *command, "--ready-file", str(ready)]
-        with subprocess.Popen(
-            line, cwd=self.folder, env=self.variables, stderr=subprocess.DEVNULL
-        ) as process:
+        with (
+            log.open("w") as said,
+            subprocess.Popen(
+                line, cwd=self.folder, env=self.variables, stdout=said, stderr=said
+            ) as process,
+        ):
             try:
-                while not ready.exists():
-                    try:
-                        sys.exit(f"{command[0]} ended with {process.wait(LOOK_EVERY_S)}")
-                    except subprocess.TimeoutExpired:
-                        continue
-                yield json.loads(ready.read_text())[command[0]]
+                while not ready.exists() and process.poll() is None:
+                    with suppress(subprocess.TimeoutExpired):
+                        process.wait(LOOK_EVERY_S)
+                if process.poll() is None:
+                    yield json.loads(ready.read_text())[command[0]]
             finally:
                 process.terminate()
             if code := process.wait(TIMEOUT_S):
-                sys.exit(f"{command[0]} ended with {code}")
+                sys.exit(f"{command[0]} ended with {code}: {log.read_text()}")
 
 
 def main() -> int:
