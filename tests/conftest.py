@@ -27,14 +27,14 @@ import gc
 import os
 import sys
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
 
-from tests.support import folders, log_lines, processes
+from tests.support import folders, log_lines, processes, runtimes
 from tests.support.brokers import running
 from tests.support.folders import tmp_path
 from tests.support.golden import NO_GOLDEN_DATA
@@ -49,6 +49,22 @@ settings.load_profile("suite")
 
 def pytest_configure() -> None:
     processes.watch()
+
+
+class Module(pytest.Module):
+    """Test module that is skipped on PyPy where it imports what only CPython can have."""
+
+    def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
+        try:
+            return super().collect()
+        except self.CollectError as error:
+            runtimes.needs(str(getattr(error.__cause__, "name", "")).partition(".")[0])
+            raise
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module:
+    module: pytest.Module = Module.from_parent(parent, path=module_path)
+    return module
 
 
 @pytest.hookimpl(optionalhook=True)

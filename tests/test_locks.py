@@ -12,6 +12,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tests.support.runtimes import needs
+
 ROOT = Path(__file__).resolve().parent.parent
 LOCKS = ("requirements.lock", "requirements-dev.lock")
 PINNED = re.compile(r"([A-Za-z0-9._-]+)==([^ ;\\]+)(?: ; [^\\]+)? \\")
@@ -81,6 +83,7 @@ def test_the_spark_of_the_locks_is_the_one_of_the_makefile() -> None:
 @pytest.mark.slow(4)
 def test_the_sbom_names_every_locked_package_with_its_hashes(tmp_path: Path) -> None:
     """As `make sbom` makes it."""
+    needs("cyclonedx_py")
     path = tmp_path / "sbom.json"
     line = [sys.executable, "-m", "cyclonedx_py", "requirements", "--output-reproducible"]
     line += ["--pyproject", "pyproject.toml", "--of", "JSON", "-o", str(path), "--no-validate"]

@@ -36,6 +36,13 @@ FOLDER = ROOT / "conf/deploy/container"
 HOST = "127.0.0.1"
 IMAGE_BYTES_MAX = 150_000_000
 USER_ID = 10001
+IN_THE_IMAGE = {
+    "extra": "",
+    "implementation_name": "pypy",
+    "platform_python_implementation": "PyPy",
+    "python_version": "3.11",
+    "python_full_version": "3.11.0",
+}
 SMALL = ("mappedFileSizeCommitLog=1048576", "maxHashSlotNum=1000", "maxIndexNum=4000")
 
 
@@ -53,7 +60,7 @@ def test_what_the_wheel_its_console_and_its_metrics_depend_on_is_pinned_by_hash(
     while asked:
         each = Requirement(asked.pop())
         name = canonicalize_name(each.name)
-        if name not in wanted and (each.marker is None or each.marker.evaluate({"extra": ""})):
+        if name not in wanted and (each.marker is None or each.marker.evaluate(IN_THE_IMAGE)):
             wanted.add(name)
             asked += distribution(name).requires or []
     found = {canonicalize_name(name): version for name, version in pinned().items()}
@@ -136,6 +143,7 @@ def test_it_runs_as_nobody_special_and_nobody_special_owns_its_files(image: Imag
     for program in ("sh", "bash", "dash", "apt-get", "dpkg", "java", "pip"):
         assert not [name for name in image.entries if name.endswith(f"bin/{program}")]
     assert "usr/share/doc/libc6/copyright" in image.entries
+    assert image.entries["usr/bin/pypy3"].linkname == "pypy3.11"
     passwd = (image.root / "etc/passwd").read_text()
     assert f"troupemq:x:{USER_ID}:{USER_ID}:" in passwd
 

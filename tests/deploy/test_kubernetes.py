@@ -10,6 +10,7 @@ import yaml
 from click.testing import CliRunner
 
 from actors.config import parse_broker_config
+from tests.support.runtimes import needs
 from troupemq.cli import cli
 from troupemq.daemon import DEADLINE_S
 
@@ -32,6 +33,7 @@ def named(kind: str) -> dict[str, dict[str, Any]]:
 @pytest.fixture(scope="module")
 def schemas() -> Any:
     """The package; its import takes two seconds, which not every process need spend."""
+    needs("kubernetes_validate")
     return import_module("kubernetes_validate")
 
 

@@ -7,7 +7,17 @@ import pytest
 
 IS_PYPY = sys.implementation.name == "pypy"
 
+NOT_ON_PYPY = {"_tracemalloc", "cyclonedx_py", "kubernetes_validate", "numpy", "playwright"}
+NOT_ON_PYPY |= {"pyarrow", "pyspark"}
+"""What tests import and PyPy cannot have; pyproject.toml asks for it on CPython only."""
+
 of_cpython = pytest.mark.skipif(IS_PYPY, reason="about CPython's collector, or its measures")
+
+
+def needs(package: str) -> None:
+    """Skip a test, or the collection of a module, where PyPy cannot have `package`."""
+    if IS_PYPY and package in NOT_ON_PYPY:
+        pytest.skip(f"{package} is not made for PyPy")
 
 
 def end_views() -> None:

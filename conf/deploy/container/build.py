@@ -2,16 +2,16 @@
 
     python3 conf/deploy/container/build.py --output troupemq.oci.tar
 
-Debian's packages of PACKAGES (from the machine's apt: run `apt-get update` before), unpacked
-without their scripts; the wheel of this tree with what requirements.txt pins by hash; compiled, in
-one layer whose bytes depend on nothing else: names sorted, times SOURCE_DATE_EPOCH (0 without it).
+PyPy of Debian's testing with the libraries that it needs and those of PACKAGES, unpacked without
+their scripts (debian.py); the wheel of this tree with what requirements.txt pins by hash; compiled,
+in one layer: names sorted, times SOURCE_DATE_EPOCH (0 without it).
 
     /opt/troupemq            the wheel, its dependencies, those of console and metrics
     /etc/troupemq            settings: broker.conf, namesrv.conf; mount others over them
     /var/lib/troupemq        the store: a volume
     user                     troupemq, 10001:10001; the root may be read-only
 
-There is no shell in it, no package manager and no Java. Needs root for nothing.
+There is no shell in it, no package manager and no Java. Needs root for nothing, and a C compiler.
 """
 
 import argparse
@@ -21,7 +21,6 @@ import io
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tarfile
 from collections.abc import Iterator, Sequence
@@ -29,22 +28,26 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from debian import Apt, DebianError, run, unpack, write_launcher
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 USER_ID = 10001
-PACKAGES = (
-    *("base-files", "ca-certificates", "libbz2-1.0", "libc6", "libcrypt1", "libexpat1", "libffi8"),
-    *("libgcc-s1", "liblzma5", "libsqlite3-0", "libssl3", "libuuid1", "tzdata", "zlib1g"),
-)
-"""Beside Python's own; C library, what its modules link to, certificates, time zones."""
+PACKAGES = ("base-files", "ca-certificates", "tzdata")
+"""Beside PyPy and its libraries: folders, certificates, time zones."""
+
+HEADERS = "pypy3-dev"
+"""Needed while dependencies are compiled, then removed."""
 
 LEFT_OUT = (
     "usr/share/doc/*/[!c]*",
     *("usr/share/man", "usr/share/locale", "usr/share/lintian", "usr/share/bug"),
     *("usr/share/binfmts", "usr/share/pixmaps", "usr/share/applications", "usr/lib/*/gconv"),
+    *("usr/include", "usr/bin/pypy3c*", "usr/sbin/*", "usr/lib/*/libgdbm*", "usr/lib/*/libpanel*"),
+    "opt/troupemq/yaml/_yaml*",
     *(
-        f"usr/lib/python3*/{name}"
-        for name in ("ensurepip", "idlelib", "lib2to3", "pydoc_data", "test")
+        f"usr/lib/pypy3*/{name}"
+        for name in ("ensurepip", "idlelib", "lib2to3", "pydoc_data", "test", "tkinter", "*_gdbm*")
     ),
 )
 """Copyright files stay."""
@@ -65,16 +68,12 @@ kvConfigPath = /var/lib/troupemq/namesrv/kvConfig.json
 healthPort = {HEALTH_PORT}
 """
 COMMAND = """\
-#!/usr/bin/python3 -I
+#!/usr/bin/pypy3 -I
 from troupemq.__main__ import main
 main()
 """
 FOR_EVERY_PYTHON = "usr/lib/python3/dist-packages/troupemq.pth"
 """By it the children find us, too: the console, several masters, a large log that is recovered."""
-
-
-class BuildFailed(Exception):
-    """One sentence for who builds."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -86,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with TemporaryDirectory(prefix="troupemq-image-") as folder:
             build(Path(folder), options.output, options.wheel)
-    except BuildFailed as error:
+    except DebianError as error:
         print(f"build.py: {error}", file=sys.stderr)
         return 1
     print(f"{options.output}: {options.output.stat().st_size} bytes")
@@ -95,49 +94,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def build(work: Path, output: Path, wheel: Path | None) -> None:
     """The archive at `output`; everything else stays below `work`."""
-    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
     root = work / "root"
-    packages = unpack_packages(work, root, version)
+    packages = unpack(Apt(work / "apt").downloaded("pypy3", HEADERS, *PACKAGES), root)
+    del packages[HEADERS]
+    python = root / "usr/bin/pypy3"
+    write_launcher(python, root, next(python.parent.glob("pypy3.*")))
+    install_wheel(root, wheel or built_wheel(work), python)
     remove_what_nobody_needs(root)
-    install_wheel(root, wheel or built_wheel(work))
-    compile_modules(root)
+    compile_modules(root, python)
+    version = run(python, "-c", "import platform; print(platform.python_version())").strip()
     write_own_files(root, packages)
     write_archive(root, output, version)
-
-
-def run(*command: str | Path, cwd: Path | None = None) -> str:
-    """What a program prints. Raises BuildFailed with the end of what it said."""
-    words = [str(word) for word in command]
-    try:
-        done = subprocess.run(words, cwd=cwd, capture_output=True, text=True, timeout=600)
-    except FileNotFoundError:
-        raise BuildFailed(f"{words[0]} is not here: build on Debian") from None
-    if done.returncode:
-        last = (done.stderr or done.stdout).strip().splitlines()[-3:]
-        raise BuildFailed(f"{' '.join(words[:3])} failed: {' / '.join(last)}")
-    return done.stdout
-
-
-def unpack_packages(work: Path, root: Path, version: str) -> dict[str, str]:
-    """Name and version of each; what they would have run is not."""
-    python = [f"python{version}-minimal"]
-    python += [f"libpython{version}-minimal", f"libpython{version}-stdlib"]
-    debs = work / "debs"
-    debs.mkdir()
-    try:
-        run("apt-get", "download", *PACKAGES, *python, cwd=debs)
-    except BuildFailed as error:
-        raise BuildFailed(
-            f"{error}: this Python is {version}, and the image has the same, of Debian's packages;"
-            " run apt-get update, or build with the Python that Debian here has"
-        ) from None
-    root.mkdir()
-    found = {}
-    for deb in sorted(debs.glob("*.deb")):
-        run("dpkg-deb", "--extract", deb, root)
-        name, number = run("dpkg-deb", "--show", "--showformat=${Package} ${Version}", deb).split()
-        found[name] = number
-    return found
 
 
 def remove_what_nobody_needs(root: Path) -> None:
@@ -157,19 +124,20 @@ def built_wheel(work: Path) -> Path:
     return wheel
 
 
-def install_wheel(root: Path, wheel: Path) -> None:
+def install_wheel(root: Path, wheel: Path, python: Path) -> None:
     """What it depends on has the hashes that requirements.txt says, or is refused."""
     target = root / "opt/troupemq"
-    pip = (sys.executable, "-m", "pip", "install", "--no-deps", "--no-compile", "--target", target)
-    run(*pip, "--require-hashes", "-r", HERE / "requirements.txt")
-    run(*pip, "--no-index", "--upgrade", wheel)
+    pip = (sys.executable, "-m", "pip", "--python", python)
+    install = (*pip, "install", "--no-deps", "--no-compile", "--target", target)
+    run(*install, "--require-hashes", "-r", HERE / "requirements.txt")
+    run(*install, "--no-index", "--upgrade", wheel)
     shutil.rmtree(target / "bin", ignore_errors=True)
 
 
-def compile_modules(root: Path) -> None:
+def compile_modules(root: Path, python: Path) -> None:
     """The root is read-only, so nobody could later; sources are not looked at again."""
-    for path in (*root.glob("usr/lib/python3*"), root / "opt/troupemq"):
-        command = (sys.executable, "-m", "compileall", "-q", "-j", "2")
+    for path in (*root.glob("usr/lib/pypy3*"), root / "opt/troupemq"):
+        command = (python, "-m", "compileall", "-q", "-j", "2")
         run(*command, "--invalidation-mode", "unchecked-hash", "-s", root, "-p", "/", path)
 
 
@@ -194,9 +162,9 @@ def write_own_files(root: Path, packages: dict[str, str]) -> None:
         path.unlink(missing_ok=True)
         path.write_text(text, encoding="utf-8")
     (root / "usr/bin/troupemq").chmod(0o755)
-    (python,) = (root / "usr/bin").glob("python3.*")
-    (root / "usr/bin/python3").unlink(missing_ok=True)
-    (root / "usr/bin/python3").symlink_to(python.name)
+    (python,) = (root / "usr/bin").glob("pypy3.*")
+    (root / "usr/bin/pypy3").unlink()
+    (root / "usr/bin/pypy3").symlink_to(python.name)
     for name in ("dev", "proc", "sys", "tmp", "var/lib/troupemq"):
         (root / name).mkdir(parents=True, exist_ok=True)
 
@@ -233,7 +201,7 @@ def configuration(layer: bytes, version: str) -> dict[str, Any]:
             "Labels": {
                 "org.opencontainers.image.title": "TroupeMQ",
                 "org.opencontainers.image.licenses": "Apache-2.0",
-                "org.opencontainers.image.description": f"Broker, name server; Python {version}",
+                "org.opencontainers.image.description": f"Broker, name server; PyPy {version}",
             },
         },
         "rootfs": {"type": "layers", "diff_ids": [digest_of(layer)]},

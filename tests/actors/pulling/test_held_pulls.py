@@ -14,8 +14,6 @@ from storage.queues.message_filter import MessageFilter
 from tests.support.brokers import pull_command
 from tests.support.peers import RecordingPeer
 
-tracemalloc = pytest.importorskip("tracemalloc", reason="PyPy has no tracemalloc")
-
 PULLS = 4_000
 HELD_BYTES_MAX = 500
 """Of one: 100,000 of them are 50 MiB."""
@@ -94,6 +92,7 @@ def test_a_held_pull_takes_half_a_kilobyte_at_most() -> None:
     frame = encode(command)
     fields = loads(frame[8:])
     frames = [dumps({**fields, "opaque": opaque}) for opaque in range(1 << 20, (1 << 20) + PULLS)]
+    tracemalloc = pytest.importorskip("tracemalloc", reason="PyPy has no tracemalloc")
     tracemalloc.start()
     before, _ = tracemalloc.get_traced_memory()
     for number, header_bytes in enumerate(frames):

@@ -8,6 +8,7 @@ import pytest
 from remoting.tls_socket import HANDSHAKE_BYTES_MAX
 from troupemq.console.watched_socket import FED_BYTES, SHORT_RECORDS_MAX, WatchedSocket
 
+ROOM = bytearray(2 * FED_BYTES)
 DATA, HANDSHAKE, NEW_CIPHER, ALERT = 23, 22, 20, 21
 
 
@@ -28,15 +29,15 @@ def ends() -> Iterator[tuple[WatchedSocket, socket]]:
 
 
 def read(watched: WatchedSocket) -> bytes:
-    """All that is there."""
-    found, room = b"", bytearray(1 << 18)
+    """Return all that is there."""
+    found = b""
     while True:
         try:
-            size = watched.recv_into(room)
+            size = watched.recv_into(ROOM)
         except BlockingIOError:
             return found
         assert size <= FED_BYTES
-        found += room[:size]
+        found += ROOM[:size]
 
 
 @pytest.mark.parametrize("cut_bytes", [1, 3, 7, 1000, 100_000])
@@ -46,7 +47,7 @@ def test_what_browsers_send_goes_through(
     watched, far = ends
     request = record(DATA, 700) + record(DATA, 30)
     stream = SHAKEN + request * 200 + record(DATA, 16_000) * 10 + record(ALERT, 19)
-    found = b""
+    found = bytearray()
     for at in range(0, len(stream), cut_bytes):
         far.sendall(stream[at : at + cut_bytes])
         found += read(watched)
