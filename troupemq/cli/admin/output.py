@@ -4,45 +4,19 @@ A row is a mapping; its keys are the JSON names and, in capitals, the headings o
 """
 
 import json
-import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
 
 import click
 
+from troupemq.client.admin.answers import Answers, Change, Result, Row, Time
 from troupemq.client.errors import ClientError
 from troupemq.numbers import odd_number
 from troupemq.saying import say
 from troupemq.text import escaped, escaped_json, one_line, padded, width_of
 
-Row = Mapping[str, object]
 GAP = "  "
-
-
-class Time(int):
-    """A wall-clock time in ms since 1970: a number in JSON, local time in a table.
-
-    What is not above 0 is no time: null, and `-`.
-    """
-
-    def __str__(self) -> str:
-        if self <= 0:
-            return "-"
-        try:
-            return datetime.fromtimestamp(self / 1000).isoformat(" ", "milliseconds")
-        except (ValueError, OverflowError, OSError):  # beyond the year 9999
-            return str(int(self))
-
-
-def snake_case(found: Row) -> dict[str, object]:
-    """RocketMQ's names as ours are written: `readQueueNums` is `read_queue_nums`."""
-    return {_snake(name): value for name, value in found.items()}
-
-
-def _snake(name: str) -> str:
-    return re.sub(r"(?<=[a-z0-9])([A-Z]+)", lambda found: "_" + found[1].lower(), name)
 
 
 class Output:
@@ -53,20 +27,34 @@ class Output:
         self.failed = False
         self._said: set[str] = set()
 
-    def table(self, rows: Iterable[Row], nothing: str) -> bool:
+    def table(self, found: Iterable[Row | Result], nothing: str) -> bool:
         """Rows with the same keys; `nothing` is the sentence for none of them. True for some."""
         if self.as_json:
             some = False
-            for row in rows:
+            for row in self._rows(found):
                 some = True
                 self._print_json(row)
             return some
-        found = list(rows)
-        for line in _table(found):
+        rows = list(self._rows(found))
+        for line in _table(rows):
             _print(line)
-        if not found:
+        if not rows and nothing:
             say(nothing)
-        return bool(found)
+        return bool(rows)
+
+    def _rows(self, found: Iterable[Row | Result]) -> Iterator[Row]:
+        """Yield each as a row; what fails meanwhile is said."""
+        if isinstance(found, Answers):
+            found.tell(self.fail)
+        for each in found:
+            yield each.row() if isinstance(each, Result) else each
+
+    def changes(self, done: Iterable[Change]) -> None:
+        """Say what was carried out, and what failed."""
+        for each in done:
+            self.done(each)
+        if isinstance(done, Answers):
+            done.tell(self.fail)
 
     def fields(self, fields: Row, title: str = "") -> None:
         """One thing, a line for each of its properties; the title is for people."""
@@ -78,9 +66,12 @@ class Output:
         for line in _fields(fields):
             _print(line)
 
-    def done(self, sentence: str, **fields: object) -> None:
+    def done(self, change: Change | str, **fields: object) -> None:
         """Something was carried out: a sentence for people, its facts in JSON."""
-        self.item(fields, sentence)
+        if isinstance(change, Change):
+            self.item(change.row(), change.sentence)
+        else:
+            self.item(fields, change)
 
     def item(self, fields: Row, line: str) -> None:
         """One of many things that have a line of their own for people."""

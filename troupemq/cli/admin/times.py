@@ -10,10 +10,10 @@ import click
 
 from protocol.java_numbers import NumberFormatError, parse_long
 from troupemq.cli.options import YEAR_S, FiniteRange
+from troupemq.client.admin.base import INT_MAX
+from troupemq.client.admin.offsets import NEWEST
 
-INT_MAX = (1 << 31) - 1
 LONG_MAX = (1 << 63) - 1
-NEWEST = -1
 TIME_FORMAT = "%Y-%m-%d#%H:%M:%S:%f"
 
 

@@ -1,10 +1,9 @@
-"""Session: the questions that administrators' commands ask, of brokers and of name servers."""
+"""AdminBase: the connections of an Admin, and the questions of which its methods are made."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from time import monotonic
-from typing import TypeVar
+from typing import Any, Self, TypedDict, TypeVar
 
 from protocol import fastjson
 from protocol.bodies import BrokerData, ClusterInfo, TopicRouteData
@@ -19,12 +18,13 @@ from protocol.headers.namesrv import (
     KvConfigHeader,
     PutKvConfigHeader,
 )
-from protocol.headers.pull import QueryMessageHeader
 from protocol.json_body import Body
-from protocol.message_id import is_offset_message_id
+from protocol.signature import Credentials
 from protocol.table_rules import key_fault
-from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, SYSTEM_TOPICS
-from troupemq.client.admin import FOREVER_MS, Admin
+from protocol.topic_names import RETRY_TOPIC_PREFIX
+from remoting.tls_options import Tls
+from troupemq.client.admin.answers import Answers
+from troupemq.client.connection.client import Client
 from troupemq.client.connection.route import MASTER_ID, namesrv_addresses
 from troupemq.client.errors import (
     ArgumentIllegal,
@@ -32,31 +32,38 @@ from troupemq.client.errors import (
     BrokerError,
     ClientError,
     ConnectionFailed,
-    MessageNotFound,
     RequestTimeout,
     RouteNotFound,
     understood,
 )
-from troupemq.client.message import MessageView
+from troupemq.client.producing.producer import Producer
+from troupemq.client.producing.producer_settings import ProducerSettings
 
 TIMEOUT_MS = 5000
-QUERIED_MAX = 64
-"""Messages of one answer: as many as 4.9.7 gives."""
-
+INT_MAX = (1 << 31) - 1
+PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
 PROBE_TIMEOUT_MS = 1000
 IS_NAMESRV = "is a name server, and no broker: name a broker's port, 10911 as a rule"
 
 SILENT_S = 20.0
-"""How long a server that did not answer is not asked again, by what goes on for as long as one
-looks. A command that ends by itself does not ask it again at all: it may ask for each topic."""
+"""Time in which a program that goes on does not ask a silent server again.
+
+A command that ends by itself never asks it again: it may have a question for each topic.
+"""
 
 ORDER_CONFIGURATION = "ORDER_TOPIC_CONFIG"
 """The name servers' namespace that says which topics are ordered across brokers."""
 
-Attempt = Callable[[], AbstractContextManager[None]]
-"""Output.attempt: what fails within is said, and the command goes on."""
-
 Answered = TypeVar("Answered", bound=Body)
+
+
+class Where(TypedDict, total=False):
+    """The brokers that a method is about: all without it."""
+
+    broker: str | None
+    """The address of one."""
+    cluster: str | None
+    """The name of a cluster."""
 
 
 @dataclass(frozen=True, order=True)
@@ -73,18 +80,42 @@ class BrokerPlace:
         return self.id == MASTER_ID
 
 
-class Session(Admin):
-    """One command's connections. All calls block and raise ClientError."""
+class AdminBase:
+    """Asks brokers and name servers; every call blocks and raises ClientError."""
 
     def __init__(
-        self, namesrv: str | Sequence[str] | None = None, *, silent_s: float = SILENT_S
+        self,
+        namesrv: str | Sequence[str] | None = None,
+        *,
+        credentials: Credentials | None = None,
+        tls: Tls | None = None,
+        silent_s: float = 0.0,
     ) -> None:
-        """`silent_s`: how long a server that did not answer is not asked again."""
-        super().__init__(namesrv)
+        """`credentials`: else TROUPEMQ_ACCESS_KEY and TROUPEMQ_SECRET_KEY of the environment;
+        `tls`: else TROUPEMQ_TLS and those beside it. A server that did not answer fails at once
+        for `silent_s`."""
+        self._client = Client(namesrv, credentials=credentials, tls=tls)
+        self._options: dict[str, Any] = {"credentials": credentials, "tls": tls}
         self._silent_s = silent_s
         self.namesrv = namesrv
         self.namesrvs = namesrv_addresses(namesrv)
         self._silent: dict[str, tuple[float, ClientError]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.remoting.close()
+
+    def producer(
+        self, group: str = PRODUCER_GROUP, settings: ProducerSettings | None = None
+    ) -> Producer:
+        """Return a producer with the name servers and the account of this."""
+        return Producer(group, self.namesrv, settings=settings, **self._options)
 
     # --- one address
 
@@ -104,11 +135,12 @@ class Session(Admin):
         return self._ask(address, command, timeout_ms)
 
     def _ask(self, address: str, command: RemotingCommand, timeout_ms: float) -> RemotingCommand:
+        """Return the success that `address` answers."""
         since_s, silent = self._silent.get(address, (0.0, None))
         if silent is not None and monotonic() - since_s < self._silent_s:
             raise silent
         try:
-            return super()._ask(address, command, timeout_ms)
+            return self._client.remoting.ask(address, command, timeout_ms)
         except (ConnectionFailed, RequestTimeout) as error:
             if isinstance(error, RequestTimeout) and self._is_namesrv(address):
                 error = RequestTimeout(f"{address} {IS_NAMESRV}")
@@ -148,9 +180,9 @@ class Session(Admin):
         """What one of the name servers answers: they all know the same brokers."""
         return self._client.routes.ask_namesrv(_command(code, header, None))
 
-    def ask_all_namesrvs(
+    def _ask_all_namesrvs(
         self,
-        attempt: Attempt,
+        answers: Answers[Any],
         code: RequestCode,
         header: Header | None = None,
         body: bytes | None = None,
@@ -161,7 +193,7 @@ class Session(Admin):
         """
         found = []
         for address in self.namesrvs:
-            with attempt():
+            with answers.attempt():
                 found.append((address, self.ask(address, code, header, body)))
         return found
 
@@ -193,11 +225,15 @@ class Session(Admin):
         return found
 
     def targets(
-        self, address: str | None, cluster: str | None, *, masters_only: bool = True
+        self,
+        broker: str | None = None,
+        cluster: str | None = None,
+        *,
+        masters_only: bool = True,
     ) -> list[str]:
-        """The broker that was named by its address, else those of the cluster."""
-        if address is not None:
-            return [address]
+        """Return the address of the broker that was named, else those of the cluster or of all."""
+        if broker is not None:
+            return [broker]
         places = self.masters(cluster) if masters_only else self.brokers(cluster)
         return [place.address for place in places]
 
@@ -238,44 +274,6 @@ class Session(Admin):
                 f"no broker knows the group {group}: it never consumed here"
             ) from None
 
-    # --- messages
-
-    def find_message(self, message_id: str, topic: str | None = None) -> MessageView:
-        """The message with this id, be it the broker's or its producer's.
-
-        A producer's id says nothing about where its message is: without `topic` all are looked
-        through, retries and dead letters last. Raises ClientError when it is nowhere.
-        """
-        error: ClientError | None = None
-        if is_offset_message_id(message_id):
-            try:
-                return self.view_message(message_id)
-            except (BrokerError, ConnectionFailed, RequestTimeout, RouteNotFound) as failure:
-                error = failure
-        for each in [topic] if topic is not None else sorted(self.topics(), key=_own_topics_first):
-            try:
-                places = self.topic_brokers(each)
-            except RouteNotFound:
-                if topic is not None:
-                    raise
-                continue  # nobody has it any more
-            for place in places:
-                header = QueryMessageHeader(each, message_id, QUERIED_MAX, 0, FOREVER_MS)
-                try:
-                    found = self._query(place.address, place.name, header)
-                except ClientError as failure:
-                    error = error or failure
-                    continue
-                for view in found:
-                    if view.message_id == message_id:
-                        return view
-        if error is not None:
-            raise error
-        raise MessageNotFound(
-            f"no message with the id {message_id} is in {topic or 'any topic'}:"
-            " it was not stored, or is deleted already"
-        )
-
     # --- their key-value tables
 
     def kv(self, namespace: str, key: str) -> str | None:
@@ -288,7 +286,7 @@ class Session(Admin):
             raise
         return understood(GetKvConfigResponseHeader.decode, answer.fields).value
 
-    def put_kv(self, attempt: Attempt, namespace: str, key: str, value: str) -> list[str]:
+    def _put_kv(self, answers: Answers[Any], namespace: str, key: str, value: str) -> list[str]:
         """Sets one entry at every name server; gives those that have it.
 
         Raises ArgumentIllegal for one that no name server could keep.
@@ -296,20 +294,14 @@ class Session(Admin):
         if fault := key_fault(namespace) or key_fault(key):
             raise ArgumentIllegal(fault)
         header = PutKvConfigHeader(namespace, key, value)
-        answers = self.ask_all_namesrvs(attempt, RequestCode.PUT_KV_CONFIG, header)
-        return [address for address, _ in answers]
+        done = self._ask_all_namesrvs(answers, RequestCode.PUT_KV_CONFIG, header)
+        return [address for address, _ in done]
 
-    def delete_kv(self, attempt: Attempt, namespace: str, key: str) -> list[str]:
+    def _delete_kv(self, answers: Answers[Any], namespace: str, key: str) -> list[str]:
         """Deletes one entry at every name server; gives those that have done it."""
         header = KvConfigHeader(namespace, key)
-        answers = self.ask_all_namesrvs(attempt, RequestCode.DELETE_KV_CONFIG, header)
-        return [address for address, _ in answers]
-
-
-def _own_topics_first(topic: str) -> tuple[bool, bool, str]:
-    """The order in which a message is looked for: where it was sent to, before its copies."""
-    is_copy = topic.startswith((RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX))
-    return topic in SYSTEM_TOPICS, is_copy, topic
+        done = self._ask_all_namesrvs(answers, RequestCode.DELETE_KV_CONFIG, header)
+        return [address for address, _ in done]
 
 
 def json_object(body: bytes | memoryview | str | None) -> dict[fastjson.Key, object]:
