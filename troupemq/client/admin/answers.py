@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from datetime import datetime
 from functools import wraps
+from inspect import Parameter, signature
 from re import sub
-from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, overload
+from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, get_args, overload
 
 from troupemq.client.errors import ClientError
 
@@ -159,6 +160,13 @@ class Answers(Sequence[Found], Generic[Found]):
             self.fail(str(error))
 
 
+_PLACES = tuple(
+    Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=str | None)
+    for name in ("broker", "cluster")
+)
+"""What `**where` stands for."""
+
+
 def reads(
     method: Callable[Concatenate[Asker, Answers[Found], Given], Iterator[Found]],
 ) -> Callable[Concatenate[Asker, Given], Answers[Found]]:
@@ -168,6 +176,11 @@ def reads(
     def asked(self: Asker, /, *given: Given.args, **named: Given.kwargs) -> Answers[Found]:
         return Answers(lambda answers: method(self, answers, *given, **named))
 
+    found = signature(method)
+    kept = [each for each in found.parameters.values() if each.name not in ("answers", "where")]
+    kept += _PLACES if "where" in found.parameters else ()
+    made = Answers[get_args(found.return_annotation)[0]]  # type: ignore[misc]
+    asked.__signature__ = found.replace(parameters=kept, return_annotation=made)  # type: ignore[attr-defined]
     return asked
 
 
@@ -175,10 +188,11 @@ def changes(
     method: Callable[Concatenate[Asker, Answers[Found], Given], Iterator[Found]],
 ) -> Callable[Concatenate[Asker, Given], Answers[Found]]:
     """Make a method of Admin of a generator: it has carried out all when it returns."""
+    ask = reads(method)
 
-    @wraps(method)
+    @wraps(ask)
     def done(self: Asker, /, *given: Given.args, **named: Given.kwargs) -> Answers[Found]:
-        return Answers(lambda answers: method(self, answers, *given, **named)).carry_out()
+        return ask(self, *given, **named).carry_out()
 
     return done
 
