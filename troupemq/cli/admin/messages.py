@@ -23,7 +23,9 @@ from troupemq.client.message import MessageQueue, MessageView
 
 SECTION, TRIALS = "Messages", "Trial sends"
 
-_DIRECT_GROUP = option("g", "consumerGroup", "Let a member of this group consume it now.")
+_DIRECT_GROUP = option(
+    "g", "consumerGroup", "Let a member of this group consume it now.", to="group"
+)
 _DIRECT_CLIENT = option("d", "clientId", "Which member.")
 _SIZE = option("s", "size", "Bytes of each.", type=NUMBER, default=128, show_default=True)
 
@@ -49,23 +51,30 @@ def query_msg_by_id(
     *,
     msg_id: str,
     topic: str | None,
-    consumer_group: str | None,
-    client_id: str | None,
     send_message: bool,
+    **member: str | None,
 ) -> None:
     """Show the message with this id, and who has consumed it."""
     for each in filter(None, map(str.strip, msg_id.split(","))):
         with out.attempt():
             view = admin.find_message(each, topic)
-            if consumer_group is not None and client_id is not None:
-                out.fields(admin.consume_directly(view, consumer_group, client_id).row())
-            elif send_message:
+            if send_message and None in member.values():
                 out.done(admin.send_again(view))
             else:
-                _show(admin, out, view)
+                _show(admin, out, view, **member)
 
 
-def _show(admin: Admin, out: Output, view: MessageView) -> None:
+def _show(
+    admin: Admin,
+    out: Output,
+    view: MessageView,
+    group: str | None = None,
+    client_id: str | None = None,
+) -> None:
+    """Show a message, or what a member makes of it."""
+    if group is not None and client_id is not None:
+        out.fields(admin.consume_directly(view, group, client_id).row())
+        return
     tracks = admin.message_tracks(view)
     if tracks.failures:
         raise ClientError(tracks.failures[0])
@@ -115,20 +124,16 @@ def query_msg_by_unique_key(
     out: Output,
     *,
     msg_id: str,
-    consumer_group: str | None,
-    client_id: str | None,
     topic: str,
     show_all: bool,
+    **member: str | None,
 ) -> None:
     """Show the message with this id of its producer's, and who has consumed it."""
     found = [view for view in admin.query_by_key(topic, msg_id) if view.message_id == msg_id]
     if not found:
         out.fail(f"No message of {topic} has the id {msg_id}.")
     for view in found if show_all else found[:1]:
-        if consumer_group is not None and client_id is not None:
-            out.fields(admin.consume_directly(view, consumer_group, client_id).row())
-        else:
-            _show(admin, out, view)
+        _show(admin, out, view, **member)
 
 
 @command(
@@ -181,18 +186,16 @@ def send_message(
     topic: str,
     body: str,
     key: str | None,
-    tags: str | None,
     broker: str | None,
     qid: int | None,
-    trace: bool,
+    **given: Any,
 ) -> None:
     """Send one message."""
     if (broker is None) != (qid is None):
         raise click.UsageError("A queue is named by its broker (-b) and its number (-i).")
     queue = None if broker is None or qid is None else MessageQueue(topic, broker, qid)
     keys = (key or "").split()
-    sent = admin.send_message(topic, body.encode(), tags=tags, keys=keys, queue=queue, trace=trace)
-    out.fields(sent.row())
+    out.fields(admin.send_message(topic, body.encode(), keys=keys, queue=queue, **given).row())
 
 
 # --- whole queues
@@ -209,17 +212,18 @@ def _charset(ctx: click.Context, param: click.Parameter, value: str) -> str:
 
 
 _SINCE = "Stored since: ms since 1970, or 2026-01-31T12:00:00."
-_BEGIN = option("b", "beginTimestamp", _SINCE, type=TIME)
-_END = option("e", "endTimestamp", "Stored until.", type=TIME)
+_BEGIN = option("b", "beginTimestamp", _SINCE, to="begin", type=TIME)
+_END = option("e", "endTimestamp", "Stored until.", to="end", type=TIME)
 _CHARSET = option(
     "c",
     "charsetName",
     "Character set of the bodies.",
+    to="charset",
     default="UTF-8",
     show_default=True,
     callback=_charset,
 )
-_EXPRESSION = option("s", "subExpression", "Only with one of these tags: a || b.", default="*")
+_TAGS = option("s", "subExpression", "Only with one of these tags: a || b.", to="tags", default="*")
 
 
 def _print(out: Output, view: MessageView, charset: str = "UTF-8", with_body: bool = True) -> None:
@@ -244,7 +248,7 @@ def _print(out: Output, view: MessageView, charset: str = "UTF-8", with_body: bo
     SECTION,
     TOPIC,
     _CHARSET,
-    _EXPRESSION,
+    _TAGS,
     _BEGIN,
     _END,
     yes_no("d", "printBody", "With bodies.", "true"),
@@ -254,19 +258,17 @@ def print_msg(
     out: Output,
     *,
     topic: str,
-    charset_name: str,
-    sub_expression: str,
-    begin_timestamp: int | None,
-    end_timestamp: int | None,
+    tags: str,
+    charset: str,
     print_body: bool,
+    **times: int | None,
 ) -> None:
     """Print all messages of a topic, queue by queue."""
     printed = 0
     for queue in admin.readable_queues(topic):
         with out.attempt():
-            reader = admin.reader(queue, sub_expression)
-            for view in _between(reader, begin_timestamp, end_timestamp):
-                _print(out, view, charset_name, print_body)
+            for view in _between(admin.reader(queue, tags), **times):
+                _print(out, view, charset, print_body)
                 printed += 1
     _note_none(out, printed)
 
@@ -293,7 +295,7 @@ def _between(reader: QueueReader, begin: int | None, end: int | None) -> Iterato
     option("a", "brokerName", "The broker's name.", required=True),
     option("i", "queueId", "The queue.", type=NUMBER, required=True),
     _CHARSET,
-    _EXPRESSION,
+    _TAGS,
     _BEGIN,
     _END,
     yes_no("p", "print", "Print them."),
@@ -307,22 +309,20 @@ def print_msg_by_queue(
     topic: str,
     broker_name: str,
     queue_id: int,
-    charset_name: str,
-    sub_expression: str,
-    begin_timestamp: int | None,
-    end_timestamp: int | None,
+    tags: str,
+    charset: str,
     print: bool,
     print_body: bool,
     calculate: bool,
+    **times: int | None,
 ) -> None:
     """Print the messages of one queue, or count them by tag."""
     counts: Counter[str] = Counter()
     (queue,) = admin.readable_queues(topic, broker_name, queue_id)
-    reader = admin.reader(queue, sub_expression)
-    for view in _between(reader, begin_timestamp, end_timestamp):
+    for view in _between(admin.reader(queue, tags), **times):
         counts[view.tags or ""] += 1
         if print:
-            _print(out, view, charset_name, print_body)
+            _print(out, view, charset, print_body)
     if calculate:
         rows = ({"tag": tag, "count": count} for tag, count in counts.most_common())
         out.table(rows, "There are no messages.")
@@ -340,7 +340,7 @@ def print_msg_by_queue(
     option("i", "queueId", "Only this queue; needs -b.", type=NUMBER),
     option("o", "offset", "From there; needs -i.", type=OFFSET),
     option("g", "consumerGroup", "As this group; its offsets stay as they are."),
-    option("s", "beginTimestamp", _SINCE, type=TIME),
+    option("s", "beginTimestamp", _SINCE, to="begin", type=TIME),
     _END,
     option("c", "MessageNumber", "At most that many.", to="count", type=COUNT, default=128),
 )
@@ -353,9 +353,8 @@ def consume_message(
     queue_id: int | None,
     offset: int | None,
     consumer_group: str | None,
-    begin_timestamp: int | None,
-    end_timestamp: int | None,
     count: int,
+    **times: int | None,
 ) -> None:
     """Print some messages of a topic, without consuming them for anybody."""
     if (queue_id is not None and broker_name is None) or (offset is not None and queue_id is None):
@@ -364,10 +363,7 @@ def consume_message(
     for queue in admin.readable_queues(topic, broker_name, queue_id):
         with out.attempt():
             reader = admin.reader(queue, group=consumer_group)
-            if offset is None:
-                views = _between(reader, begin_timestamp, end_timestamp)
-            else:
-                views = _from(reader, offset)
+            views = _between(reader, **times) if offset is None else _from(reader, offset)
             for view in islice(views, count - printed):
                 _print(out, view)
                 printed += 1
@@ -450,7 +446,7 @@ def check_msg_send_rt(admin: Admin, out: Output, *, topic: str, amount: int, siz
 @command(
     "clusterRT",
     TRIALS,
-    option("a", "amount", "Messages a round.", type=COUNT, default=100),
+    option("a", "amount", "Messages a round.", to="count", type=COUNT, default=100),
     _SIZE,
     option("c", "cluster", "This cluster only.", metavar="NAME"),
     yes_no(
@@ -465,14 +461,7 @@ def check_msg_send_rt(admin: Admin, out: Output, *, topic: str, amount: int, siz
     until_interrupted=True,
 )
 def cluster_rt(
-    admin: Admin,
-    out: Output,
-    *,
-    amount: int,
-    size: int,
-    interval: float,
-    rounds: int | None,
-    **given: Any,
+    admin: Admin, out: Output, *, interval: float, rounds: int | None, **given: Any
 ) -> None:
     """Send to every broker of a cluster again and again: average times. Ends at Ctrl-C."""
     with admin.producer(TRIAL_GROUP) as producer:
@@ -481,5 +470,5 @@ def cluster_rt(
             if done:
                 sleep(interval)
             done += 1
-            found = list(admin.cluster_trials(producer, amount, size, **given).tell(out.fail))
+            found = list(admin.cluster_trials(producer, **given).tell(out.fail))
             out.table(found, "There are no brokers.")

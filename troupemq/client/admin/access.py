@@ -14,8 +14,8 @@ from protocol.headers.admin import (
     UpdateGlobalWhiteAddressesHeader,
 )
 from troupemq.client.admin.answers import (
-    Answers,
     Change,
+    Failures,
     Result,
     Time,
     changes,
@@ -127,7 +127,7 @@ class AccessAdmin(AdminBase):
     @changes
     def update_account(
         self,
-        answers: Answers[AccountChanged],
+        failures: Failures,
         access_key: str,
         secret_key: str,
         *,
@@ -156,49 +156,37 @@ class AccessAdmin(AdminBase):
             keep_previous_secret or None,
         )
         for address in self.targets(**where, masters_only=False):
-            with answers.attempt():
+            with failures.attempt():
                 self.ask(address, RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, header)
                 yield AccountChanged(address, access_key)
 
     @changes
     def delete_account(
-        self,
-        answers: Answers[AccountDeleted],
-        access_key: str,
-        **where: Unpack[Where],
+        self, failures: Failures, access_key: str, **where: Unpack[Where]
     ) -> Iterator[AccountDeleted]:
         """Delete an account."""
         header = DeleteAccessConfigHeader(access_key)
         for address in self.targets(**where, masters_only=False):
-            with answers.attempt():
+            with failures.attempt():
                 self.ask(address, RequestCode.DELETE_ACL_CONFIG, header)
                 yield AccountDeleted(access_key, address)
 
     @changes
     def update_white_addresses(
-        self,
-        answers: Answers[AddressesChanged],
-        addresses: str,
-        *,
-        file: str = "",
-        **where: Unpack[Where],
+        self, failures: Failures, addresses: str, *, file: str = "", **where: Unpack[Where]
     ) -> Iterator[AddressesChanged]:
         """Set the addresses that need no account: `10.10.103.*,192.168.0.*`."""
         header = UpdateGlobalWhiteAddressesHeader(addresses, file)
         for address in self.targets(**where, masters_only=False):
-            with answers.attempt():
+            with failures.attempt():
                 self.ask(address, RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, header)
                 yield AddressesChanged(address, addresses)
 
     @reads
-    def acl_files(
-        self,
-        answers: Answers[AclFileVersion],
-        **where: Unpack[Where],
-    ) -> Iterator[AclFileVersion]:
+    def acl_files(self, failures: Failures, **where: Unpack[Where]) -> Iterator[AclFileVersion]:
         """Return which version of the access control files each broker has."""
         for address in self.targets(**where, masters_only=False):
-            with answers.attempt():
+            with failures.attempt():
                 found = self._versions(address)
                 at = found.header.cluster_name, found.header.broker_name
                 for path, (version, changed_ms) in found.files.items():
@@ -210,14 +198,10 @@ class AccessAdmin(AdminBase):
         return AclVersions.decode(self.ask(address, RequestCode.GET_BROKER_CLUSTER_ACL_INFO))
 
     @reads
-    def accounts(
-        self,
-        answers: Answers[BrokerAccounts],
-        **where: Unpack[Where],
-    ) -> Iterator[BrokerAccounts]:
+    def accounts(self, failures: Failures, **where: Unpack[Where]) -> Iterator[BrokerAccounts]:
         """Return the accounts of each broker."""
         for address in self.targets(**where, masters_only=False):
-            with answers.attempt():
+            with failures.attempt():
                 answer = self.ask(address, RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG)
                 found = json_object(answer.body)
                 listed = found.get("plainAccessConfigs")
@@ -230,7 +214,7 @@ class AccessAdmin(AdminBase):
 
     @reads
     def compare_accounts(
-        self, answers: Answers[AclContent], *, cluster: str | None = None
+        self, failures: Failures, *, cluster: str | None = None
     ) -> Iterator[AclContent]:
         """Return what the files of each broker say; a failure where brokers differ.
 
@@ -238,7 +222,7 @@ class AccessAdmin(AdminBase):
         """
         found: list[AclContent] = []
         for address in self.targets(None, cluster, masters_only=False):
-            with answers.attempt():
+            with failures.attempt():
                 seen = self._versions(address)
                 versions = tuple(str(version) for version, _ in seen.files.values())
                 content = "-".join(map(str, seen.fingerprints.values())) or None
@@ -250,15 +234,13 @@ class AccessAdmin(AdminBase):
             kinds.setdefault(each.content or str(each.versions), []).append(each.address)
         if len(kinds) > 1:
             groups = "; ".join(", ".join(each) for each in kinds.values())
-            answers.fail(f"The brokers have different accounts: {groups}.")
+            failures.add(f"The brokers have different accounts: {groups}.")
 
     @reads
-    def acl_refusals(
-        self, answers: Answers[AclRefused], **where: Unpack[Where]
-    ) -> Iterator[AclRefused]:
+    def acl_refusals(self, failures: Failures, **where: Unpack[Where]) -> Iterator[AclRefused]:
         """Return what access control has refused since the start; `broker`: or a name server."""
         for address in self.targets(**where, masters_only=False):
-            with answers.attempt():
+            with failures.attempt():
                 found = self.read(AclRefusals, address, RequestCode.GET_ACL_REFUSALS)
                 for each in found.refusals:
                     yield AclRefused(

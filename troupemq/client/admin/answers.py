@@ -10,6 +10,7 @@ from datetime import datetime
 from functools import wraps
 from inspect import Parameter, signature
 from re import sub
+from types import GenericAlias
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, get_args, overload
 
 from troupemq.client.errors import ClientError
@@ -71,6 +72,37 @@ class Change(Result):
         return self.SENTENCE.format(self)
 
 
+class Failures:
+    """Sentences on the parts of one question that failed."""
+
+    def __init__(self) -> None:
+        self._said: list[str] = []
+        self._told: Callable[[str], None] | None = None
+
+    def add(self, sentence: str) -> None:
+        """Note that a part did not work; the method goes on."""
+        self._said.append(sentence)
+        if self._told is not None:
+            self._told(sentence)
+
+    @contextmanager
+    def attempt(self) -> Iterator[None]:
+        """A part that may fail: with one broker or name server of several, say."""
+        try:
+            yield
+        except ClientError as error:
+            self.add(str(error))
+
+    def tell(self, told: Callable[[str], None]) -> None:
+        """Call `told` with each failure, from now on as it happens."""
+        for each in self._said:
+            told(each)
+        self._told = told
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._said)
+
+
 class Answers(Sequence[Found], Generic[Found]):
     """The results of one method, in order; those of servers that failed are missing.
 
@@ -78,18 +110,15 @@ class Answers(Sequence[Found], Generic[Found]):
     failures are wanted. Raises ClientError then.
     """
 
-    def __init__(self, ask: "Callable[[Answers[Found]], Iterator[Found]]") -> None:
+    def __init__(self, ask: Callable[[Failures], Iterator[Found]]) -> None:
         self._found: list[Found] = []
-        self._failures: list[str] = []
+        self._failures = Failures()
         self._error: ClientError | None = None
-        self._rest = ask(self)
-        self._on_failure: Callable[[str], None] = lambda sentence: None
+        self._rest = ask(self._failures)
 
-    def tell(self, on_failure: Callable[[str], None]) -> "Answers[Found]":
-        """Call `on_failure` with each failure, from now on as it happens."""
-        for each in self._failures:
-            on_failure(each)
-        self._on_failure = on_failure
+    def tell(self, told: Callable[[str], None]) -> "Answers[Found]":
+        """Call `told` with each failure, from now on as it happens."""
+        self._failures.tell(told)
         return self
 
     @property
@@ -140,24 +169,11 @@ class Answers(Sequence[Found], Generic[Found]):
         try:
             self._complete()
         except ClientError as error:
-            if not self._found and not self._failures:
+            if not self._found and not list(self._failures):
                 raise
             self._error = None
-            self.fail(str(error))
+            self._failures.add(str(error))
         return self
-
-    def fail(self, sentence: str) -> None:
-        """Note that a part did not work; the method goes on."""
-        self._failures.append(sentence)
-        self._on_failure(sentence)
-
-    @contextmanager
-    def attempt(self) -> Iterator[None]:
-        """A part that may fail: with one broker or name server of several, say."""
-        try:
-            yield
-        except ClientError as error:
-            self.fail(str(error))
 
 
 _PLACES = tuple(
@@ -168,24 +184,24 @@ _PLACES = tuple(
 
 
 def reads(
-    method: Callable[Concatenate[Asker, Answers[Found], Given], Iterator[Found]],
+    method: Callable[Concatenate[Asker, Failures, Given], Iterator[Found]],
 ) -> Callable[Concatenate[Asker, Given], Answers[Found]]:
     """Make a method of Admin of a generator: it asks as its answers are iterated over."""
 
     @wraps(method)
     def asked(self: Asker, /, *given: Given.args, **named: Given.kwargs) -> Answers[Found]:
-        return Answers(lambda answers: method(self, answers, *given, **named))
+        return Answers(lambda failures: method(self, failures, *given, **named))
 
     found = signature(method)
-    kept = [each for each in found.parameters.values() if each.name not in ("answers", "where")]
+    kept = [each for each in found.parameters.values() if each.name not in ("failures", "where")]
     kept += _PLACES if "where" in found.parameters else ()
-    made = Answers[get_args(found.return_annotation)[0]]  # type: ignore[misc]
+    made = GenericAlias(Answers, get_args(found.return_annotation))
     asked.__signature__ = found.replace(parameters=kept, return_annotation=made)  # type: ignore[attr-defined]
     return asked
 
 
 def changes(
-    method: Callable[Concatenate[Asker, Answers[Found], Given], Iterator[Found]],
+    method: Callable[Concatenate[Asker, Failures, Given], Iterator[Found]],
 ) -> Callable[Concatenate[Asker, Given], Answers[Found]]:
     """Make a method of Admin of a generator: it has carried out all when it returns."""
     ask = reads(method)

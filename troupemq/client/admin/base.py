@@ -23,7 +23,7 @@ from protocol.signature import Credentials
 from protocol.table_rules import key_fault
 from protocol.topic_names import RETRY_TOPIC_PREFIX
 from remoting.tls_options import Tls
-from troupemq.client.admin.answers import Answers
+from troupemq.client.admin.answers import Failures
 from troupemq.client.connection.client import Client
 from troupemq.client.connection.route import MASTER_ID, namesrv_addresses
 from troupemq.client.errors import (
@@ -156,7 +156,7 @@ class AdminBase:
             return False
 
     def call(self, address: str, command: RemotingCommand, timeout_ms: float) -> RemotingCommand:
-        """What `address` answers, whatever its code."""
+        """What `address` failures, whatever its code."""
         return self._client.remoting.call(address, command, timeout_ms)
 
     def read(
@@ -182,7 +182,7 @@ class AdminBase:
 
     def _ask_all_namesrvs(
         self,
-        answers: Answers[Any],
+        failures: Failures,
         code: RequestCode,
         header: Header | None = None,
         body: bytes | None = None,
@@ -193,7 +193,7 @@ class AdminBase:
         """
         found = []
         for address in self.namesrvs:
-            with answers.attempt():
+            with failures.attempt():
                 found.append((address, self.ask(address, code, header, body)))
         return found
 
@@ -225,11 +225,7 @@ class AdminBase:
         return found
 
     def targets(
-        self,
-        broker: str | None = None,
-        cluster: str | None = None,
-        *,
-        masters_only: bool = True,
+        self, broker: str | None = None, cluster: str | None = None, *, masters_only: bool = True
     ) -> list[str]:
         """Return the address of the broker that was named, else those of the cluster or of all."""
         if broker is not None:
@@ -286,7 +282,7 @@ class AdminBase:
             raise
         return understood(GetKvConfigResponseHeader.decode, answer.fields).value
 
-    def _put_kv(self, answers: Answers[Any], namespace: str, key: str, value: str) -> list[str]:
+    def _put_kv(self, failures: Failures, namespace: str, key: str, value: str) -> list[str]:
         """Sets one entry at every name server; gives those that have it.
 
         Raises ArgumentIllegal for one that no name server could keep.
@@ -294,13 +290,13 @@ class AdminBase:
         if fault := key_fault(namespace) or key_fault(key):
             raise ArgumentIllegal(fault)
         header = PutKvConfigHeader(namespace, key, value)
-        done = self._ask_all_namesrvs(answers, RequestCode.PUT_KV_CONFIG, header)
+        done = self._ask_all_namesrvs(failures, RequestCode.PUT_KV_CONFIG, header)
         return [address for address, _ in done]
 
-    def _delete_kv(self, answers: Answers[Any], namespace: str, key: str) -> list[str]:
+    def _delete_kv(self, failures: Failures, namespace: str, key: str) -> list[str]:
         """Deletes one entry at every name server; gives those that have done it."""
         header = KvConfigHeader(namespace, key)
-        done = self._ask_all_namesrvs(answers, RequestCode.DELETE_KV_CONFIG, header)
+        done = self._ask_all_namesrvs(failures, RequestCode.DELETE_KV_CONFIG, header)
         return [address for address, _ in done]
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from time import time_ns
-from typing import Any, TypeVar, Unpack
+from typing import TypeVar, Unpack
 
 from actors.settings.properties_file import format_property, parse_properties
 from protocol.bodies import KVTable
@@ -17,7 +17,7 @@ from protocol.headers.namesrv import (
 )
 from protocol.headers.transaction import OpenTransactionsHeader, ResumeCheckHalfMessageHeader
 from storage.spelling import closest
-from troupemq.client.admin.answers import OPTIONAL, Answers, Change, Result, Time, changes, reads
+from troupemq.client.admin.answers import OPTIONAL, Change, Failures, Result, Time, changes, reads
 from troupemq.client.admin.base import TIMEOUT_MS, AdminBase, BrokerPlace, Where
 from troupemq.client.errors import ArgumentIllegal, BrokerError, ClientError, understood
 from troupemq.numbers import first_finite
@@ -270,25 +270,25 @@ class BrokerAdmin(AdminBase):
     """The methods of an Admin about brokers and name servers."""
 
     @reads
-    def broker_rates(self, answers: Answers[BrokerRates]) -> Iterator[BrokerRates]:
+    def broker_rates(self, failures: Failures) -> Iterator[BrokerRates]:
         """Return all brokers, how busy they are and how full."""
-        yield from self._figures(answers, _rates)
+        yield from self._figures(failures, _rates)
 
     @reads
-    def broker_days(self, answers: Answers[BrokerDays]) -> Iterator[BrokerDays]:
+    def broker_days(self, failures: Failures) -> Iterator[BrokerDays]:
         """Return the messages of all brokers, yesterday and today."""
-        yield from self._figures(answers, _days)
+        yield from self._figures(failures, _days)
 
     def _figures(
-        self, answers: Answers[Any], show: Callable[[BrokerPlace, dict[str, str]], Figures]
+        self, failures: Failures, show: Callable[[BrokerPlace, dict[str, str]], Figures]
     ) -> Iterator[Figures]:
         for place in self.brokers():
             try:
                 table = self.runtime_info(place.address)
             except BrokerError as error:
-                answers.fail(f"{place.name} {place.id} refuses to say how it is: {error}")
+                failures.add(f"{place.name} {place.id} refuses to say how it is: {error}")
             except ClientError as error:
-                answers.fail(f"{place.name} {place.id} does not answer: {error}")
+                failures.add(f"{place.name} {place.id} does not answer: {error}")
             else:
                 yield show(place, table)
 
@@ -298,40 +298,32 @@ class BrokerAdmin(AdminBase):
         return self.read(KVTable, address, code, timeout_ms=timeout_ms).table
 
     @reads
-    def broker_status(
-        self, answers: Answers[Properties], **where: Unpack[Where]
-    ) -> Iterator[Properties]:
+    def broker_status(self, failures: Failures, **where: Unpack[Where]) -> Iterator[Properties]:
         """Return all figures of a broker, or of the brokers of a cluster or of all."""
         for address in self.targets(**where, masters_only=False):
-            with answers.attempt():
+            with failures.attempt():
                 yield Properties(address, dict(sorted(self.runtime_info(address).items())))
 
     @reads
-    def store_reports(
-        self,
-        answers: Answers[StoreReport],
-        **where: Unpack[Where],
-    ) -> Iterator[StoreReport]:
+    def store_reports(self, failures: Failures, **where: Unpack[Where]) -> Iterator[StoreReport]:
         """Return what stores hold; damage is a failure, too. Official brokers do not tell."""
         for address in self.targets(**where, masters_only=False):
-            with answers.attempt():
+            with failures.attempt():
                 found = self.read(StoreState, address, RequestCode.GET_STORE_STATE)
                 yield StoreReport.of(address, found)
                 if found.damaged_places:
-                    answers.fail(
+                    failures.add(
                         f"{found.damaged_places} places of the log of {address} are damaged,"
                         f" {found.damaged_bytes} bytes in all."
                     )
                 for path in found.damaged_tables:
-                    answers.fail(f"The start of {address} found {path} damaged.")
+                    failures.add(f"The start of {address} found {path} damaged.")
 
     @reads
-    def broker_settings(
-        self, answers: Answers[Properties], **where: Unpack[Where]
-    ) -> Iterator[Properties]:
+    def broker_settings(self, failures: Failures, **where: Unpack[Where]) -> Iterator[Properties]:
         """Return the settings of a broker, or of the brokers of a cluster or of all."""
         for address in self.targets(**where, masters_only=False):
-            with answers.attempt():
+            with failures.attempt():
                 yield Properties(address, self.settings_at(address))
 
     def settings_at(self, address: str) -> dict[str, str]:
@@ -340,11 +332,7 @@ class BrokerAdmin(AdminBase):
 
     @changes
     def update_broker_setting(
-        self,
-        answers: Answers[BrokerSettingChanged],
-        key: str,
-        value: str,
-        **where: Unpack[Where],
+        self, failures: Failures, key: str, value: str, **where: Unpack[Where]
     ) -> Iterator[BrokerSettingChanged]:
         """Change a setting of a broker, or of the masters of a cluster or of all.
 
@@ -352,7 +340,7 @@ class BrokerAdmin(AdminBase):
         """
         body = setting(key, value)
         for address in self.targets(**where):
-            with answers.attempt():
+            with failures.attempt():
                 self._check_known(address, RequestCode.GET_BROKER_CONFIG, key)
                 remark = self.ask(address, RequestCode.UPDATE_BROKER_CONFIG, body=body).remark
                 yield BrokerSettingChanged(address, key, value, remark)
@@ -372,93 +360,82 @@ class BrokerAdmin(AdminBase):
 
     @changes
     def clean(
-        self,
-        answers: Answers[CleaningBegun],
-        what: FilesToClean,
-        **where: Unpack[Where],
+        self, failures: Failures, what: FilesToClean, **where: Unpack[Where]
     ) -> Iterator[CleaningBegun]:
         """Have files deleted at one broker, or at the masters of a cluster or of all."""
         for address in self.targets(**where):
-            with answers.attempt():
+            with failures.attempt():
                 self.ask(address, what.value)
                 yield CleaningBegun(address)
 
     # --- name servers
 
     @reads
-    def namesrv_settings(self, answers: Answers[Properties]) -> Iterator[Properties]:
+    def namesrv_settings(self, failures: Failures) -> Iterator[Properties]:
         """Return the settings of each name server."""
-        for address, answer in self._ask_all_namesrvs(answers, RequestCode.GET_NAMESRV_CONFIG):
+        for address, answer in self._ask_all_namesrvs(failures, RequestCode.GET_NAMESRV_CONFIG):
             yield Properties(address, properties_of(answer.body))
 
     @changes
     def update_namesrv_setting(
-        self, answers: Answers[NamesrvSettingChanged], key: str, value: str
+        self, failures: Failures, key: str, value: str
     ) -> Iterator[NamesrvSettingChanged]:
         """Change a setting of every name server."""
         body = setting(key, value)
         for address in self.namesrvs:
             self._check_known(address, RequestCode.GET_NAMESRV_CONFIG, key)
         code = RequestCode.UPDATE_NAMESRV_CONFIG
-        for address, answer in self._ask_all_namesrvs(answers, code, body=body):
+        for address, answer in self._ask_all_namesrvs(failures, code, body=body):
             yield NamesrvSettingChanged(address, key, value, answer.remark)
 
     @changes
     def put_kv(
-        self, answers: Answers[KvChanged], namespace: str, key: str, value: str
+        self, failures: Failures, namespace: str, key: str, value: str
     ) -> Iterator[KvChanged]:
         """Set an entry of a table that every name server keeps."""
-        for address in self._put_kv(answers, namespace, key, value):
+        for address in self._put_kv(failures, namespace, key, value):
             yield KvChanged(address, namespace, key, value)
 
     @changes
-    def delete_kv(
-        self, answers: Answers[KvChanged], namespace: str, key: str
-    ) -> Iterator[KvChanged]:
+    def delete_kv(self, failures: Failures, namespace: str, key: str) -> Iterator[KvChanged]:
         """Delete an entry of a table that every name server keeps."""
-        for address in self._delete_kv(answers, namespace, key):
+        for address in self._delete_kv(failures, namespace, key):
             yield KvChanged(address, namespace, key, None)
 
     @changes
-    def wipe_writes(self, answers: Answers[WritesWiped], broker_name: str) -> Iterator[WritesWiped]:
+    def wipe_writes(self, failures: Failures, broker_name: str) -> Iterator[WritesWiped]:
         """Have producers avoid a broker: name servers say that its topics can only be read."""
         code, header = RequestCode.WIPE_WRITE_PERM_OF_BROKER, BrokerNameHeader(broker_name)
-        for address, answer in self._ask_all_namesrvs(answers, code, header):
+        for address, answer in self._ask_all_namesrvs(failures, code, header):
             found = understood(WipeWritePermResponseHeader.decode, answer.fields)
             yield WritesWiped(address, broker_name, found.wipe_topic_count)
-        self._check_registered(answers, broker_name)
+        self._check_registered(failures, broker_name)
 
     @changes
-    def restore_writes(
-        self, answers: Answers[WritesRestored], broker_name: str
-    ) -> Iterator[WritesRestored]:
+    def restore_writes(self, failures: Failures, broker_name: str) -> Iterator[WritesRestored]:
         """Restore a broker's write permission."""
         code, header = RequestCode.ADD_WRITE_PERM_OF_BROKER, BrokerNameHeader(broker_name)
-        for address, answer in self._ask_all_namesrvs(answers, code, header):
+        for address, answer in self._ask_all_namesrvs(failures, code, header):
             found = understood(AddWritePermResponseHeader.decode, answer.fields)
             yield WritesRestored(address, broker_name, found.add_topic_count)
-        self._check_registered(answers, broker_name)
+        self._check_registered(failures, broker_name)
 
-    def _check_registered(self, answers: Answers[Any], broker_name: str) -> None:
+    def _check_registered(self, failures: Failures, broker_name: str) -> None:
         """Fail for an unknown broker: name servers answer a success, and 0 topics."""
-        with answers.attempt():
+        with failures.attempt():
             if broker_name not in self.cluster_info().broker_addr_table:
-                answers.fail(f"no broker {broker_name} is registered")
+                failures.add(f"no broker {broker_name} is registered")
 
     # --- transactions
 
     @reads
     def transactions(
-        self,
-        answers: Answers[OpenTransactionAt],
-        *,
-        producer_group: str | None = None,
-        **where: Unpack[Where],
+        self, failures: Failures, *, producer_group: str | None = None, **where: Unpack[Where]
     ) -> Iterator[OpenTransactionAt]:
         """Return open transactions, oldest first; official brokers keep no table of them."""
         now_ms = time_ns() // 1_000_000
         for address in self.targets(**where):
-            for each in self._open_at(answers, address):
+            for each in self._open_at(failures, address):
                 if producer_group in (None, each.producer_group):
                     yield OpenTransactionAt(
                         each.producer_group,
@@ -472,13 +449,13 @@ class BrokerAdmin(AdminBase):
                         address,
                     )
 
-    def _open_at(self, answers: Answers[Any], address: str) -> Iterator[OpenTransaction]:
+    def _open_at(self, failures: Failures, address: str) -> Iterator[OpenTransaction]:
         """All of one broker's, as many answers as that takes."""
         behind = -1
         code = RequestCode.GET_OPEN_TRANSACTIONS
         while True:
             found: list[OpenTransaction] = []
-            with answers.attempt():
+            with failures.attempt():
                 header = OpenTransactionsHeader(behind)
                 found = self.read(OpenTransactions, address, code, header).transactions
             if not found:

@@ -18,8 +18,8 @@ from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 from troupemq.client.admin.answers import (
     HIDDEN,
     OPTIONAL,
-    Answers,
     Change,
+    Failures,
     Result,
     Time,
     changes,
@@ -138,15 +138,12 @@ class GroupAdmin(MemberAdmin):
 
     @changes
     def update_group(
-        self,
-        answers: Answers[GroupChanged],
-        settings: GroupSettings,
-        **where: Unpack[Where],
+        self, failures: Failures, settings: GroupSettings, **where: Unpack[Where]
     ) -> Iterator[GroupChanged]:
         """Create or change a group at one broker, or at the masters of a cluster or of all."""
         config = SubscriptionGroupConfig(**settings.row())  # type: ignore[arg-type]
         for address in self.targets(**where):
-            with answers.attempt():
+            with failures.attempt():
                 self._set_group(address, config)
                 yield GroupChanged(address, settings)
 
@@ -159,18 +156,13 @@ class GroupAdmin(MemberAdmin):
 
     @changes
     def delete_group(
-        self,
-        answers: Answers[GroupDeleted],
-        group: str,
-        *,
-        with_offsets: bool = False,
-        **where: Unpack[Where],
+        self, failures: Failures, group: str, *, with_offsets: bool = False, **where: Unpack[Where]
     ) -> Iterator[GroupDeleted]:
         """Delete a group; of a whole cluster, with its retry topic and dead letters."""
         header = DeleteSubscriptionGroupHeader(group, with_offsets)
         addresses = self.targets(**where)
         for address in addresses:
-            with answers.attempt():
+            with failures.attempt():
                 self.ask(address, RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
                 yield GroupDeleted(group, address)
         cluster = where.get("cluster")
@@ -178,25 +170,23 @@ class GroupAdmin(MemberAdmin):
             return
         for topic in (RETRY_TOPIC_PREFIX + group, DLQ_TOPIC_PREFIX + group):
             for address in addresses:
-                with answers.attempt():
+                with failures.attempt():
                     self.ask(address, RequestCode.DELETE_TOPIC_IN_BROKER, TopicHeader(topic))
-            self._forget_topic(answers, topic, cluster)
+            self._forget_topic(failures, topic, cluster)
 
     @reads
-    def group_settings(
-        self, answers: Answers[GroupAtBroker], group: str
-    ) -> Iterator[GroupAtBroker]:
+    def group_settings(self, failures: Failures, group: str) -> Iterator[GroupAtBroker]:
         """Return a group's settings at each broker."""
         found = False
         for place in self.masters():
-            with answers.attempt():
+            with failures.attempt():
                 config = self._group_table(place.address).get(group)
                 if config is not None:
                     found = True
                     settings = GroupSettings(**snake_case(config.to_json()))
                     yield GroupAtBroker(place.cluster, place.name, settings)
         if not found:
-            answers.fail(f"No broker has settings of the group {group}.")
+            failures.add(f"No broker has settings of the group {group}.")
 
     def _group_table(self, address: str) -> dict[str, SubscriptionGroupConfig]:
         """All consumer groups that a broker has settings of."""
@@ -206,7 +196,7 @@ class GroupAdmin(MemberAdmin):
     # --- progress
 
     @reads
-    def group_list(self, answers: Answers[GroupProgress]) -> Iterator[GroupProgress]:
+    def group_list(self, failures: Failures) -> Iterator[GroupProgress]:
         """Return how far each group is behind."""
         names = [
             topic.removeprefix(RETRY_TOPIC_PREFIX)
@@ -215,7 +205,7 @@ class GroupAdmin(MemberAdmin):
         ]
         for name in sorted(names):
             try:
-                stats = self._stats_of(answers, name)
+                stats = self._stats_of(failures, name)
             except RouteNotFound:  # it was deleted meanwhile
                 continue
             yield self._progress_of(name, stats)
@@ -241,19 +231,17 @@ class GroupAdmin(MemberAdmin):
         )
 
     @reads
-    def late_groups(
-        self, answers: Answers[GroupProgress], level: int = 100_000
-    ) -> Iterator[GroupProgress]:
+    def late_groups(self, failures: Failures, level: int = 100_000) -> Iterator[GroupProgress]:
         """Return the groups that are so far behind, or at all behind without a member."""
-        groups = self.group_list().tell(answers.fail)
+        groups = self.group_list().tell(failures.add)
         yield from (each for each in groups if each.lag >= level or (each.lag and not each.members))
 
     @reads
     def group_progress(
-        self, answers: Answers[QueueProgress], group: str, *, with_clients: bool = False
+        self, failures: Failures, group: str, *, with_clients: bool = False
     ) -> Iterator[QueueProgress]:
         """Return how far a group is behind, queue by queue; `with_clients`: the member of each."""
-        found = self._stats_of(answers, group)
+        found = self._stats_of(failures, group)
         owners = self._owners(group) if with_clients else {}
         offsets = [
             (*item, stats.consume_tps) for stats in found for item in stats.offset_table.items()
@@ -271,23 +259,23 @@ class GroupAdmin(MemberAdmin):
                 tps,
             )
 
-    def _stats_of(self, answers: Answers[Any], group: str) -> list[ConsumeStatsBody]:
+    def _stats_of(self, failures: Failures, group: str) -> list[ConsumeStatsBody]:
         """What each broker says of a group. Raises RouteNotFound for a group that is nowhere."""
         try:
-            return list(self._asked(answers, group, self.group_brokers(group)))
+            return list(self._asked(failures, group, self.group_brokers(group)))
         except RouteNotFound:  # offsets may be set or cloned before a member consumes
-            asked = self._asked(answers, group, self.masters())
+            asked = self._asked(failures, group, self.masters())
             found = [stats for stats in asked if stats.offset_table]
             if not found:
                 raise
             return found
 
     def _asked(
-        self, answers: Answers[Any], group: str, places: Sequence[BrokerPlace]
+        self, failures: Failures, group: str, places: Sequence[BrokerPlace]
     ) -> Iterator[ConsumeStatsBody]:
         code, header = RequestCode.GET_CONSUME_STATS, GetConsumeStatsHeader(group)
         for place in places:
-            with answers.attempt():
+            with failures.attempt():
                 yield self.read(ConsumeStatsBody, place.address, code, header)
 
     def _owners(self, group: str) -> dict[MessageQueue, str]:
@@ -309,7 +297,7 @@ class GroupAdmin(MemberAdmin):
     @reads
     def broker_lags(
         self,
-        answers: Answers[LagOfGroup],
+        failures: Failures,
         broker: str,
         *,
         timeout_ms: float = STATS_TIMEOUT_MS,

@@ -21,7 +21,7 @@ from protocol.fastjson import Key
 from protocol.headers.admin import ConsumerGroupHeader, ProducerGroupHeader
 from protocol.headers.client import GetConsumerRunningInfoHeader
 from protocol.java_numbers import plain_number
-from troupemq.client.admin.answers import OPTIONAL, Answers, Result, Time, reads
+from troupemq.client.admin.answers import OPTIONAL, Failures, Result, Time, reads
 from troupemq.client.admin.base import INT_MAX, json_object
 from troupemq.client.admin.queues import QueueAdmin
 from troupemq.client.errors import ClientError, RouteNotFound, understood
@@ -165,20 +165,18 @@ class MemberAdmin(QueueAdmin):
 
     @reads
     def producers_of(
-        self, answers: Answers[ConnectedProducer], group: str, topic: str
+        self, failures: Failures, group: str, topic: str
     ) -> Iterator[ConnectedProducer]:
         """Return the producers of a group at the brokers of a topic."""
         code, header = RequestCode.GET_PRODUCER_CONNECTION_LIST, ProducerGroupHeader(group)
         for place in self.topic_brokers(topic):
-            with answers.attempt():
+            with failures.attempt():
                 found = self.read(ProducerConnection, place.address, code, header)
                 for each in found.connection_set:
                     yield ConnectedProducer(place.name, _client(each))
 
     @reads
-    def producers_at(
-        self, answers: Answers[BrokerProducer], broker: str
-    ) -> Iterator[BrokerProducer]:
+    def producers_at(self, failures: Failures, broker: str) -> Iterator[BrokerProducer]:
         """Return all producers of a broker, by group."""
         table = self.read(ProducerTable, broker, RequestCode.GET_ALL_PRODUCER_INFO)
         for group, members in sorted(table.data.items()):
@@ -221,7 +219,7 @@ class MemberAdmin(QueueAdmin):
         return self._of_any(group, broker, ask)
 
     def _of_any(self, group: str, broker: str | None, ask: Callable[[str], Found]) -> Found:
-        """What the broker answers, or the first of the group's that does."""
+        """What the broker failures, or the first of the group's that does."""
         if broker is not None:
             return ask(broker)
         *others, last = self.group_brokers(group)
@@ -233,7 +231,7 @@ class MemberAdmin(QueueAdmin):
     @reads
     def member_states(
         self,
-        answers: Answers[MemberState],
+        failures: Failures,
         group: str,
         *,
         broker: str | None = None,
@@ -241,12 +239,12 @@ class MemberAdmin(QueueAdmin):
     ) -> Iterator[MemberState]:
         """Return what the members of a group say of themselves; a failure where they disagree."""
         for sentence in self._denied(group, broker):
-            answers.fail(sentence)
+            failures.add(sentence)
         try:
             members = self.members_of(group, broker).connection_set
         except RouteNotFound:
             for sentence in self._denied_routes():
-                answers.fail(sentence)
+                failures.add(sentence)
             raise
         found: list[MemberState] = []
         for member in members:
@@ -254,19 +252,19 @@ class MemberAdmin(QueueAdmin):
             try:
                 info = self.running_info(group, client, broker=broker, with_stacks=with_stacks)
             except ClientError as error:
-                answers.fail(f"{client} says nothing: {error}")
+                failures.add(f"{client} says nothing: {error}")
                 continue
             found.append(info.state(member, with_stacks))
             yield found[-1]
             for sentence in info.oddities():
-                answers.fail(f"{client} says {sentence}.")
+                failures.add(f"{client} says {sentence}.")
         if len({each.subscriptions for each in found}) > 1:
-            answers.fail(f"The members of {group} subscribe differently: messages get lost.")
+            failures.add(f"The members of {group} subscribe differently: messages get lost.")
         shared = Counter(queue for each in found for queue in each.queue_names)
         twice = sorted(queue for queue, count in shared.items() if count > 1)
         if twice and all(each.model == "CLUSTERING" for each in found):
             sentence = f"Several members have the same queues at the moment: {', '.join(twice)}."
-            answers.fail(sentence)
+            failures.add(sentence)
 
     def _denied(self, group: str, broker: str | None) -> list[str]:
         """Sentences on members that access control turns away; official brokers have none."""
@@ -304,7 +302,7 @@ class MemberAdmin(QueueAdmin):
 
     @reads
     def rebalances(
-        self, answers: Answers[MembershipChange], group: str, *, broker: str | None = None
+        self, failures: Failures, group: str, *, broker: str | None = None
     ) -> Iterator[MembershipChange]:
         """Return the latest membership changes of a group; a failure where members disagree."""
         places = [] if broker is not None else self.group_brokers(group)
@@ -312,7 +310,7 @@ class MemberAdmin(QueueAdmin):
         differing: set[str] = set()
         for address in [broker] if broker is not None else [each.address for each in places]:
             seen = GroupChanges(group)
-            with answers.attempt():
+            with failures.attempt():
                 seen = self._changes_of(group, address)
             found += (
                 MembershipChange(
@@ -334,7 +332,7 @@ class MemberAdmin(QueueAdmin):
         yield from sorted(found, key=lambda each: each.time_ms)
         if differing:
             why = "; ".join(sorted(differing))
-            answers.fail(f"The members of {group} subscribe differently. {why}.")
+            failures.add(f"The members of {group} subscribe differently. {why}.")
 
 
 def _client(connection: ClientConnection) -> ConnectedClient:

@@ -17,7 +17,7 @@ from protocol.message import MessageRecord
 from protocol.message_id import is_offset_message_id, parse_message_id
 from protocol.properties import ORIGIN_MESSAGE_ID, RESERVED_NAMES, RETRY_TOPIC
 from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, SYSTEM_TOPICS, TRACE_TOPIC
-from troupemq.client.admin.answers import HIDDEN, Answers, Change, Result, reads, snake_case
+from troupemq.client.admin.answers import HIDDEN, Change, Failures, Result, reads, snake_case
 from troupemq.client.admin.base import TIMEOUT_MS
 from troupemq.client.admin.brokers import BrokerAdmin
 from troupemq.client.admin.offsets import OffsetAdmin
@@ -337,9 +337,7 @@ class MessageAdmin(OffsetAdmin, BrokerAdmin):
     # --- consumers
 
     @reads
-    def message_tracks(
-        self, answers: Answers[MessageTrack], view: MessageView
-    ) -> Iterator[MessageTrack]:
+    def message_tracks(self, failures: Failures, view: MessageView) -> Iterator[MessageTrack]:
         """Return the consumer groups of a message, and what is known of each."""
         try:
             places = self.topic_brokers(view.topic)
@@ -347,7 +345,7 @@ class MessageAdmin(OffsetAdmin, BrokerAdmin):
             return
         groups: set[str] = set()
         for place in places:
-            with answers.attempt():
+            with failures.attempt():
                 groups.update(self._consumers_of(place, view.topic))
         if not groups:
             return

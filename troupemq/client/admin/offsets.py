@@ -10,7 +10,7 @@ from protocol.headers.admin import CloneGroupOffsetHeader, GetConsumeStatsHeader
 from protocol.headers.client import ResetOffsetHeader
 from protocol.headers.offset import QueueHeader, SearchOffsetHeader, UpdateConsumerOffsetHeader
 from protocol.topic_names import group_name_fault, topic_name_fault
-from troupemq.client.admin.answers import Answers, Change, Result, changes
+from troupemq.client.admin.answers import Change, Failures, Result, changes
 from troupemq.client.admin.base import BrokerPlace
 from troupemq.client.admin.groups import GroupAdmin
 from troupemq.client.errors import ArgumentIllegal, BrokerError, understood
@@ -45,7 +45,7 @@ class OffsetAdmin(GroupAdmin):
     @changes
     def reset_offsets(
         self,
-        answers: Answers[QueueReset],
+        failures: Failures,
         group: str,
         topic: str,
         time_ms: int | None = None,
@@ -59,7 +59,7 @@ class OffsetAdmin(GroupAdmin):
         """
         header = ResetOffsetHeader(topic, group, NEWEST if time_ms is None else time_ms, force)
         for place in self.topic_brokers(topic):
-            with answers.attempt():
+            with failures.attempt():
                 try:
                     found = list(self._reset_online(place, header, is_cplus))
                 except BrokerError as error:
@@ -126,7 +126,7 @@ class OffsetAdmin(GroupAdmin):
     @changes
     def clone_offsets(
         self,
-        answers: Answers[OffsetsCloned],
+        failures: Failures,
         source_group: str,
         group: str,
         topic: str,
@@ -138,9 +138,9 @@ class OffsetAdmin(GroupAdmin):
             raise ArgumentIllegal(fault)
         header = CloneGroupOffsetHeader(source_group, group, topic, offline)
         for place in self.topic_brokers(topic):
-            with answers.attempt():
+            with failures.attempt():
                 if source_group not in self._consumers_of(place, topic):
-                    answers.fail(
+                    failures.add(
                         f"{place.address} has no offsets of the group {source_group} in {topic}."
                     )
                     continue

@@ -3,7 +3,6 @@
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
 
 from protocol.bodies import MessageQueue as TableQueue
 from protocol.bodies_admin import BrokerStatsData, ConsumeStatsBody, TopicOffset, TopicStatsTable
@@ -17,7 +16,7 @@ from protocol.headers.offset import (
     QueueHeader,
 )
 from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
-from troupemq.client.admin.answers import OPTIONAL, Answers, Result, Time, reads
+from troupemq.client.admin.answers import OPTIONAL, Failures, Result, Time, reads
 from troupemq.client.admin.base import BrokerPlace
 from troupemq.client.admin.topics import TopicAdmin
 from troupemq.client.arguments import check_instance
@@ -130,11 +129,11 @@ class QueueAdmin(TopicAdmin):
         ]
 
     @reads
-    def topic_status(self, answers: Answers[QueueBounds], topic: str) -> Iterator[QueueBounds]:
+    def topic_status(self, failures: Failures, topic: str) -> Iterator[QueueBounds]:
         """Return the first and the last offset of each queue, and when it last grew."""
         for place in self.topic_brokers(topic):
             table: list[tuple[TableQueue, TopicOffset]] = []
-            with answers.attempt():
+            with failures.attempt():
                 table = self._offset_table(place, topic)
             for queue, ends in table:
                 yield QueueBounds(
@@ -152,12 +151,7 @@ class QueueAdmin(TopicAdmin):
 
     @reads
     def queue_states(
-        self,
-        answers: Answers[QueueState],
-        topic: str,
-        *,
-        with_times: bool = False,
-        group: str | None = None,
+        self, failures: Failures, topic: str, *, with_times: bool = False, group: str | None = None
     ) -> Iterator[QueueState]:
         """Return the queues of a topic, how much they hold, and since when.
 
@@ -166,7 +160,7 @@ class QueueAdmin(TopicAdmin):
         known = False
         found: list[QueueState] = []
         for place in self.topic_brokers(topic):
-            with answers.attempt():
+            with failures.attempt():
                 groups = self._consumers_of(place, topic)
                 known = known or group in groups
                 for queue, ends in self._offset_table(place, topic):
@@ -180,7 +174,7 @@ class QueueAdmin(TopicAdmin):
                     )
         yield from found
         if group is not None and not known:
-            answers.fail(f"The group {group} has no offsets in {topic}.")
+            failures.add(f"The group {group} has no offsets in {topic}.")
 
     def _times(self, place: BrokerPlace, queue: TableQueue, ends: TopicOffset) -> StoredTimes:
         header = QueueHeader(queue.topic, queue.queue_id, queue.broker_name)
@@ -211,22 +205,20 @@ class QueueAdmin(TopicAdmin):
     # --- traffic
 
     @reads
-    def topic_traffic(
-        self, answers: Answers[TopicTraffic], topic: str | None = None
-    ) -> Iterator[TopicTraffic]:
+    def topic_traffic(self, failures: Failures, topic: str | None = None) -> Iterator[TopicTraffic]:
         """Return what goes into and out of one topic or of all, and the lag of the groups."""
         if topic is not None:
             self.route(topic)  # a missing one is an error
         for each in self.topics() if topic is None else [topic]:
             if not each.startswith((RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)):
-                yield from self._traffic(answers, each)
+                yield from self._traffic(failures, each)
 
-    def _traffic(self, answers: Answers[Any], topic: str) -> Iterator[TopicTraffic]:
+    def _traffic(self, failures: Failures, topic: str) -> Iterator[TopicTraffic]:
         places: list[BrokerPlace] = []
         names: set[str] = set()
         with suppress(RouteNotFound):
             for place in self.topic_brokers(topic):
-                with answers.attempt():
+                with failures.attempt():
                     names |= {*self._consumers_of(place, topic)}
                     places.append(place)
         if not places:

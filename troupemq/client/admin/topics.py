@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Unpack
+from typing import Unpack
 
 from protocol.bodies import TopicConfig, TopicConfigTable
 from protocol.bodies_admin import (
@@ -22,8 +22,8 @@ from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 from troupemq.client.admin.answers import (
     HIDDEN,
     OPTIONAL,
-    Answers,
     Change,
+    Failures,
     Result,
     changes,
     reads,
@@ -221,7 +221,7 @@ class TopicAdmin(AdminBase):
     @changes
     def update_topic(
         self,
-        answers: Answers[TopicChanged],
+        failures: Failures,
         topic: str,
         read_queues: int = 8,
         write_queues: int = 8,
@@ -246,7 +246,7 @@ class TopicAdmin(AdminBase):
             places = [BrokerPlace("", "", 0, broker)]
         counts: dict[str, int] = {}
         for place in places:
-            with answers.attempt():
+            with failures.attempt():
                 unread = self._unread_messages(place.address, config)
                 self._set_topic(place.address, config)
                 counts[place.name] = write_queues
@@ -257,7 +257,7 @@ class TopicAdmin(AdminBase):
                     unread_queues=tuple(sorted(unread)),
                 )
         if order and counts:
-            self._put_order(answers, topic, counts, whole=broker is None)
+            self._put_order(failures, topic, counts, whole=broker is None)
 
     def _place_of(self, address: str) -> BrokerPlace:
         """The name servers know an ordered topic's brokers by their names."""
@@ -305,39 +305,35 @@ class TopicAdmin(AdminBase):
 
     @changes
     def delete_topic(
-        self, answers: Answers[TopicDeleted | TopicForgotten], topic: str, cluster: str
+        self, failures: Failures, topic: str, cluster: str
     ) -> Iterator[TopicDeleted | TopicForgotten]:
         """Delete a topic from a cluster and from the name servers."""
         for place in self.masters(cluster):
-            with answers.attempt():
+            with failures.attempt():
                 self.ask(place.address, RequestCode.DELETE_TOPIC_IN_BROKER, TopicHeader(topic))
                 yield TopicDeleted(topic, place.address)
-        for address in self._forget_topic(answers, topic, cluster):
+        for address in self._forget_topic(failures, topic, cluster):
             yield TopicForgotten(topic, address)
 
-    def _forget_topic(self, answers: Answers[Any], topic: str, cluster: str) -> list[str]:
+    def _forget_topic(self, failures: Failures, topic: str, cluster: str) -> list[str]:
         """Take a topic out of the name servers' tables; return the addresses of those that did."""
         header = DeleteTopicInNamesrvHeader(topic, cluster)
         code = RequestCode.DELETE_TOPIC_IN_NAMESRV
-        done = self._ask_all_namesrvs(answers, code, header)
-        self._delete_kv(answers, ORDER_CONFIGURATION, topic)
+        done = self._ask_all_namesrvs(failures, code, header)
+        self._delete_kv(failures, ORDER_CONFIGURATION, topic)
         return [address for address, _ in done]
 
     @changes
     def update_topic_permission(
-        self,
-        answers: Answers[TopicPermissionChanged],
-        topic: str,
-        perm: int,
-        **where: Unpack[Where],
+        self, failures: Failures, topic: str, perm: int, **where: Unpack[Where]
     ) -> Iterator[TopicPermissionChanged]:
         """Change what clients may do with a topic: 4 read, 2 write, 6 both."""
         for address in sorted(set(self.targets(**where))):
-            with answers.attempt():
+            with failures.attempt():
                 table = self.read(TopicConfigTable, address, RequestCode.GET_ALL_TOPIC_CONFIG)
                 config = table.topic_configs.get(topic)
                 if config is None:
-                    answers.fail(f"{address} does not have the topic {topic}.")
+                    failures.add(f"{address} does not have the topic {topic}.")
                     continue
                 before, config.perm = config.perm, perm
                 self._set_topic(address, config)
@@ -373,7 +369,7 @@ class TopicAdmin(AdminBase):
         return sorted({each.cluster for each in self.route(topic).broker_datas})
 
     @reads
-    def topic_groups(self, answers: Answers[TopicGroup]) -> Iterator[TopicGroup]:
+    def topic_groups(self, failures: Failures) -> Iterator[TopicGroup]:
         """Return all topics with their clusters and consumer groups."""
         for topic in self.topics():
             if topic.startswith((RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)):
@@ -400,21 +396,19 @@ class TopicAdmin(AdminBase):
         return self.kv(ORDER_CONFIGURATION, topic)
 
     @changes
-    def put_order(
-        self, answers: Answers[OrderChanged], topic: str, order: str
-    ) -> Iterator[OrderChanged]:
+    def put_order(self, failures: Failures, topic: str, order: str) -> Iterator[OrderChanged]:
         """Set the order of a topic at every name server."""
-        for address in self._put_kv(answers, ORDER_CONFIGURATION, topic, order):
+        for address in self._put_kv(failures, ORDER_CONFIGURATION, topic, order):
             yield OrderChanged(address, topic, order)
 
     @changes
-    def delete_order(self, answers: Answers[OrderChanged], topic: str) -> Iterator[OrderChanged]:
+    def delete_order(self, failures: Failures, topic: str) -> Iterator[OrderChanged]:
         """Delete the order of a topic at every name server."""
-        for address in self._delete_kv(answers, ORDER_CONFIGURATION, topic):
+        for address in self._delete_kv(failures, ORDER_CONFIGURATION, topic):
             yield OrderChanged(address, topic, None)
 
     def _put_order(
-        self, answers: Answers[Any], topic: str, counts: Mapping[str, int], *, whole: bool
+        self, failures: Failures, topic: str, counts: Mapping[str, int], *, whole: bool
     ) -> None:
         """Tell the name servers how many queues of an ordered topic each broker has.
 
@@ -423,4 +417,4 @@ class TopicAdmin(AdminBase):
         kept = {} if whole else order_entries(self.order_of(topic))
         table = kept | {name: str(count) for name, count in counts.items()}
         value = ";".join(f"{name}:{count}" for name, count in table.items())
-        self._put_kv(answers, ORDER_CONFIGURATION, topic, value)
+        self._put_kv(failures, ORDER_CONFIGURATION, topic, value)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from time import time_ns
-from typing import Any, Unpack
+from typing import Unpack
 
 from protocol.bodies import SubscriptionGroupConfig, TopicConfig, TopicConfigTable
 from protocol.bodies_admin import BrokerStatsData, TopicList
@@ -14,7 +14,7 @@ from protocol.java_numbers import plain_number
 from protocol.table_rules import asked_group_fault, asked_topic_fault
 from protocol.topic_names import DLQ_TOPIC_PREFIX, HALF_TOPIC, RETRY_TOPIC_PREFIX, SCHEDULE_TOPIC
 from storage.tables.groups import ALWAYS_PRESENT, TRANSACTION_GROUP
-from troupemq.client.admin.answers import Answers, Change, changes
+from troupemq.client.admin.answers import Change, Failures, changes
 from troupemq.client.admin.base import INT_MAX, BrokerPlace, Where
 from troupemq.client.admin.brokers import first_number
 from troupemq.client.admin.messages import MessageAdmin
@@ -173,7 +173,7 @@ class TransferAdmin(MessageAdmin):
     @changes
     def import_tables(
         self,
-        answers: Answers[TablesImported],
+        failures: Failures,
         contents: ExportedTables,
         *,
         dry_run: bool = False,
@@ -187,18 +187,18 @@ class TransferAdmin(MessageAdmin):
         if where.get("cluster") is None and where.get("broker") is None:
             there = {(place.cluster, place.name) for place in places}
             for its_cluster, name in sorted(contents.brokers.keys() - there):
-                answers.fail(f"The broker {name} of {its_cluster} is not registered.")
+                failures.add(f"The broker {name} of {its_cluster} is not registered.")
             places = [place for place in places if (place.cluster, place.name) in contents.brokers]
         wanted = [(place, contents.for_broker(place)) for place in places]
         if not dry_run:
-            self._import_orders(answers, wanted, contents.orders)
+            self._import_orders(failures, wanted, contents.orders)
         for place, tables in wanted:
-            with answers.attempt():
+            with failures.attempt():
                 yield self._import_at(place, tables, dry_run)
 
     def _import_orders(
         self,
-        answers: Answers[Any],
+        failures: Failures,
         wanted: list[tuple[BrokerPlace, BrokerTables]],
         orders: dict[str, str],
     ) -> None:
@@ -213,7 +213,7 @@ class TransferAdmin(MessageAdmin):
         for name, counts in sorted(ordered.items()):
             have = order_entries(self.order_of(name))
             if any(have.get(broker) != str(count) for broker, count in counts.items()):
-                self._put_order(answers, name, counts, whole=False)
+                self._put_order(failures, name, counts, whole=False)
 
     def _import_at(self, place: BrokerPlace, tables: BrokerTables, dry_run: bool) -> TablesImported:
         have, had = self.user_topics(place.address), self.user_groups(place.address)

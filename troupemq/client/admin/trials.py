@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from time import monotonic
 
-from troupemq.client.admin.answers import Answers, Result, reads
+from troupemq.client.admin.answers import Failures, Result, reads
 from troupemq.client.admin.base import AdminBase
 from troupemq.client.connection.route import route_of
 from troupemq.client.errors import ClientError
@@ -66,7 +66,7 @@ class TrialAdmin(AdminBase):
     @reads
     def cluster_trials(
         self,
-        answers: Answers[ClusterTrial],
+        failures: Failures,
         producer: Producer,
         count: int,
         size: int,
@@ -76,7 +76,7 @@ class TrialAdmin(AdminBase):
     ) -> Iterator[ClusterTrial]:
         """Send messages to every broker of a cluster or of all, to the topic of its name."""
         for place in self.masters(cluster):
-            with answers.attempt():
+            with failures.attempt():
                 trials = self._trials(producer, place.name, count, size, place.name)
                 yield ClusterTrial(place.cluster, place.name, room, TrialSummary.of(trials))
 

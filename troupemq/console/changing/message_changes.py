@@ -13,6 +13,7 @@ from protocol.headers.jobs import JobRunHeader, RunJobHeader
 from protocol.java_numbers import plain_number
 from troupemq.cli.redrive import sentence_of
 from troupemq.client.admin import Admin, Answers, Result
+from troupemq.client.admin.answers import Failures
 from troupemq.client.errors import ClientError, understood
 from troupemq.client.message import MessageView
 from troupemq.console.asking import PageRequest
@@ -48,9 +49,9 @@ def _send(admin: Admin, given: Given) -> Iterable[Result]:
 def _of_ids(admin: Admin, ids: str, act: Callable[[MessageView], Found]) -> Answers[Found]:
     """What is done with each message of these ids, which have commas between."""
 
-    def done(answers: Answers[Found]) -> Iterator[Found]:
+    def done(failures: Failures) -> Iterator[Found]:
         for each in filter(None, map(str.strip, ids.split(","))):
-            with answers.attempt():
+            with failures.attempt():
                 yield act(admin.find_message(each))
 
     return Answers(done)
