@@ -57,7 +57,7 @@ class GroupFigures:
     oldest of these; 0: not known."""
 
     def late_s(self, now_ms: float) -> float | None:
-        """How old that is; None where there is no lag, or nobody knows."""
+        """Return the time lag; None where there is no lag, or it is not known."""
         return (now_ms - self.consumed_ms) / 1000 if self.lag and self.consumed_ms else None
 
 
@@ -71,7 +71,7 @@ class ClusterOverview:
 
     @property
     def troubles(self) -> list[str]:
-        """What is wrong, in sentences."""
+        """Sentences on what is wrong."""
         found = [f"{each.place.name}: {each.trouble}" for each in self.brokers if each.trouble]
         for each in self.brokers:
             name = each.place.name
@@ -83,13 +83,13 @@ class ClusterOverview:
         return found
 
     def busiest_actors(self) -> list[tuple[str, ActorLine]]:
-        """Broker and actor: those with most mail, then with restarts, then with most done."""
+        """Return broker and actor, those with the deepest inboxes first."""
         lines = [(each.place.name, actor) for each in self.brokers for actor in each.actors or ()]
         lines.sort(key=lambda line: (-line[1].inbox, -line[1].restarts, -line[1].handled))
         return lines[:ACTORS_MAX]
 
     def worst_groups(self) -> list[GroupFigures]:
-        """Those that are furthest behind."""
+        """Return the groups with the largest consumer lag."""
         return sorted(self.groups, key=lambda each: (-each.lag, each.group, each.topic))[
             :GROUPS_MAX
         ]
@@ -104,7 +104,7 @@ class ClusterPoller:
         self._groups_s = -LAG_EVERY_S
 
     def take(self) -> ClusterOverview:
-        """What there is to see. Raises ClientError when no name server answers."""
+        """Return the overview of now. Raises ClientError when no name server answers."""
         brokers = [self._broker(place) for place in self._admin.brokers()]
         now_s = monotonic()
         if now_s - self._groups_s >= LAG_EVERY_S:

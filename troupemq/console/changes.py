@@ -27,7 +27,7 @@ Given = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Preview:
-    """What a change would do: for the page, and `before` for the audit log."""
+    """Effect of a change: for the page, and `before` for the audit log."""
 
     parts: Sequence[Part] = ()
     before: Mapping[str, object] = field(default_factory=dict)
@@ -53,18 +53,18 @@ class ConsoleChange:
     """Why what is given is not even looked at, nor noted; empty: it is."""
 
     def line(self, asked: PageRequest, given: Given) -> str:
-        """The command line; empty where there is none. Instead of what is secret: SECRET."""
+        """Return the command line, with SECRET for what is secret; empty where there is none."""
         if self.words is None:
             return ""
         hidden = dict.fromkeys(self.secrets(asked), HIDDEN)
         return asked.cluster.line(self.words({**given, **hidden}))
 
     def secrets(self, asked: PageRequest) -> list[str]:
-        """The names of the fields that nobody is shown again."""
+        """Return the names of the fields that are never shown again."""
         return [each.name for each in self.inputs(asked) if each.kind == "secret"]
 
     def carry_out(self, asked: PageRequest, given: Given) -> CommandResult[Any]:
-        """Does it; what failed is in `failures`."""
+        """Carry it out; what failed is in `failures`."""
         if self.do is not None:
             return self.do(asked, given)
         act = self.act
@@ -76,7 +76,7 @@ class ConsoleChange:
         return out
 
     def faults(self, asked: PageRequest, given: Given, *, is_meant: bool) -> list[str]:
-        """What is lacking, or not among the choices. A preview is made without secrets."""
+        """Return what is missing, or not among the choices. A preview is made without secrets."""
         found = []
         for each in self.inputs(asked):
             value = given.get(each.name, "")
@@ -95,7 +95,7 @@ class ConsoleChange:
         return found
 
     def said(self, asked: PageRequest, given: Given) -> dict[str, str]:
-        """What was given, for the audit log: no secrets."""
+        """Return what was given, for the audit log: no secrets."""
         secret = set(self.secrets(asked))
         return {name: value for name, value in given.items() if value and name not in secret}
 
@@ -115,14 +115,14 @@ CHANGES: dict[str, ConsoleChange] = {}
 
 
 def register(*changes: ConsoleChange) -> None:
-    """Makes changes known by their names."""
+    """Make changes known by their names."""
     CHANGES.update({each.name: each for each in changes})
 
 
 def change_link(
     asked: PageRequest, text: str, name: str, given: Mapping[str, object]
 ) -> Link | None:
-    """Where a change is asked for; None for who may not make it."""
+    """Return a link to a change; None for a viewer that may not make it."""
     if not asked.viewer.may(CHANGES[name].role):
         return None
     return Link(text, f"/change/{name}", given)
@@ -131,6 +131,6 @@ def change_link(
 def change_links(
     asked: PageRequest, wanted: Sequence[tuple[str, str, Mapping[str, object]]]
 ) -> Links:
-    """Those of several that the viewer may make."""
+    """Return links to the changes that the viewer may make."""
     found = (change_link(asked, *each) for each in wanted)
     return Links([each for each in found if each is not None])

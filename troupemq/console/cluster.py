@@ -56,7 +56,7 @@ class DeadlineSession(Admin):
             raise RouteNotFound(f"{address} is not asked: no name server lists it")
 
     def cluster_info(self) -> ClusterInfo:
-        """All brokers of all clusters; from now on these are asked, and no others."""
+        """Return all brokers of all clusters; from now on only these are asked."""
         found = super().cluster_info()
         brokers = found.broker_addr_table.values()
         self._listed = frozenset(each for one in brokers for each in one.broker_addrs.values())
@@ -64,7 +64,7 @@ class DeadlineSession(Admin):
 
     @contextmanager
     def within(self, seconds: float = DEADLINE_S) -> Iterator[None]:
-        """What this thread asks meanwhile is answered by then, or has failed."""
+        """Give all questions of this thread one deadline."""
         self._of_thread.until_s = monotonic() + seconds
         try:
             yield
@@ -84,13 +84,13 @@ class DeadlineSession(Admin):
         return super()._ask(address, command, self._left_ms(address, timeout_ms))
 
     def call(self, address: str, command: RemotingCommand, timeout_ms: float) -> RemotingCommand:
-        """What `address` answers, whatever its code."""
+        """Return what `address` answers, whatever its code."""
         return super().call(address, command, self._left_ms(address, timeout_ms))
 
     def call_later(
         self, address: str, command: RemotingCommand, timeout_ms: float
     ) -> "PendingAnswer":
-        """Asks now; the answer is fetched afterwards, so that many are asked at once."""
+        """Ask now; the answer is fetched afterwards, so that many servers are asked at once."""
         answer = self._client.remoting.call_async(address, command, timeout_ms)
         return PendingAnswer(command.code, answer)
 
@@ -101,7 +101,7 @@ class DeadlineSession(Admin):
         header: Header | None = None,
         seconds: float = DEADLINE_S,
     ) -> "dict[str, RemotingCommand | ClientError]":
-        """What each answers, all asked at once: whatever its code, or why there is none."""
+        """Return what each answers, all asked at once: whatever its code, or an error."""
         fields = {} if header is None else header.encode()
         asked: dict[str, PendingAnswer | ClientError] = {}
         for address in addresses:
@@ -176,7 +176,7 @@ class WatchedCluster:
         self.session.close()
 
     def line(self, words: Sequence[str]) -> str:
-        """The command line that does what `words` say; a broker that they name needs no more."""
+        """Return the command line of `words`, with the name servers unless they name a broker."""
         is_of_broker = words[0] == "job" and "-b" in words
         return join(["troupemq", *words, *(() if is_of_broker else ("-n", self.namesrv))])
 

@@ -66,7 +66,7 @@ def cluster_list(
 
 
 def as_hosts(rows: Iterable[Row]) -> list[Row]:
-    """The same with one row for all brokers that one process runs: what they do together."""
+    """Return one row for all brokers of one process, with their figures added up."""
     hosts: dict[tuple[object, ...], list[Row]] = {}
     for row in rows:
         host = row["cluster"], row.get(ONE_OF, row["broker"]), row["id"]
@@ -249,11 +249,7 @@ changing(
     BROKER,
     CLUSTER,
     option(
-        "g",
-        "globalWhiteRemoteAddresses",
-        "10.10.103.*,192.168.0.*",
-        to="addresses",
-        required=True,
+        "g", "globalWhiteRemoteAddresses", "10.10.103.*,192.168.0.*", to="addresses", required=True
     ),
     option("p", "aclFileFullPath", "In this file.", to="file", default="", show_default=False),
     needs_target=True,

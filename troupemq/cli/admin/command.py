@@ -49,7 +49,7 @@ SECTION_OF: dict[str, str] = {}
 
 
 def option(short: str, name: str, help: str, *, to: str = "", **more: Any) -> click.Option:
-    """`-b` with `--broker-addr`, and `--brokerAddr` as mqadmin spells it.
+    """Make `-b` with `--broker-addr`, and `--brokerAddr` as mqadmin spells it.
 
     The action gets it as `broker_addr`, or as `to`.
     """
@@ -59,7 +59,7 @@ def option(short: str, name: str, help: str, *, to: str = "", **more: Any) -> cl
 
 
 def flag(short: str, name: str, help: str, *, to: str = "") -> click.Option:
-    """An option without a value."""
+    """Make an option without a value."""
     return option(short, name, help, to=to, is_flag=True)
 
 
@@ -154,7 +154,7 @@ def changing(
 
 
 def _check_text(given: dict[str, Any]) -> None:
-    """Raises click.UsageError for bytes in the command line that are no UTF-8."""
+    """Raise click.UsageError for bytes in the command line that are not UTF-8."""
     for value in given.values():
         if isinstance(value, str) and any("\ud800" <= each <= "\udfff" for each in value):
             raise click.UsageError(f"{one_line(value)} is not UTF-8.")
@@ -167,7 +167,7 @@ class AdminGroup(CommandGroup):
         return self.commands.get(ALIASES.get(cmd_name.lower(), cmd_name))
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Names and options, whatever their capitals."""
+        """Complete names and options, whatever their capitals."""
         begun = incomplete.lower()
         found = super().shell_complete(ctx, incomplete[:1] if begun.startswith("-") else "")
         return [each for each in found if str(each.value).lower().startswith(begun)]
@@ -177,7 +177,7 @@ class AdminGroup(CommandGroup):
         return {**ALIASES, **super().names(ctx)}
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The sections, each with its commands in order."""
+        """Write the sections, each with its commands in order."""
         for section in SECTIONS:
             names = sorted(name for name, where in SECTION_OF.items() if where == section)
             if names:
@@ -188,7 +188,7 @@ class AdminGroup(CommandGroup):
 def yes_no(
     short: str, name: str, help: str, default: str = "false", *, to: str = "", **more: Any
 ) -> click.Option:
-    """An option that takes true or false, as mqadmin's do: anything but true is false."""
+    """Make an option that takes true or false, as mqadmin's do: anything but true is false."""
     return option(
         short,
         name,
@@ -201,7 +201,7 @@ def yes_no(
 
 
 def whole_number(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
-    """The number of a choice among numbers."""
+    """Return the number of a choice among numbers."""
     return None if value is None else int(value)
 
 

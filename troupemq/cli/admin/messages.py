@@ -120,13 +120,7 @@ def query_msg_by_key(admin: Admin, out: Output, *, topic: str, msg_key: str) -> 
     flag("a", "showAll", "All messages with this id, not only the first."),
 )
 def query_msg_by_unique_key(
-    admin: Admin,
-    out: Output,
-    *,
-    msg_id: str,
-    topic: str,
-    show_all: bool,
-    **member: str | None,
+    admin: Admin, out: Output, *, msg_id: str, topic: str, show_all: bool, **member: str | None
 ) -> None:
     """Show the message with this id of its producer's, and who has consumed it."""
     found = [view for view in admin.query_by_key(topic, msg_id) if view.message_id == msg_id]
@@ -450,10 +444,7 @@ def check_msg_send_rt(admin: Admin, out: Output, *, topic: str, amount: int, siz
     _SIZE,
     option("c", "cluster", "This cluster only.", metavar="NAME"),
     yes_no(
-        "p",
-        "printLog",
-        "Taken and not used: --json gives lines for a program.",
-        expose_value=False,
+        "p", "printLog", "Taken and not used: --json gives lines for a program.", expose_value=False
     ),
     option("m", "machineRoom", "A name for where this runs.", to="room", default="noname"),
     option("i", "interval", "Seconds between rounds.", type=SECONDS, default=10),

@@ -20,7 +20,7 @@ GAP = "  "
 
 
 class Output:
-    """Where a command puts what it found; `failed` once a part of it did not work."""
+    """Printer of what a command finds; `failed` once a part of it did not work."""
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
@@ -28,7 +28,7 @@ class Output:
         self._said: set[str] = set()
 
     def table(self, found: Iterable[Row | Result], nothing: str) -> bool:
-        """Rows with the same keys; `nothing` is the sentence for none of them. True for some."""
+        """Print rows with the same keys, else `nothing`; return whether there are any."""
         if self.as_json:
             some = False
             for row in self._rows(found):
@@ -57,7 +57,7 @@ class Output:
             done.tell(self.fail)
 
     def fields(self, fields: Row, title: str = "") -> None:
-        """One thing, a line for each of its properties; the title is for people."""
+        """Print one thing, a line for each property; the title is not in JSON."""
         if self.as_json:
             self._print_json(fields)
             return
@@ -67,32 +67,32 @@ class Output:
             _print(line)
 
     def done(self, change: Change | str, **fields: object) -> None:
-        """Something was carried out: a sentence for people, its facts in JSON."""
+        """Print what was carried out: as a sentence, or its facts as JSON."""
         if isinstance(change, Change):
             self.item(change.row(), change.sentence)
         else:
             self.item(fields, change)
 
     def item(self, fields: Row, line: str) -> None:
-        """One of many things that have a line of their own for people."""
+        """Print one of many things, as a line or as JSON."""
         if self.as_json:
             self._print_json(fields)
         else:
             _print(escaped(line))
 
     def footer(self, line: str) -> None:
-        """What a table comes to, for people: a program adds up by itself."""
+        """Print the sums of a table, which JSON does not have."""
         if not self.as_json:
             _print("")
             _print(escaped(line))
 
     def note(self, sentence: str) -> None:
-        """Something that a person should know, on stderr."""
+        """Print advice on stderr, which JSON does not have."""
         if not self.as_json:
             say(one_line(sentence))
 
     def fail(self, sentence: str) -> None:
-        """A part did not work: the command goes on, and ends with exit code 1."""
+        """Say that a part did not work: the command goes on, and ends with exit code 1."""
         self.failed = True
         if sentence not in self._said:  # once, for however many groups a dead broker has
             self._said.add(sentence)
@@ -100,7 +100,7 @@ class Output:
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
-        """A part that may fail: with one broker or name server of several, say."""
+        """Run a part that may fail: with one broker or name server of several, say."""
         try:
             yield
         except ClientError as error:
@@ -111,7 +111,7 @@ class Output:
 
 
 def as_json(found: object, indent: int | None = None) -> str:
-    """JSON for this stdout: what it cannot show is escaped."""
+    """Return JSON for this stdout: what it cannot show is escaped."""
     text = escaped_json(json.dumps(_plain(found), ensure_ascii=False, indent=indent))
     try:
         text.encode(_encoding())
@@ -161,7 +161,7 @@ def _heading(key: str, values: Sequence[object]) -> str:
 
 
 def _label(key: str, values: Sequence[object]) -> str:
-    """A time of the day has no unit."""
+    """Return a label: a time of the day has no unit."""
     is_time = any(isinstance(value, Time) for value in values)
     return escaped(key.removesuffix("_ms") if is_time else key)
 

@@ -35,7 +35,7 @@ OFFSET = WholeNumber(0, LONG_MAX)
 
 
 def parse_time(text: str) -> int:
-    """`now`, ms since 1970, ISO, or mqadmin's 2026-01-31#12:00:00:000; local time.
+    """Return the ms of `now`, ms since 1970, ISO, or mqadmin's 2026-01-31#12:00:00:000; local time.
 
     Raises click.BadParameter for anything else, and for times before 1970.
     """

@@ -13,15 +13,7 @@ from protocol.headers.admin import (
     GetBrokerAclInfoResponseHeader,
     UpdateGlobalWhiteAddressesHeader,
 )
-from troupemq.client.admin.answers import (
-    Change,
-    Failures,
-    Result,
-    Time,
-    changes,
-    reads,
-    snake_case,
-)
+from troupemq.client.admin.answers import Change, Failures, Result, Time, changes, reads, snake_case
 from troupemq.client.admin.base import AdminBase, Where, json_object
 from troupemq.client.errors import understood
 
@@ -109,7 +101,7 @@ class AclVersions:
 
     @classmethod
     def decode(cls, answer: RemotingCommand) -> "AclVersions":
-        """Raises BadAnswer."""
+        """Decode an answer. Raises BadAnswer."""
         header = understood(GetBrokerAclInfoResponseHeader.decode, answer.fields)
         files = {}
         for path, found in json_object(header.all_acl_file_version).items():

@@ -87,7 +87,7 @@ class Failures:
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
-        """A part that may fail: with one broker or name server of several, say."""
+        """Run a part that may fail: with one broker or name server of several, say."""
         try:
             yield
         except ClientError as error:
@@ -129,7 +129,7 @@ class Answers(Sequence[Found], Generic[Found]):
 
     @property
     def is_partial(self) -> bool:
-        """Whether something is missing or not in order."""
+        """Return whether something is missing or not in order."""
         return bool(self.failures)
 
     def __iter__(self) -> Iterator[Found]:
@@ -214,7 +214,7 @@ def changes(
 
 
 def snake_case(found: Mapping[str, Any]) -> dict[str, Any]:
-    """RocketMQ's names as ours are written: `readQueueNums` is `read_queue_nums`."""
+    """Return RocketMQ's names in snake case: `readQueueNums` is `read_queue_nums`."""
     return {_snake(name): value for name, value in found.items()}
 
 

@@ -128,7 +128,7 @@ class AdminBase:
         timeout_ms: float = TIMEOUT_MS,
         language: LanguageCode | None = None,
     ) -> RemotingCommand:
-        """The success that `address` answers. Raises BrokerError for any other answer."""
+        """Return the success that `address` answers. Raises BrokerError for any other answer."""
         command = _command(code, header, body)
         if language is not None:
             command.language = language
@@ -156,7 +156,7 @@ class AdminBase:
             return False
 
     def call(self, address: str, command: RemotingCommand, timeout_ms: float) -> RemotingCommand:
-        """What `address` failures, whatever its code."""
+        """Return what `address` answers, whatever its code."""
         return self._client.remoting.call(address, command, timeout_ms)
 
     def read(
@@ -167,8 +167,7 @@ class AdminBase:
         header: Header | None = None,
         timeout_ms: float = TIMEOUT_MS,
     ) -> Answered:
-        """The body that `address` answers. Raises ClientError: BadAnswer for one that is no
-        `kind`."""
+        """Return the body that `address` answers. Raises BadAnswer for one that is not a `kind`."""
         answer = self.ask(address, code, header, None, timeout_ms)
         if not answer.body and answer.remark:
             raise BadAnswer(f"{address} answered nothing: {answer.remark}")
@@ -177,7 +176,7 @@ class AdminBase:
     # --- the name servers
 
     def ask_namesrv(self, code: RequestCode, header: Header | None = None) -> RemotingCommand:
-        """What one of the name servers answers: they all know the same brokers."""
+        """Return what one of the name servers answers: they all know the same brokers."""
         return self._client.routes.ask_namesrv(_command(code, header, None))
 
     def _ask_all_namesrvs(
@@ -187,9 +186,9 @@ class AdminBase:
         header: Header | None = None,
         body: bytes | None = None,
     ) -> list[tuple[str, RemotingCommand]]:
-        """What each name server answers: what they keep themselves must reach them all.
+        """Return what each name server answers: changes of their own tables must reach them all.
 
-        One that does not is an attempt that failed; the others are asked all the same.
+        A failure of one does not keep the others from being asked.
         """
         found = []
         for address in self.namesrvs:
@@ -198,14 +197,14 @@ class AdminBase:
         return found
 
     def cluster_info(self) -> ClusterInfo:
-        """All brokers of all clusters."""
+        """Return all brokers of all clusters."""
         answer = self.ask_namesrv(RequestCode.GET_BROKER_CLUSTER_INFO)
         return understood(ClusterInfo.decode, answer.body)
 
     def brokers(self, cluster: str | None = None) -> list[BrokerPlace]:
-        """The brokers of one cluster, or of all, masters before their slaves.
+        """Return the brokers of one cluster, or of all, masters before their slaves.
 
-        Raises RouteNotFound when there are none.
+        Raises RouteNotFound when there are no brokers.
         """
         found = sorted(
             place
@@ -218,7 +217,7 @@ class AdminBase:
         return found
 
     def masters(self, cluster: str | None = None) -> list[BrokerPlace]:
-        """The masters of a cluster, or of all. Raises RouteNotFound if there are none."""
+        """Return the masters of a cluster, or of all. Raises RouteNotFound if there are none."""
         found = [place for place in self.brokers(cluster) if place.is_master]
         if not found:
             raise RouteNotFound(f"no master of {cluster or 'any cluster'} is registered")
@@ -234,12 +233,12 @@ class AdminBase:
         return [place.address for place in places]
 
     def topics(self) -> list[str]:
-        """The names of all topics, in order."""
+        """Return the names of all topics, in order."""
         answer = self.ask_namesrv(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
         return sorted(understood(TopicList.decode, answer.body).topic_list)
 
     def route(self, topic: str) -> TopicRouteData:
-        """Where a topic is. Raises RouteNotFound if no name server knows it."""
+        """Return the route of a topic. Raises RouteNotFound if no name server knows it."""
         try:
             answer = self.ask_namesrv(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoHeader(topic))
         except BrokerError as error:
@@ -249,9 +248,9 @@ class AdminBase:
         return understood(TopicRouteData.decode, answer.body)
 
     def topic_brokers(self, topic: str) -> list[BrokerPlace]:
-        """One broker for each name that has the topic: its master, else one of its slaves.
+        """Return one broker for each name that has the topic: its master, else one of its slaves.
 
-        Raises RouteNotFound if nobody has it.
+        Raises RouteNotFound if no broker has it.
         """
         found = [min(_places(each)) for each in self.route(topic).broker_datas if each.broker_addrs]
         if not found:
@@ -259,9 +258,9 @@ class AdminBase:
         return sorted(found)
 
     def group_brokers(self, group: str) -> list[BrokerPlace]:
-        """The brokers that a consumer group has been at: those that have its retry topic.
+        """Return the brokers of a consumer group, which have its retry topic.
 
-        Raises RouteNotFound for a group that no broker has heard of.
+        Raises RouteNotFound for a group that no broker knows.
         """
         try:
             return self.topic_brokers(RETRY_TOPIC_PREFIX + group)
@@ -273,7 +272,7 @@ class AdminBase:
     # --- their key-value tables
 
     def kv(self, namespace: str, key: str) -> str | None:
-        """One entry; None where there is none."""
+        """Return one entry of the name servers' tables; None where it is missing."""
         try:
             answer = self.ask_namesrv(RequestCode.GET_KV_CONFIG, KvConfigHeader(namespace, key))
         except BrokerError as error:
@@ -283,9 +282,9 @@ class AdminBase:
         return understood(GetKvConfigResponseHeader.decode, answer.fields).value
 
     def _put_kv(self, failures: Failures, namespace: str, key: str, value: str) -> list[str]:
-        """Sets one entry at every name server; gives those that have it.
+        """Set one entry at every name server; return the addresses of those that have it.
 
-        Raises ArgumentIllegal for one that no name server could keep.
+        Raises ArgumentIllegal for an entry that no name server could keep.
         """
         if fault := key_fault(namespace) or key_fault(key):
             raise ArgumentIllegal(fault)
@@ -294,14 +293,14 @@ class AdminBase:
         return [address for address, _ in done]
 
     def _delete_kv(self, failures: Failures, namespace: str, key: str) -> list[str]:
-        """Deletes one entry at every name server; gives those that have done it."""
+        """Delete one entry at every name server; return the addresses of those that did."""
         header = KvConfigHeader(namespace, key)
         done = self._ask_all_namesrvs(failures, RequestCode.DELETE_KV_CONFIG, header)
         return [address for address, _ in done]
 
 
 def json_object(body: bytes | memoryview | str | None) -> dict[fastjson.Key, object]:
-    """The object that an answer holds. Raises BadAnswer."""
+    """Return the object that an answer holds. Raises BadAnswer."""
     try:
         return fastjson.loads_object(body, NODES_MAX)
     except fastjson.FastjsonError as error:

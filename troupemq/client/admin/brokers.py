@@ -106,7 +106,7 @@ class StoreReport(Result):
 
     @classmethod
     def of(cls, address: str, found: StoreState) -> "StoreReport":
-        """The report of what a broker says."""
+        """Return the report of what a broker says."""
         return cls(
             address,
             found.log_start,
@@ -135,7 +135,7 @@ class _SettingChanged(Change):
     remark: str | None
 
     def _said(self, address: str) -> str:
-        """What a server adds to its yes, that it has to be restarted, say, is shown."""
+        """Return the sentence, with what the server adds: that it has to be restarted, say."""
         says = f" It says: {self.remark}" if self.remark else ""
         return f"{self.key} is {self.value} at {address}.{says}"
 
@@ -237,19 +237,19 @@ class TransactionResumed(Change):
 
 
 def first_number(text: str | None) -> float:
-    """The first of the averages over 10, 60 and 600 s; 0 where there is none."""
+    """Return the first of the averages over 10, 60 and 600 s; 0 where it is missing."""
     return first_finite(text) or 0.0
 
 
 def setting(key: str, value: str) -> bytes:
-    """One setting to be changed. Raises ArgumentIllegal for more than one line."""
+    """Return a setting as a line. Raises ArgumentIllegal for more than one line."""
     if not key.strip() or any(each in key + value for each in "\r\n"):
         raise ArgumentIllegal("A setting is one line, and has a name.")
     return format_property(key.strip(), value).encode()
 
 
 def properties_of(body: bytes | memoryview | None) -> dict[str, str]:
-    """The settings in a body, in order of their names; comments are passed over."""
+    """Return the settings in a body, in order of their names, without comments."""
     found = {}
     for line in bytes(body or b"").decode(errors="replace").split("\n"):
         if "=" in line:
@@ -258,7 +258,7 @@ def properties_of(body: bytes | memoryview | None) -> dict[str, str]:
 
 
 def _setting_in(line: str) -> dict[str, str]:
-    """RocketMQ writes values as they are: one that cannot be read as escaped is taken so."""
+    """Return the setting of a line; RocketMQ writes values without escaping them."""
     try:
         return parse_properties(line)
     except ValueError:
@@ -327,7 +327,7 @@ class BrokerAdmin(AdminBase):
                 yield Properties(address, self.settings_at(address))
 
     def settings_at(self, address: str) -> dict[str, str]:
-        """All settings of one broker."""
+        """Return all settings of one broker."""
         return properties_of(self.ask(address, RequestCode.GET_BROKER_CONFIG).body)
 
     @changes
@@ -450,7 +450,7 @@ class BrokerAdmin(AdminBase):
                     )
 
     def _open_at(self, failures: Failures, address: str) -> Iterator[OpenTransaction]:
-        """All of one broker's, as many answers as that takes."""
+        """Yield all open transactions of one broker, from as many answers as it takes."""
         behind = -1
         code = RequestCode.GET_OPEN_TRANSACTIONS
         while True:

@@ -189,7 +189,7 @@ class GroupAdmin(MemberAdmin):
             failures.add(f"No broker has settings of the group {group}.")
 
     def _group_table(self, address: str) -> dict[str, SubscriptionGroupConfig]:
-        """All consumer groups that a broker has settings of."""
+        """Return all consumer groups that a broker has settings of."""
         code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
         return self.read(SubscriptionGroupTable, address, code).subscription_group_table
 
@@ -260,7 +260,7 @@ class GroupAdmin(MemberAdmin):
             )
 
     def _stats_of(self, failures: Failures, group: str) -> list[ConsumeStatsBody]:
-        """What each broker says of a group. Raises RouteNotFound for a group that is nowhere."""
+        """Return what each broker says of a group. Raises RouteNotFound if no broker has any."""
         try:
             return list(self._asked(failures, group, self.group_brokers(group)))
         except RouteNotFound:  # offsets may be set or cloned before a member consumes
@@ -279,7 +279,7 @@ class GroupAdmin(MemberAdmin):
                 yield self.read(ConsumeStatsBody, place.address, code, header)
 
     def _owners(self, group: str) -> dict[MessageQueue, str]:
-        """The member of each queue, as far as members answer; pull consumers do not."""
+        """Return the member of each queue, as far as members answer; pull consumers do not."""
         found: dict[MessageQueue, str] = {}
         try:
             members = self.members_of(group).connection_set

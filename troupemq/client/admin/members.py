@@ -86,7 +86,7 @@ class MemberStacks(Result):
 
 @dataclass(frozen=True, slots=True)
 class MemberState(Result):
-    """What one member of a group says of itself."""
+    """State of one member of a group, as it says itself."""
 
     client: str
     version: int
@@ -123,13 +123,13 @@ class ClientInfo(Result):
 
     @property
     def queues(self) -> list[MessageQueue]:
-        """The queues that it has."""
+        """Assigned queues."""
         queues = (_queue_named(str(key)) for key in self.table)
         return [queue for queue in queues if queue is not None]
 
     @property
     def table(self) -> Mapping[str, object]:
-        """Its queues by name, `topic@broker:number`."""
+        """Assigned queues by name, `topic@broker:number`."""
         found = self.said.get("mqTable")
         return found if isinstance(found, dict) else {}
 
@@ -149,7 +149,7 @@ class ClientInfo(Result):
         )
 
     def oddities(self) -> list[str]:
-        """What of it cannot be, in words: it is left out of the sum."""
+        """Return sentences on figures that are invalid, and not in the sum."""
         found = []
         for name, each in self.table.items():
             if not isinstance(each, dict):
@@ -219,7 +219,7 @@ class MemberAdmin(QueueAdmin):
         return self._of_any(group, broker, ask)
 
     def _of_any(self, group: str, broker: str | None, ask: Callable[[str], Found]) -> Found:
-        """What the broker failures, or the first of the group's that does."""
+        """Return what the broker answers, or the first of the group's brokers that does."""
         if broker is not None:
             return ask(broker)
         *others, last = self.group_brokers(group)
@@ -267,7 +267,7 @@ class MemberAdmin(QueueAdmin):
             failures.add(sentence)
 
     def _denied(self, group: str, broker: str | None) -> list[str]:
-        """Sentences on members that access control turns away; official brokers have none."""
+        """Return sentences on members that access control refuses; official brokers have none."""
         found = []
         for address in self.targets(broker, None):
             try:
@@ -278,9 +278,9 @@ class MemberAdmin(QueueAdmin):
         return found
 
     def _denied_routes(self) -> list[str]:
-        """Sentences on clients that got no route: they reach no broker, which knows their group.
+        """Return sentences on clients that got no route: they reach no broker of their group.
 
-        Of name servers of TroupeMQ only, and for accounts that may ask them.
+        Only of name servers of TroupeMQ, and for accounts that may ask them.
         """
         found: list[tuple[int, str]] = []
         for address in self.namesrvs:
@@ -354,7 +354,7 @@ def _refused(address: str, refusal: AclRefusal) -> str:
 
 
 def _queue_named(text: str) -> MessageQueue | None:
-    """The queue of a text `topic@broker:number`; None for other texts."""
+    """Return the queue of a text `topic@broker:number`; None for other texts."""
     names, colon, number = text.rpartition(":")
     topic, at, broker = names.rpartition("@")
     queue_id = plain_number(number, INT_MAX)

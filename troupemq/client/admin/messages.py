@@ -1,4 +1,4 @@
-"""Messages: found by id, key or offset; who has consumed them; sent, and consumed again."""
+"""Messages: found by id, key or offset; their consumers; sent, and consumed again."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -90,7 +90,7 @@ class SentAgain(Change):
 
 @dataclass(frozen=True, slots=True)
 class ConsumedDirectly(Result):
-    """What a member made of a message that it was given."""
+    """Result of a member for a message that it was given."""
 
     auto_commit: bool
     consume_result: str | None
@@ -136,7 +136,7 @@ class MessageAdmin(OffsetAdmin, BrokerAdmin):
         begin_ms: int = 0,
         end_ms: int = FOREVER_MS,
     ) -> list[MessageView]:
-        """The messages of a topic that have `key` among their keys, or as their message id.
+        """Return the messages of a topic that have `key` among their keys, or as their message id.
 
         Stored between the two times (both included, ms since 1970); of each broker the newest,
         oldest first. Raises RouteNotFound for a topic that does not exist.
@@ -155,7 +155,7 @@ class MessageAdmin(OffsetAdmin, BrokerAdmin):
     def _query(
         self, address: str, broker_name: str, header: QueryMessageHeader
     ) -> list[MessageView]:
-        """The messages with the key that one broker has."""
+        """Return the messages with the key that one broker has."""
         command = RemotingCommand(RequestCode.QUERY_MESSAGE, key_question(header).encode())
         try:
             answer = self._ask(address, command, TIMEOUT_MS)
@@ -166,7 +166,7 @@ class MessageAdmin(OffsetAdmin, BrokerAdmin):
         return views_with_key(answer.body, broker_name, header)
 
     def view_message(self, offset_message_id: str) -> MessageView:
-        """The message with this id of the broker's (`SendResult.offset_message_id`).
+        """Return the message with this id of the broker's (`SendResult.offset_message_id`).
 
         Raises MessageIllegal for a text that is no such id, RouteNotFound where no name server
         lists the broker, BrokerError when nothing lies there.
@@ -187,7 +187,7 @@ class MessageAdmin(OffsetAdmin, BrokerAdmin):
         return view_of(records[0], _queue_of(records[0], name))
 
     def listed(self, address: str) -> tuple[str, str]:
-        """The name and the address of the broker there, as the name servers list it.
+        """Return the name and the address of the broker there, as the name servers list it.
 
         Any server may be at the address of a message, and would get a signed request.
         Raises RouteNotFound for one that no name server lists.
@@ -207,10 +207,10 @@ class MessageAdmin(OffsetAdmin, BrokerAdmin):
         raise RouteNotFound(f"{address} is not asked: no name server lists a broker there")
 
     def find_message(self, message_id: str, topic: str | None = None) -> MessageView:
-        """The message with this id, be it the broker's or its producer's.
+        """Return the message with this id, be it the broker's or its producer's.
 
-        A producer's id says nothing about where its message is: without `topic` all are looked
-        through, retries and dead letters last. Raises ClientError when it is nowhere.
+        A producer's id does not name a place: without `topic` all topics are searched, retries and
+        dead letters last. Raises ClientError when no topic has it.
         """
         error: ClientError | None = None
         if is_offset_message_id(message_id):
@@ -275,7 +275,7 @@ class MessageAdmin(OffsetAdmin, BrokerAdmin):
         return None
 
     def _masters(self, topic: str) -> dict[str, str]:
-        """Broker name → address of every master that has the topic."""
+        """Return broker name → address of every master that has the topic."""
         addresses = self._client.routes.look_up(topic).addresses
         return {name: ids[MASTER_ID] for name, ids in addresses.items() if MASTER_ID in ids}
 
@@ -453,7 +453,7 @@ class MessageAdmin(OffsetAdmin, BrokerAdmin):
 
 
 def _own_topics_first(topic: str) -> tuple[bool, bool, str]:
-    """The order in which a message is looked for: where it was sent to, before its copies."""
+    """Return the sort key of topics to search: own topics, then retries, then dead letters."""
     is_copy = topic.startswith((RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX))
     return topic in SYSTEM_TOPICS, is_copy, topic
 

@@ -71,7 +71,7 @@ class OffsetAdmin(GroupAdmin):
     def _reset_online(
         self, place: BrokerPlace, header: ResetOffsetHeader, is_cplus: bool
     ) -> Iterator[QueueReset]:
-        """The broker tells the members, and they go there."""
+        """Have the broker tell the members, which go there."""
         language = LanguageCode.CPP if is_cplus else LanguageCode.JAVA
         code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
         answer = self.ask(place.address, code, header, language=language)
@@ -80,7 +80,7 @@ class OffsetAdmin(GroupAdmin):
             yield QueueReset(queue.broker_name, queue.queue_id, offset, "told")
 
     def _reset_offline(self, place: BrokerPlace, header: ResetOffsetHeader) -> Iterator[QueueReset]:
-        """Without members their offsets are set where the broker keeps them.
+        """Set the offsets that the broker keeps, for a group without members.
 
         Raises ArgumentIllegal for names under which it keeps none.
         """
@@ -100,7 +100,7 @@ class OffsetAdmin(GroupAdmin):
     def _consumed(
         self, place: BrokerPlace, header: ResetOffsetHeader
     ) -> list[tuple[MessageQueue, int]]:
-        """The group's offset in each queue; the first one where it never was."""
+        """Return the group's offset in each queue; the min offset where it has none."""
         of_group = GetConsumeStatsHeader(header.group)
         code = RequestCode.GET_CONSUME_STATS
         stats = self.read(ConsumeStatsBody, place.address, code, of_group)

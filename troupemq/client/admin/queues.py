@@ -90,12 +90,12 @@ class QueueAdmin(TopicAdmin):
     """The methods of an Admin about queues."""
 
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """The queues that can be read. Raises RouteNotFound for a topic that does not exist."""
+        """Return the queues that can be read. Raises RouteNotFound for a missing topic."""
         check_topic(topic)
         return self._client.routes.look_up(topic).subscribe_queues
 
     def offsets(self, queue: MessageQueue) -> tuple[int, int]:
-        """The first offset of a queue and the one behind its last message."""
+        """Return the min offset of a queue and the one behind its last message."""
         check_instance(queue, MessageQueue, "the queue is a MessageQueue")
         self._client.routes.get(queue.topic)
         address = self._client.routes.master(queue.broker_name)
@@ -111,7 +111,7 @@ class QueueAdmin(TopicAdmin):
         return understood(OffsetResponseHeader.decode, answer.fields).offset
 
     def message_count(self, topic: str) -> int:
-        """Messages in the queues of `topic`; 0 if it does not exist."""
+        """Return the number of messages in the queues of `topic`; 0 if it does not exist."""
         try:
             queues = self.queues(topic)
         except RouteNotFound:
@@ -237,7 +237,7 @@ class QueueAdmin(TopicAdmin):
             )
 
     def _counter(self, place: BrokerPlace, name: str, key: str) -> BrokerStatsData:
-        """One counter of a broker; zeros where it never counted that."""
+        """Return one counter of a broker; zeros where it never counted that."""
         try:
             return self.counter(place.address, name, key)
         except BrokerError as error:
@@ -246,7 +246,7 @@ class QueueAdmin(TopicAdmin):
             return BrokerStatsData()
 
     def counter(self, address: str, name: str, key: str) -> BrokerStatsData:
-        """One counter of a broker. Raises BrokerError(SYSTEM_ERROR) where it never counted that."""
+        """Return a counter of a broker. Raises BrokerError(SYSTEM_ERROR) where it never counted."""
         header = ViewBrokerStatsHeader(name, key)
         return self.read(BrokerStatsData, address, RequestCode.VIEW_BROKER_STATS_DATA, header)
 
@@ -257,5 +257,5 @@ class QueueAdmin(TopicAdmin):
 
 
 def _day(data: BrokerStatsData) -> int:
-    """The widest span that has counted anything: a young broker has no day behind it yet."""
+    """Return the count of the widest span: a young broker has not counted for a day."""
     return data.stats_day.sum or data.stats_hour.sum or data.stats_minute.sum

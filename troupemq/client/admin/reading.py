@@ -49,14 +49,14 @@ class QueueReader:
     group: str
 
     def ends(self) -> tuple[int, int]:
-        """The first offset and the one behind the last."""
+        """Return the min offset and the one behind the last message."""
         header = QueueHeader(self.queue.topic, self.queue.queue_id, self.queue.broker_name)
         first = self._offset(self.admin.ask(self.address, RequestCode.GET_MIN_OFFSET, header))
         last = self._offset(self.admin.ask(self.address, RequestCode.GET_MAX_OFFSET, header))
         return first, last
 
     def offset_at(self, time_ms: int) -> int:
-        """The offset of the first message that was stored then or later."""
+        """Return the offset of the first message that was stored then or later."""
         queue = self.queue
         header = SearchOffsetHeader(queue.topic, queue.queue_id, time_ms, queue.broker_name)
         code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
@@ -66,7 +66,7 @@ class QueueReader:
         return understood(OffsetResponseHeader.decode, answer.fields).offset
 
     def at(self, offset: int) -> MessageView | None:
-        """The message there, if there is one."""
+        """Return the message there, if there is one."""
         views, _ = self._pull(offset, 1)
         return next((view for view in views if view.queue_offset == offset), None)
 
@@ -104,13 +104,13 @@ class QueueReader:
         return [view for view in views if self._wants(view)], found.next_begin_offset
 
     def _wants(self, view: MessageView) -> bool:
-        """The broker goes by the hashes of tags: two may have the same."""
+        """Return whether its tag is wanted: brokers compare hashes, which tags may share."""
         tags = {tag.strip() for tag in self.expression.split("||")}
         return "*" in tags or "" in tags or view.tags in tags
 
 
 def records_of(body: bytes | memoryview | None) -> list[MessageRecord]:
-    """The records of an answer. Raises BadAnswer."""
+    """Return the records of an answer. Raises BadAnswer."""
     try:
         return list(decode_records(bytes(body or b"")))
     except RecordError as error:

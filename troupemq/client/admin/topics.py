@@ -6,16 +6,10 @@ from dataclasses import dataclass, field
 from typing import Unpack
 
 from protocol.bodies import TopicConfig, TopicConfigTable
-from protocol.bodies_admin import (
-    GroupList,
-    TopicStatsTable,
-)
+from protocol.bodies_admin import GroupList, TopicStatsTable
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
-from protocol.headers.admin import (
-    CreateTopicHeader,
-    TopicHeader,
-)
+from protocol.headers.admin import CreateTopicHeader, TopicHeader
 from protocol.headers.namesrv import DeleteTopicInNamesrvHeader
 from protocol.table_rules import asked_topic_fault
 from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
@@ -32,12 +26,7 @@ from troupemq.client.admin.answers import (
 from troupemq.client.admin.base import ORDER_CONFIGURATION, AdminBase, BrokerPlace, Where
 from troupemq.client.arguments import check_instance, check_integer
 from troupemq.client.connection.route import DEFAULT_TOPIC, PERM_READ, PERM_WRITE
-from troupemq.client.errors import (
-    ArgumentIllegal,
-    ClientError,
-    RouteNotFound,
-    understood,
-)
+from troupemq.client.errors import ArgumentIllegal, ClientError, RouteNotFound, understood
 from troupemq.client.message import check_topic
 
 QUEUES_MAX = 1 << 16
@@ -195,7 +184,7 @@ class TopicGroup(Result):
 
 
 def order_entries(text: str | None) -> dict[str, str]:
-    """Broker name → count of queues, of `broker-a:4;broker-b:4`."""
+    """Return broker name → count of queues, of `broker-a:4;broker-b:4`."""
     pairs = (entry.split(":") for entry in (text or "").split(";"))
     return {pair[0]: pair[1] for pair in pairs if len(pair) == 2}
 
@@ -260,7 +249,7 @@ class TopicAdmin(AdminBase):
             self._put_order(failures, topic, counts, whole=broker is None)
 
     def _place_of(self, address: str) -> BrokerPlace:
-        """The name servers know an ordered topic's brokers by their names."""
+        """Return the master there: name servers know brokers of ordered topics by their names."""
         for place in self.masters():
             if place.address == address:
                 return place
@@ -385,7 +374,7 @@ class TopicAdmin(AdminBase):
                     yield TopicGroup(cluster, topic, group)
 
     def _consumers_of(self, place: BrokerPlace, topic: str) -> list[str]:
-        """The groups that consume a topic at one broker, or once did."""
+        """Return the groups that consume a topic at one broker, or once did."""
         code = RequestCode.QUERY_TOPIC_CONSUME_BY_WHO
         return self.read(GroupList, place.address, code, TopicHeader(topic)).group_list
 

@@ -49,7 +49,7 @@ Groups = dict[str, SubscriptionGroupConfig]
 
 @dataclass(frozen=True)
 class BrokerTables:
-    """What one broker has, or what several have together."""
+    """Topics and groups of one broker, or of several together."""
 
     topics: Topics = field(default_factory=dict)
     groups: Groups = field(default_factory=dict)
@@ -135,7 +135,7 @@ class TransferAdmin(MessageAdmin):
     """The methods of an Admin about whole tables."""
 
     def user_topics(self, address: str, *, special: bool = False) -> Topics:
-        """The topics of a broker but its own; retry topics and dead letters only if `special`."""
+        """Return the topics of a broker but its own; with retries and dead letters if `special`."""
         own = self.read(TopicList, address, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
         table = self.read(TopicConfigTable, address, RequestCode.GET_ALL_TOPIC_CONFIG)
         return {
@@ -146,7 +146,7 @@ class TransferAdmin(MessageAdmin):
         }
 
     def user_groups(self, address: str) -> Groups:
-        """The consumer groups of a broker but its own."""
+        """Return the consumer groups of a broker but its own."""
         table = self._group_table(address)
         return {name: each for name, each in sorted(table.items()) if name not in SYSTEM_GROUPS}
 
@@ -163,7 +163,7 @@ class TransferAdmin(MessageAdmin):
         return found
 
     def _places(self, broker: str | None = None, cluster: str | None = None) -> list[BrokerPlace]:
-        """The named masters; a broker that is named by its address says its name itself."""
+        """Return the named masters; a broker that is named by its address says its name itself."""
         if broker is None:
             return self.masters(cluster)
         settings = self.settings_at(broker)
@@ -202,7 +202,7 @@ class TransferAdmin(MessageAdmin):
         wanted: list[tuple[BrokerPlace, BrokerTables]],
         orders: dict[str, str],
     ) -> None:
-        """Before the topics: a broker hears which are ordered as it registers them."""
+        """Set orders before topics: a broker learns which are ordered as it registers them."""
         ordered: dict[str, dict[str, int]] = {}
         for place, tables in wanted:
             for topic in (each for each in tables.topics.values() if each.order):
@@ -364,7 +364,7 @@ def _total(name: str) -> str:
 
 
 def _changes(before: TopicConfig | None, topic: TopicConfig) -> bool:
-    """`order` apart: a broker takes that from the name servers."""
+    """Return whether a topic differs; `order` apart, which a broker takes from name servers."""
     return before is None or replace(before, order=topic.order) != topic
 
 

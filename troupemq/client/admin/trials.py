@@ -35,7 +35,7 @@ class TrialSummary(Result):
 
     @classmethod
     def of(cls, trials: Sequence[SendTrial]) -> "TrialSummary":
-        """The average leaves out the longest one, which pays for the connection."""
+        """Return the summary; the average leaves out the longest, which pays for the connection."""
         times = sorted(each.took_ms for each in trials if each.status == "OK")
         later = times[:-1] if len(times) > 1 else times
         average_ms = sum(later) / len(later) if later else None

@@ -204,9 +204,7 @@ register(
         "Delete a topic",
         "admin",
         lambda asked: (cluster_input(asked), Input("topic", "Topic", needed=True)),
-        lambda given: [
-            *("admin", "deleteTopic", "-c", given["cluster"], "-t", given["topic"]),
-        ],
+        lambda given: [*("admin", "deleteTopic", "-c", given["cluster"], "-t", given["topic"])],
         _topic_loss,
         lambda admin, given: admin.delete_topic(given["topic"], given["cluster"]),
     ),

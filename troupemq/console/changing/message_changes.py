@@ -265,9 +265,7 @@ register(
             broker_input(asked),
             Input("id", "The broker's id of the message", needed=True),
         ),
-        lambda given: [
-            *("admin", "resumeTransaction", "-b", given["address"], "-i", given["id"]),
-        ],
+        lambda given: [*("admin", "resumeTransaction", "-b", given["address"], "-i", given["id"])],
         act=lambda admin, given: [admin.resume_transaction(given["address"], given["id"])],
     ),
     ConsoleChange(

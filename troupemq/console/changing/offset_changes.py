@@ -135,12 +135,9 @@ register(
         "skip",
         "Skip what waits",
         "admin",
-        lambda asked: (
-            Input("group", "Group", needed=True),
-            Input("topic", "Topic", needed=True),
-        ),
+        lambda asked: (Input("group", "Group", needed=True), Input("topic", "Topic", needed=True)),
         lambda given: [
-            *("admin", "skipAccumulatedMessage", "-g", given["group"], "-t", given["topic"]),
+            *("admin", "skipAccumulatedMessage", "-g", given["group"], "-t", given["topic"])
         ],
         _to_end,
         lambda admin, given: admin.reset_offsets(given["group"], given["topic"]),
