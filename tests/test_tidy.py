@@ -82,6 +82,7 @@ TESTED_ELSEWHERE = {
     "storage/scrub/unit_reader.py": "tests/storage/scrub/test_round.py: what it is for",
     "troupemq/__main__.py": "tests/compat/test_wheel.py: the command of a wheel",
     "troupemq/cli/admin/": "tests/troupemq/cli/test_admin_commands.py: every command by its name",
+    "troupemq/client/admin/": "tests/troupemq/cli/test_admin_commands.py: commands call them",
     "troupemq/console/changing/": "tests/troupemq/console/test_changes.py: each is carried out",
     "troupemq/console/pages/": "tests/troupemq/console/test_pages.py: every page by its path;"
     " beside it those with more of their own",

@@ -9,16 +9,14 @@ control, only a message that lies in that topic with the same body is sent there
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 
-from protocol.message_id import is_offset_message_id
-from protocol.properties import ORIGIN_MESSAGE_ID, RESERVED_NAMES, RETRY_TOPIC
+from protocol.properties import RESERVED_NAMES, RETRY_TOPIC
 from protocol.topic_names import DLQ_TOPIC_PREFIX
 from troupemq.client.admin import Admin
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.consuming.pull_consumer import PullConsumer
-from troupemq.client.errors import BrokerError, ClientError, MessageIllegal, RouteNotFound
+from troupemq.client.errors import ClientError, MessageIllegal, RouteNotFound
 from troupemq.client.message import Message, MessageQueue, MessageView
 from troupemq.client.producing.producer import Producer
 from troupemq.client.producing.queue_choice import RoundRobin
@@ -92,7 +90,7 @@ class Redrive:
                 raise RouteNotFound(
                     f"there is no topic {self.topic}: the group has no dead letters"
                 ) from None
-            self._has_accounts = has_accounts(admin, self.topic)
+            self._has_accounts = admin.has_accounts(self.topic)
             for queue in queues:
                 self._queue(queue, admin, producer, consumer)
         return self.done
@@ -110,7 +108,7 @@ class Redrive:
                 return
             topic = view.properties.get(RETRY_TOPIC)
             believes = self._believes or not self._has_accounts
-            source = view if believes else original_of(view, admin)
+            source = view if believes else admin.original_of(view)
             if topic and source:
                 mark = MARK + view.offset_message_id
                 self._copier.copy(_copy(source, topic, mark), mark, self._choose, admin, producer)
@@ -135,45 +133,14 @@ def redrive_one(
         topic = view.properties.get(RETRY_TOPIC)
         if not topic:
             return Redriven(without_origin=1)
-        believes = believes or not has_accounts(admin, view.queue.topic)
-        source = view if believes else original_of(view, admin)
+        believes = believes or not admin.has_accounts(view.queue.topic)
+        source = view if believes else admin.original_of(view)
         if source is None:
             return Redriven(without_original=1)
         mark = MARK + view.offset_message_id
         copier = Copier(1.0, lambda seconds: None, doubts_all=True)
         copier.copy(_copy(source, topic, mark), mark, RoundRobin(), admin, producer)
         return Redriven(copier.sent, copier.found)
-
-
-def has_accounts(admin: Admin, topic: str) -> bool:
-    """Return whether a broker of the topic has access control, or refuses to say so.
-
-    Without it everybody may send to every topic, and no origin needs a proof. Raises ClientError.
-    """
-    for answer in admin.settings_of_brokers(topic):
-        if answer is None or answer.get("aclEnable", "").strip().lower() == "true":
-            return True
-    return False
-
-
-def original_of(copy: MessageView, admin: Admin) -> MessageView | None:
-    """Return the message that a retry or a dead letter says it is a copy of.
-
-    None where no broker has it, or where it is in another topic or has another body. Raises
-    ClientError.
-    """
-    topic, origin = (copy.properties.get(name, "") for name in (RETRY_TOPIC, ORIGIN_MESSAGE_ID))
-    found: list[MessageView] = []
-    if is_offset_message_id(origin):
-        with suppress(BrokerError, RouteNotFound):  # deleted, or its broker has moved
-            found = [admin.view_message(origin)]
-    if topic and not found:
-        with suppress(RouteNotFound):
-            found = admin.query_by_key(topic, copy.message_id)
-    for each in found:
-        if each.queue.topic == topic and each.stored_body == copy.stored_body:
-            return each
-    return None
 
 
 def _views(consumer: PullConsumer, queue: MessageQueue, end: int) -> Iterator[MessageView]:

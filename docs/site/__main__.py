@@ -14,7 +14,14 @@ from docs.site import reference
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-AT_ROOT = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "pyproject.toml", "LICENSE")
+AT_ROOT = (
+    "README.md",
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "pyproject.toml",
+    "LICENSE",
+)
 
 
 def main(arguments: list[str]) -> int:

@@ -111,7 +111,8 @@ def client() -> Iterator[str]:
     """Every name that `troupemq` exports, with its docstring and those of its methods."""
     yield "# The Python client\n"
     yield "Made from the docstrings: what `from troupemq import …` has. How it is used:"
-    yield "[sending](../sending.md), [consuming](../consuming.md).\n"
+    yield "[sending](../sending.md), [consuming](../consuming.md),"
+    yield "[administering](../administering.md).\n"
     for name in troupemq.__all__:
         thing = getattr(troupemq, name)
         yield f"## `{name}`\n"

@@ -35,7 +35,6 @@ from tests.compat.patience import wait_until
 from tests.compat.servers import OurBroker, OurNameServer
 from tests.spark.test_killed_job import child_of, processes_of
 from troupemq import Admin, ClientError, Message, Producer, ProducerSettings
-from troupemq.cli.admin.session import Session
 
 TOPIC, QUEUES = "BesideAJob", 8
 THREADS = 64
@@ -129,7 +128,7 @@ class Load:
 class JobsOfABroker:
     """Runs of its archive job, asked for and ended from outside."""
 
-    def __init__(self, address: str, session: Session) -> None:
+    def __init__(self, address: str, session: Admin) -> None:
         self._address = address
         self._session = session
 
@@ -250,7 +249,7 @@ def main() -> None:
         stack.enter_context(broker)
         with Admin(names.address) as admin:
             admin.create_topic(TOPIC, QUEUES)
-        session = stack.enter_context(Session(names.address))
+        session = stack.enter_context(Admin(names.address))
         load = stack.enter_context(Load(names.address, options.rate))
         Event().wait(5.0)  # routes, connections
         try:

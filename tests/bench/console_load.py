@@ -37,9 +37,9 @@ from tests.compat.child import Child
 from tests.compat.patience import wait_until
 from tests.compat.servers import OurBroker, OurNameServer
 from troupemq import Admin, Message, Producer, PullConsumer, PushConsumer
+from troupemq.client.admin.groups import GroupSettings
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.console.accounts import Accounts
-from troupemq.console.cluster import WatchedCluster
 
 QUEUES = 8
 CONNECTIONS = 8
@@ -244,9 +244,8 @@ def _fill(stack: ExitStack, namesrv: str) -> None:
             producer.send(Message(ORDERS, body, tags="new", keys=f"order-{number}"))
     with PullConsumer(LATE, namesrv, auto_commit=False, begin=ConsumeFrom.FIRST_OFFSET) as late:
         late.commit(dict.fromkeys(late.fetch_queues(ORDERS), 1))
-    cluster = WatchedCluster(namesrv)
-    assert not cluster.run("updateSubGroup", "-c", "DefaultCluster", "-g", LATE).failures
-    cluster.close()
+    with Admin(namesrv) as admin:
+        assert not admin.update_group(GroupSettings(group_name=LATE)).failures
     wait_until(lambda: len(seen) == MESSAGES, "all messages are consumed")
 
 

@@ -35,7 +35,6 @@ from tests.compat.servers import BROKER_NAME, Broker
 from tests.support.metrics import Found, samples
 from tests.support.wire import Wire
 from troupemq import Admin, BrokerError, Message, Producer, PullConsumer, PushConsumer, SendResult
-from troupemq.cli.admin.session import Session
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.message import MessageQueue
 
@@ -109,7 +108,7 @@ def settle(broker: Broker) -> None:
     for topic in (f"{RETRY_TOPIC_PREFIX}{GROUP}", f"{DLQ_TOPIC_PREFIX}{GROUP}"):
         wait_for_route(broker, topic)
     wait_until(lambda: has_key(broker.address, TOPIC, f"key-{COUNT - 1:02}"), "the index")
-    with Session(broker.name_server.address) as session:
+    with Admin(broker.name_server.address) as session:
         wanted = {GROUP: 1, LATE: 0}
         wait_until(
             lambda: {each: len(members_of(session, broker, each)) for each in wanted} == wanted,
@@ -131,12 +130,12 @@ def send_back(broker: Broker, result: SendResult, level: int) -> None:
         assert wire.ask(RemotingCommand(Code.CONSUMER_SEND_MSG_BACK, header.encode())).code == 0
 
 
-def stats_of(session: Session, broker: Broker, group: str, topic: str) -> ConsumeStatsBody:
+def stats_of(session: Admin, broker: Broker, group: str, topic: str) -> ConsumeStatsBody:
     header = GetConsumeStatsHeader(group, topic)
     return session.read(ConsumeStatsBody, broker.address, Code.GET_CONSUME_STATS, header)
 
 
-def members_of(session: Session, broker: Broker, group: str) -> list[ClientConnection]:
+def members_of(session: Admin, broker: Broker, group: str) -> list[ClientConnection]:
     header, code = ConsumerGroupHeader(group), Code.GET_CONSUMER_CONNECTION_LIST
     try:
         return session.read(ConsumerConnection, broker.address, code, header).connection_set
@@ -146,14 +145,14 @@ def members_of(session: Session, broker: Broker, group: str) -> list[ClientConne
         return []
 
 
-def producers_of(session: Session, broker: Broker) -> int:
+def producers_of(session: Admin, broker: Broker) -> int:
     table = session.read(ProducerTable, broker.address, Code.GET_ALL_PRODUCER_INFO)
     return len(table.data.get(f"{GROUP}-producers", []))
 
 
 def figures_of(broker: Broker) -> dict[str, str]:
     """What code 28 answers."""
-    with Session(broker.name_server.address) as session:
+    with Admin(broker.name_server.address) as session:
         return session.read(KVTable, broker.address, Code.GET_BROKER_RUNTIME_INFO).table
 
 
@@ -172,7 +171,7 @@ def series(name: str, number: float, **labels: str) -> Series:
     return {(f"rocketmq_{name}", tuple(sorted(labels.items()))): number}
 
 
-def as_the_exporter_reads(session: Session, broker: Broker) -> Series:
+def as_the_exporter_reads(session: Admin, broker: Broker) -> Series:
     """What it would show of TOPIC and its groups, by the requests that it makes."""
     found: Series = {}
     address = broker.address
@@ -192,7 +191,7 @@ def as_the_exporter_reads(session: Session, broker: Broker) -> Series:
     return found | series("producer_count", count, group=f"{GROUP}-producers")
 
 
-def _of_group(session: Session, broker: Broker, topic: str, group: str) -> Series:
+def _of_group(session: Admin, broker: Broker, topic: str, group: str) -> Series:
     members = len(members_of(session, broker, group))
     table = stats_of(session, broker, group, topic).offset_table
     behind = sum(each.broker_offset - each.consumer_offset for each in table.values())

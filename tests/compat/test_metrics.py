@@ -32,7 +32,7 @@ from tests.compat.servers import BROKER_NAME, CLUSTER, Broker
 from tests.compat.test_administration import FIGURE
 from tests.compat.toolchain import Java
 from tests.support.metrics import Found, value
-from troupemq.cli.admin.session import Session
+from troupemq.client.admin import Admin
 
 MOVING = ("pageCacheLockTimeMills", "putLatency99", "putLatency999", "dispatchBehindBytes")
 """Figures of code 28 that are another one each time."""
@@ -96,11 +96,11 @@ def test_the_exporters_values_are_those_of_the_requests_that_it_makes(
         return all(found.get(name) for name in EXPORTER)
 
     wait_until(all_have_values, "a value of each name", 20.0)
-    with Session(ours.name_server.address) as session:
+    with Admin(ours.name_server.address) as session:
         wanted = as_the_exporter_reads(session, ours)
     assert len(wanted) >= 10
     wait_until(lambda: shown_of(page(), wanted) == wanted, "the same on the page", 20.0)
-    with Session(official.name_server.address) as session:
+    with Admin(official.name_server.address) as session:
         wait_until(lambda: as_the_exporter_reads(session, official) == wanted, "the same there")
     cluster = {"cluster": CLUSTER, "broker": BROKER_NAME}
     assert value(page(), "rocketmq_producer_offset", topic=TOPIC, **cluster) == COUNT

@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 from storage.access.acl_file import parse_acl_file
 from tests.compat.patience import wait_until
 from tests.manual.following import DOCS, HOST, blocks, commands
-from troupemq.cli.admin.session import Session
+from troupemq.client.admin import Admin
 from troupemq.console.alerts import load_alert_settings
 from troupemq.console.app import Application
 from troupemq.console.asking import Console, ConsoleSettings
@@ -64,7 +64,7 @@ def test_a_program_asks_and_changes_with_a_token(console: Console, servers: Serv
     namesrv = f"{HOST}:{servers.ports['namesrv']}"
     with (
         TestClient(Application(console).make(), base_url=SERVES) as client,
-        Session(namesrv) as tool,
+        Admin(namesrv) as tool,
     ):
         answer = asked(client, list(groups), token)
         assert answer.status_code == 200 and answer.json()

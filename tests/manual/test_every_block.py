@@ -58,6 +58,7 @@ DEMONSTRATION = By(
 Shown = Picture | By | Alike
 SHOWN: dict[str, Sequence[tuple[str, Shown]]] = {
     "ARCHITECTURE.md": [("            troupemq/", DRAWN), (" clients ══ TCP", DRAWN)],
+    "docs/administering.md": [('"""Print the topics', By(EXAMPLES + "administering"))],
     "CONTRIBUTING.md": [("storage/          errors", DRAWN)],
     "README.md": [
         ("make run", Alike(".ci/stranger")),

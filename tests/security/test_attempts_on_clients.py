@@ -36,8 +36,8 @@ from troupemq import (
     ProducerSettings,
 )
 from troupemq.cli.admin import admin
-from troupemq.cli.admin import session as asking
-from troupemq.cli.admin.session import SILENT_S, Session
+from troupemq.client.admin import base as asking
+from troupemq.client.admin.base import SILENT_S
 from troupemq.client.connection import route
 from troupemq.client.errors import RequestTimeout
 
@@ -232,7 +232,7 @@ def test_a49_a_command_asks_a_silent_broker_once_and_who_looks_for_long_now_and_
     broker.on(Code.GET_BROKER_RUNTIME_INFO, heard.append)
     now_s = [0.0]
     monkeypatch.setattr(asking, "monotonic", lambda: now_s[0])
-    with Session(broker.address, silent_s=silent_s) as session:
+    with Admin(broker.address, silent_s=silent_s) as session:
         for now_s[0] in (0, SILENT_S - 1, SILENT_S + 1, 2 * SILENT_S):
             with pytest.raises(RequestTimeout):
                 session.ask(broker.address, Code.GET_BROKER_RUNTIME_INFO, timeout_ms=SHORT_MS)

@@ -20,7 +20,7 @@ from tests.compat.patience import wait_until
 from tests.support.brokers import BROKER, SimulatedBroker
 from tests.support.metrics import Scraper, samples, text_of
 from tests.troupemq.console.conftest import GONE, MakeVisit, Visit
-from troupemq.cli.admin.session import BrokerPlace
+from troupemq.client.admin import BrokerPlace
 from troupemq.client.message import MessageQueue, MessageView
 from troupemq.console import server as server_module
 from troupemq.console.accounts import Accounts
@@ -30,7 +30,7 @@ from troupemq.console.pages import message as message_module
 from troupemq.console.pages import messages as messages_module
 from troupemq.console.server import ConsoleServer
 from troupemq.console.sessions import FREE_TRIES, IDLE_S, LIFE_S, WAIT_S_MAX
-from troupemq.console.snapshot import BrokerSummary, GroupSummary, Snapshot, TopicSummary
+from troupemq.console.snapshot import BrokerSummary, ClusterSnapshot, GroupSummary, TopicSummary
 
 WAIT_S = 30.0
 HOSTILE = (
@@ -92,10 +92,10 @@ def view(text: str) -> MessageView:
     )
 
 
-def hostile_cluster(text: str) -> Snapshot:
+def hostile_cluster(text: str) -> ClusterSnapshot:
     """What brokers say that take any name, and that lie about themselves."""
     place = BrokerPlace(text, text, 0, text)
-    return Snapshot(
+    return ClusterSnapshot(
         brokers=[BrokerSummary(place, {"brokerVersionDesc": text, "runtime": text, text: text})],
         topics={text: TopicSummary(text, 1, 1, 1, 6, {text: 1})},
         groups={text: GroupSummary(text, 1, 1, 0.0, {text: 1})},

@@ -93,7 +93,8 @@ def test_a52_the_console_signs_for_no_server_that_is_not_listed() -> None:
         with pytest.raises(RouteNotFound, match="no name server lists it"):
             cluster.session.ask(stranger.address, Code.CANCEL_JOB, header)
         host, _, port = stranger.address.partition(":")
-        found = cluster.run("queryMsgById", "-i", offset_message_id(pack_host(host, int(port)), 0))
+        found_at = offset_message_id(pack_host(host, int(port)), 0)
+        found = cluster.ask(lambda admin: [admin.find_message(found_at)])
         assert found.failures and stranger.received.empty() and stranger.connected.empty()
         cluster.session.ask(listed.address, Code.CANCEL_JOB, header)
         assert "Signature" in (listed.next(Code.CANCEL_JOB).fields or {})

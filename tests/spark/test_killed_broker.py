@@ -31,7 +31,7 @@ from tests.spark.test_killed_job import (
     wait_until_writing,
 )
 from tests.support.golden import REPOSITORY
-from troupemq.cli.admin.session import Session
+from troupemq.client.admin import Admin
 
 pytestmark = pytest.mark.slow(seconds=40)
 
@@ -84,7 +84,7 @@ def broker(root: Path) -> Iterator[tuple["subprocess.Popen[bytes]", str]]:
         process.wait()
 
 
-def run_of(session: Session, address: str) -> JobRun:
+def run_of(session: Admin, address: str) -> JobRun:
     """The one run that the broker knows."""
     (run,) = session.read(Jobs, address, RequestCode.GET_JOBS, timeout_ms=30_000).runs
     return run
@@ -104,7 +104,7 @@ def test_a_killed_broker_leaves_no_process_and_no_half_archive_and_goes_on(
     state = json.dumps(timetable_json({"nightly": line}))
     save(RealDisk(), str(tmp_path / "store" / "troupemq" / "jobs.json"), state)
     archive = Archive(str(tmp_path / "archive"))
-    with broker(tmp_path) as (process, address), Session("127.0.0.1:1") as session:
+    with broker(tmp_path) as (process, address), Admin("127.0.0.1:1") as session:
         wait_until_writing(archive, Random(seed).random() * SHARE_MAX)
         run = run_of(session, address)
         assert (run.entry, run.state) == ("nightly", "running")
@@ -115,7 +115,7 @@ def test_a_killed_broker_leaves_no_process_and_no_half_archive_and_goes_on(
         wait_until(lambda: are_gone(run.run, processes), "no process left", WAIT_S)
     assert archive.runs() == []
     (tmp_path / "jobs.conf").write_text(CONF.format(range_bytes=FEW_TASKS))
-    with broker(tmp_path) as (_, address), Session("127.0.0.1:1") as session:
+    with broker(tmp_path) as (_, address), Admin("127.0.0.1:1") as session:
         wait_until(lambda: run_of(session, address).state == "finished", "its end", WAIT_S)
         found = session.read(Jobs, address, RequestCode.GET_JOBS)
         assert found.schedule[0].due_ms == 0

@@ -12,9 +12,11 @@ import click
 from protocol.bodies_own import JobLog, JobRun, Jobs
 from protocol.codes import RequestCode
 from protocol.headers.jobs import GetJobsHeader, JobLogHeader, JobRunHeader, RunJobHeader
-from troupemq.cli.admin.output import Output, Row, Time
-from troupemq.cli.admin.session import Session
+from troupemq.cli.admin.output import Output
 from troupemq.cli.options import Command, json_option, leave
+from troupemq.client.admin import Admin, Time
+from troupemq.client.admin.answers import Row
+from troupemq.client.admin.base import SILENT_S
 from troupemq.client.errors import ClientError, understood
 from troupemq.job_line import job_line
 from troupemq.text import escaped, escaped_json, escaped_lines, one_line
@@ -41,11 +43,11 @@ def broker_option(default: str | None = BROKER) -> Callable[[Command], Command]:
 
 
 @contextmanager
-def asking() -> Iterator[Session]:
-    """A session; what goes wrong with it ends the command with one sentence."""
+def asking() -> Iterator[Admin]:
+    """Yield an Admin; what goes wrong with it ends the command with one sentence."""
     try:
-        with Session() as session:
-            yield session
+        with Admin(silent_s=SILENT_S) as admin:
+            yield admin
     except ClientError as error:
         leave(one_line(str(error)))
 
@@ -55,8 +57,8 @@ def asking() -> Iterator[Session]:
 @json_option
 def schedule(broker: str, as_json: bool) -> None:
     """Shows which jobs the broker runs by itself, and when each comes next."""
-    with asking() as session:
-        found = session.read(Jobs, broker, RequestCode.GET_JOBS)
+    with asking() as admin:
+        found = admin.read(Jobs, broker, RequestCode.GET_JOBS)
     newest = {run.entry: run for run in found.runs if run.entry}
     rows: list[Row] = [
         {
@@ -84,8 +86,8 @@ def schedule(broker: str, as_json: bool) -> None:
 def status(run: str | None, broker: str, as_json: bool) -> None:
     """Shows the runs that the broker remembers, or all about RUN and its report."""
     out = Output(as_json=as_json)
-    with asking() as session:
-        runs = session.read(Jobs, broker, RequestCode.GET_JOBS, GetJobsHeader(run)).runs
+    with asking() as admin:
+        runs = admin.read(Jobs, broker, RequestCode.GET_JOBS, GetJobsHeader(run)).runs
     if run is None:
         show = _row if as_json else _short
         out.table([show(each) for each in runs], "The broker has run no job since its start.")
@@ -113,9 +115,9 @@ def status(run: str | None, broker: str, as_json: bool) -> None:
 def logs(run: str, lines: int, broker: str, as_json: bool) -> None:
     """Prints the end of the log of RUN, and how far it is if it has not ended."""
     header = JobLogHeader(run, lines)
-    with asking() as session:
-        found = session.read(JobLog, broker, RequestCode.GET_JOB_LOG, header)
-        runs = session.read(Jobs, broker, RequestCode.GET_JOBS, GetJobsHeader(run)).runs
+    with asking() as admin:
+        found = admin.read(JobLog, broker, RequestCode.GET_JOB_LOG, header)
+        runs = admin.read(Jobs, broker, RequestCode.GET_JOBS, GetJobsHeader(run)).runs
     here = next((each for each in runs if each.run == run), None)
     if as_json:
         progress = None if here is None else _progress(here)
@@ -134,8 +136,8 @@ def logs(run: str, lines: int, broker: str, as_json: bool) -> None:
 @json_option
 def cancel(run: str, broker: str, as_json: bool) -> None:
     """Ends RUN: it is asked first, and killed after some seconds."""
-    with asking() as session:
-        session.ask(broker, RequestCode.CANCEL_JOB, JobRunHeader(run))
+    with asking() as admin:
+        admin.ask(broker, RequestCode.CANCEL_JOB, JobRunHeader(run))
     Output(as_json=as_json).done(f"{run} is being ended.", run=run)
 
 
@@ -143,14 +145,14 @@ def run_there(
     broker: str, name: str, arguments: Mapping[str, Any], *, wait: bool, as_json: bool
 ) -> None:
     """Runs a job, or an entry of the schedule, at a broker; ends the command unless it finished."""
-    with asking() as session:
+    with asking() as admin:
         header = RunJobHeader(name, json.dumps(dict(arguments)))
-        answer = session.ask(broker, RequestCode.RUN_JOB, header)
+        answer = admin.ask(broker, RequestCode.RUN_JOB, header)
         run = understood(JobRun.decode, answer.body)
         if not wait:
             Output(as_json=as_json).done(f"{run.run} runs when there is room.", run=run.run)
             return
-        ended = _wait_for(session, broker, run.run)
+        ended = _wait_for(admin, broker, run.run)
     if ended.state != "finished":
         leave(f"The job {name} {ended.state}: {ended.sentence or 'somebody ended it'}")
     report = ended.report
@@ -158,11 +160,11 @@ def run_there(
     click.echo(escaped_json(json.dumps(report)) if as_json else text)
 
 
-def _wait_for(session: Session, broker: str, run: str) -> JobRun:
+def _wait_for(admin: Admin, broker: str, run: str) -> JobRun:
     shown = ""
     try:
         while True:
-            runs = session.read(Jobs, broker, RequestCode.GET_JOBS, GetJobsHeader(run)).runs
+            runs = admin.read(Jobs, broker, RequestCode.GET_JOBS, GetJobsHeader(run)).runs
             found = next((each for each in runs if each.run == run), None)
             if found is None:
                 leave(f"{broker} does not remember the run {run} any more: it was restarted.")
@@ -172,7 +174,7 @@ def _wait_for(session: Session, broker: str, run: str) -> JobRun:
                 click.echo(escaped(shown), err=True)
             Event().wait(LOOK_AGAIN_S)
     except KeyboardInterrupt:
-        session.ask(broker, RequestCode.CANCEL_JOB, JobRunHeader(run))
+        admin.ask(broker, RequestCode.CANCEL_JOB, JobRunHeader(run))
         click.echo(f"{run} is being ended.", err=True)
         sys.exit(130)
 

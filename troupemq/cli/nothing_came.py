@@ -8,8 +8,9 @@ from protocol.bodies_admin import ConsumeStatsBody
 from protocol.codes import RequestCode
 from protocol.headers.admin import GetConsumeStatsHeader
 from protocol.tags import ALL_TAGS, TagFilter
-from troupemq.cli.admin.reading import PULLED_MAX, reader_of
-from troupemq.cli.admin.session import Session
+from troupemq.client.admin import Admin
+from troupemq.client.admin.base import SILENT_S
+from troupemq.client.admin.reading import PULLED_MAX
 from troupemq.client.errors import ClientError, RouteNotFound
 from troupemq.client.message import MessageQueue, MessageView
 from troupemq.saying import say
@@ -38,21 +39,21 @@ class SilenceAdvice:
 
     def topic(self) -> None:
         """Say that the topic is missing."""
-        self._is_missing = self._say(lambda session: missing_topic(session, self.topic_name))
+        self._is_missing = self._say(lambda admin: missing_topic(admin, self.topic_name))
 
     def nothing_came(self) -> None:
         """Say why no message came, unless the topic was missing at the start."""
         if not self._is_missing:
             self._say(
-                lambda session: why_nothing_came(
-                    session, self.topic_name, self.group, self.expression, is_sql=self.is_sql
+                lambda admin: why_nothing_came(
+                    admin, self.topic_name, self.group, self.expression, is_sql=self.is_sql
                 )
             )
 
-    def _say(self, look: Callable[[Session], str | None]) -> bool:
+    def _say(self, look: Callable[[Admin], str | None]) -> bool:
         try:
-            with Session(self.namesrv) as session:
-                found = look(session)
+            with Admin(self.namesrv, silent_s=SILENT_S) as admin:
+                found = look(admin)
         except ClientError:
             return False  # the consumer goes on trying, and logs it
         if found is not None:
@@ -75,10 +76,10 @@ def tags_hint(tags: str) -> str | None:
     return f"the tag is {tags!r}: did you mean '{' || '.join(found)}'?"
 
 
-def missing_topic(session: Session, topic: str) -> str | None:
+def missing_topic(admin: Admin, topic: str) -> str | None:
     """Return the sentence for a topic that no name server knows. Raises ClientError."""
     try:
-        session.queues(topic)
+        admin.queues(topic)
     except RouteNotFound:
         return (
             f"topic {topic} not found, waiting for it: create it with"
@@ -87,19 +88,19 @@ def missing_topic(session: Session, topic: str) -> str | None:
     return None
 
 
-def why_nothing_came(session: Session, topic: str, group: str, tags: str, *, is_sql: bool) -> str:
+def why_nothing_came(admin: Admin, topic: str, group: str, tags: str, *, is_sql: bool) -> str:
     """Return one sentence on why a group gets no message. Raises ClientError."""
-    missing = missing_topic(session, topic)
+    missing = missing_topic(admin, topic)
     if missing is not None:
         return missing
-    queues = session.queues(topic)
-    ends = {queue: session.offsets(queue) for queue in queues}
+    queues = admin.queues(topic)
+    ends = {queue: admin.offsets(queue) for queue in queues}
     count = sum(last - first for first, last in ends.values())
     if count <= 0:
         return f"nothing new: topic {topic} holds no message"
     wanted = TagFilter.parse(tags).tags
     if wanted and not is_sql:
-        newest = list(islice(_newest(session, ends), SAMPLE_MAX))
+        newest = list(islice(_newest(admin, ends), SAMPLE_MAX))
         sent = sorted({view.tags or "none" for view in newest})
         if newest and not wanted.intersection(sent):
             shown = ", ".join(sent[:TAGS_SHOWN]) + (", …" if sent[TAGS_SHOWN:] else "")
@@ -107,7 +108,7 @@ def why_nothing_came(session: Session, topic: str, group: str, tags: str, *, is_
                 f"none of the newest {len(newest)} messages of {topic} has the tag"
                 f" {' or '.join(sorted(wanted))}: their tags are {shown}"
             )
-    lag = _lag(session, topic, group)
+    lag = _lag(admin, topic, group)
     if lag:
         return (
             f"{lag} messages of {topic} wait for the group {group}: another member may have their"
@@ -120,19 +121,19 @@ def why_nothing_came(session: Session, topic: str, group: str, tags: str, *, is_
     )
 
 
-def _newest(session: Session, ends: dict[MessageQueue, tuple[int, int]]) -> Iterator[MessageView]:
+def _newest(admin: Admin, ends: dict[MessageQueue, tuple[int, int]]) -> Iterator[MessageView]:
     for queue, (first, last) in ends.items():
         begin = max(first, last - PULLED_MAX)
-        yield from reader_of(session, queue).messages(begin, last)
+        yield from admin.reader(queue).messages(begin, last)
 
 
-def _lag(session: Session, topic: str, group: str) -> int:
+def _lag(admin: Admin, topic: str, group: str) -> int:
     """Return the consumer lag; 0 where no broker says."""
     lag = 0
     code, header = RequestCode.GET_CONSUME_STATS, GetConsumeStatsHeader(group, topic)
-    for place in session.topic_brokers(topic):
+    for place in admin.topic_brokers(topic):
         try:
-            stats = session.read(ConsumeStatsBody, place.address, code, header)
+            stats = admin.read(ConsumeStatsBody, place.address, code, header)
         except ClientError:
             continue
         lag += sum(

@@ -8,7 +8,7 @@ import click
 
 from storage.errors import StoreError
 from troupemq.cli.admin.output import Output
-from troupemq.cli.admin.times import NEWEST, parse_time
+from troupemq.cli.admin.times import parse_time
 from troupemq.cli.options import (
     FiniteRange,
     acl_option,
@@ -17,6 +17,7 @@ from troupemq.cli.options import (
     namesrv_option,
     tls_options,
 )
+from troupemq.client.admin.offsets import NEWEST
 from troupemq.client.errors import ClientError
 from troupemq.restore import Restore, wanted_of
 from troupemq.text import one_line

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from actors.settings.extras import install_command, is_installed
-from troupemq.cli.admin.session import Session
 from troupemq.cli.options import FiniteRange, acl_option, leave, namesrv_option
+from troupemq.client.admin import Admin
+from troupemq.client.admin.base import SILENT_S
 from troupemq.client.errors import ClientError
-from troupemq.cluster_picture import Photographer, Picture
+from troupemq.cluster_overview import ClusterOverview, ClusterPoller
 from troupemq.interrupts import sigterm_interrupts
 from troupemq.text import one_line
 
@@ -45,26 +46,26 @@ def top(namesrv: str | None, once: bool, interval: float) -> None:
     if not is_installed(EXTRA):
         leave(f"top needs the library rich: {install_command(EXTRA)}")
     try:
-        with Session(namesrv) as session:
-            photographer = Photographer(session)
+        with Admin(namesrv, silent_s=SILENT_S) as admin:
+            poller = ClusterPoller(admin)
             if once:
-                _print(photographer.take())
+                _print(poller.take())
             else:
                 with sigterm_interrupts():  # the terminal is left as it was
-                    _follow(photographer.take, interval)
+                    _follow(poller.take, interval)
     except ClientError as error:
         leave(one_line(str(error)))
     except KeyboardInterrupt:
         pass
 
 
-def _print(picture: Picture) -> None:
+def _print(overview: ClusterOverview) -> None:
     from rich.console import Console
 
-    Console(width=ONCE_COLUMNS, color_system=None, highlight=False).print(drawn(picture))
+    Console(width=ONCE_COLUMNS, color_system=None, highlight=False).print(drawn(overview))
 
 
-def _follow(take: Callable[[], Picture], interval_s: float) -> None:
+def _follow(take: Callable[[], ClusterOverview], interval_s: float) -> None:
     from rich.live import Live
 
     with Live(drawn(take()), screen=True, auto_refresh=False) as live:
@@ -73,23 +74,23 @@ def _follow(take: Callable[[], Picture], interval_s: float) -> None:
             live.update(drawn(take()), refresh=True)
 
 
-def drawn(picture: Picture) -> "Group":
-    """The picture as text of the terminal."""
+def drawn(overview: ClusterOverview) -> "Group":
+    """Return the overview as text of the terminal."""
     from rich.console import Group
     from rich.text import Text
 
-    moment = datetime.fromtimestamp(picture.at_s)
-    masters = [each for each in picture.brokers if each.place.is_master]
+    moment = datetime.fromtimestamp(overview.at_s)
+    masters = [each for each in overview.brokers if each.place.is_master]
     head = Text(
-        f"{moment:%H:%M:%S}  {len(picture.brokers)} brokers, {len(masters)} of them masters"
+        f"{moment:%H:%M:%S}  {len(overview.brokers)} brokers, {len(masters)} of them masters"
         f"  in {sum(each.in_tps for each in masters):,.0f}/s"
-        f"  out {sum(each.out_tps for each in picture.brokers):,.0f}/s"
-        f"  lag {sum(each.lag for each in picture.groups):,}"
+        f"  out {sum(each.out_tps for each in overview.brokers):,.0f}/s"
+        f"  lag {sum(each.lag for each in overview.groups):,}"
     )
-    troubles = [Text(f"! {one_line(each)}", style="bold red") for each in picture.troubles]
-    tables = [_brokers(picture), _groups(picture)]
-    if any(each.actors is not None for each in picture.brokers):
-        tables.append(_actors(picture))
+    troubles = [Text(f"! {one_line(each)}", style="bold red") for each in overview.troubles]
+    tables = [_brokers(overview), _groups(overview)]
+    if any(each.actors is not None for each in overview.brokers):
+        tables.append(_actors(overview))
     return Group(head, *troubles, *tables)
 
 
@@ -104,7 +105,7 @@ def _table(*columns: tuple[str, bool]) -> "Table":
     return table
 
 
-def _brokers(picture: Picture) -> "Table":
+def _brokers(overview: ClusterOverview) -> "Table":
     table = _table(
         ("BROKER", False),
         ("ID", True),
@@ -117,7 +118,7 @@ def _brokers(picture: Picture) -> "Table":
         ("RESTARTS", True),
         ("SLOW", True),
     )
-    for each in picture.brokers:
+    for each in overview.brokers:
         name, number = _safe(each.place.name), str(each.place.id)
         if each.trouble and not each.version:
             table.add_row(name, number, *("–" for _ in range(8)))
@@ -139,24 +140,24 @@ def _brokers(picture: Picture) -> "Table":
     return table
 
 
-def _groups(picture: Picture) -> "Table":
+def _groups(overview: ClusterOverview) -> "Table":
     table = _table(("GROUP", False), ("TOPIC", False), ("LAG", True), ("LATE", True), ("/s", True))
-    for each in picture.worst_groups():
-        late_s = each.late_s(picture.at_s * 1000)
+    for each in overview.worst_groups():
+        late_s = each.late_s(overview.at_s * 1000)
         late = "" if late_s is None else _span(late_s)
         table.add_row(
             _safe(each.group), _safe(each.topic), f"{each.lag:,}", late, f"{each.tps:,.0f}"
         )
-    if not picture.groups:
+    if not overview.groups:
         table.add_row("no group has consumed here", "", "", "", "")
     return table
 
 
-def _actors(picture: Picture) -> "Table":
+def _actors(overview: ClusterOverview) -> "Table":
     table = _table(
         ("ACTOR", False), ("BROKER", False), ("INBOX", True), ("HANDLED", True), ("RESTARTS", True)
     )
-    for broker, actor in picture.busiest_actors():
+    for broker, actor in overview.busiest_actors():
         name = actor.name if actor.is_up else f"{actor.name} (down)"
         counts = f"{actor.inbox:,}", f"{actor.handled:,}", str(actor.restarts)
         table.add_row(_safe(name), _safe(broker), *counts)

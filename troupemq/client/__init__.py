@@ -5,5 +5,5 @@ errors.py      what may have to be caught
 producing/     Producer, TransactionProducer, requests
 consuming/     PushConsumer, PullConsumer, Idempotent
 connection/    connections, routes, heartbeats; below both
-admin.py       Admin: topics and offsets
+admin/         Admin: all that administrators ask and change, with typed results
 """

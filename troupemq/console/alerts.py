@@ -25,7 +25,7 @@ from storage.errors import StoreError, WrongSetting, reason_of
 from storage.spelling import did_you_mean
 from troupemq.client.log import client_logger
 from troupemq.console.findings import Thresholds, Worry, findings_of
-from troupemq.console.snapshot import Snapshot
+from troupemq.console.snapshot import ClusterSnapshot
 from troupemq.text import one_line
 
 log = client_logger(__name__)
@@ -126,7 +126,7 @@ class Alerts:
                 raise StoreError(f"{self._path} cannot be written: {reason_of(error)}.") from None
             self.thresholds = wanted
 
-    def look(self, now: Snapshot) -> None:
+    def look(self, now: ClusterSnapshot) -> None:
         """Tells what has begun and what is over. What cannot be told is in the log, and shown."""
         found = {each.key: each for each in findings_of(now, self.thresholds)}
         self._seen = {key: min(TURNS, self._seen.get(key, 0) + 1) for key in found}

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, tzinfo
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
 from actors.settings.tls_settings import TlsSettings
@@ -12,11 +12,11 @@ from protocol.java_numbers import plain_number
 from troupemq.console.accounts import Accounts, Viewer
 from troupemq.console.alerts import Alerts, AlertSettings
 from troupemq.console.audit import AuditLog
-from troupemq.console.cluster import Gathered, WatchedCluster
+from troupemq.console.cluster import CommandResult, WatchedCluster
 from troupemq.console.given import Rule, fault_of
 from troupemq.console.parts import Link, Note, Notes, Page, Pager, Part, RowTable
 from troupemq.console.sessions import Sessions, Throttle
-from troupemq.console.snapshot import Snapshot, SnapshotTaker
+from troupemq.console.snapshot import ClusterSnapshot, SnapshotTaker
 from troupemq.console.watch import ClusterWatch
 
 REASON_HIDDEN = "why is hidden from this role"
@@ -95,7 +95,7 @@ class PageRequest:
     def cluster(self) -> WatchedCluster:
         return self.console.cluster
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> ClusterSnapshot:
         """The newest state of the cluster, as far as this viewer may see it."""
         now = self.console.watch.newest()
         return now if self.sees_bodies() else _without_reasons(now)
@@ -166,7 +166,7 @@ class PageRequest:
         return part, Pager(first, len(part), len(rows), before, after)
 
 
-def _without_reasons(now: Snapshot) -> Snapshot:
+def _without_reasons(now: ClusterSnapshot) -> ClusterSnapshot:
     """A copy in which runs of jobs do not say why they failed: that may be part of a message."""
     jobs = {
         address: replace(
@@ -219,13 +219,11 @@ def zone_of(name: str) -> tzinfo:
         return UTC
 
 
-def table_of(found: Gathered, name: str, title: str, about: str = "") -> list[Part]:
-    """What a command has found, as a table, with what failed above it."""
-    rows = [{key: value for key, value in row.items()} for row in found.rows]
-    nothing = found.nothing or "Nothing."
-    if found.failures and not rows:
+def table_of(found: CommandResult[Any], name: str, title: str, nothing: str) -> list[Part]:
+    """Return what was found as a table, with what failed above it."""
+    if found.failures and not found.rows:
         return failures_of(found.failures, name)
-    return [*failures_of(found.failures, name), RowTable(name, title, rows, nothing, about)]
+    return [*failures_of(found.failures, name), RowTable(name, title, found.rows, nothing)]
 
 
 def failures_of(failures: Iterable[str], name: str) -> list[Part]:

@@ -1,16 +1,15 @@
-"""Questions to a cluster within one deadline, and the commands of `troupemq admin` in this process.
+"""Questions to a cluster within one deadline, and changes of it, by the methods of Admin.
 
-What a page shows comes from the same functions as the command line's tables; what it changes is
-changed by a command, so that the line beside a change is what happens.
+The commands of `troupemq admin` call the same methods, so that the line beside a change does the
+same.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from shlex import join
 from threading import local
 from time import monotonic
-
-import click
+from typing import Generic, TypeVar
 
 from protocol.bodies import ClusterInfo
 from protocol.codes import RequestCode
@@ -18,11 +17,9 @@ from protocol.command import RemotingCommand
 from protocol.compression import CompressionError
 from protocol.errors import ProtocolError
 from protocol.headers.fields import Header
-from troupemq.cli.admin import admin
-from troupemq.cli.admin.command import ACTIONS
-from troupemq.cli.admin.output import Output, Row
-from troupemq.cli.admin.session import Session
-from troupemq.cli.options import HELP_OPTIONS
+from troupemq.client.admin import Admin, Answers, Change, Result
+from troupemq.client.admin.answers import Row
+from troupemq.client.admin.base import SILENT_S
 from troupemq.client.connection.connection import Answer
 from troupemq.client.errors import ArgumentIllegal, ClientError, RequestTimeout, RouteNotFound
 from troupemq.text import one_line
@@ -32,14 +29,16 @@ DEADLINE_S = 4.0
 
 LEAST_MS = 50.0
 ROWS_MAX = 20_000
-"""Of one command: a page is no place for more."""
+"""Of one question: a page is no place for more."""
+
+Found = TypeVar("Found")
 
 
-class Asker(Session):
+class DeadlineSession(Admin):
     """A session of the whole process: each thread asks within a deadline of its own."""
 
     def __init__(self, namesrv: str | None) -> None:
-        super().__init__(namesrv)
+        super().__init__(namesrv, silent_s=SILENT_S)
         self._of_thread = local()
         self._listed: frozenset[str] = frozenset()
         self._client.remoting.check_address = self._check_listed
@@ -57,7 +56,7 @@ class Asker(Session):
             raise RouteNotFound(f"{address} is not asked: no name server lists it")
 
     def cluster_info(self) -> ClusterInfo:
-        """All brokers of all clusters; from now on these are asked, and no others."""
+        """Return all brokers of all clusters; from now on only these are asked."""
         found = super().cluster_info()
         brokers = found.broker_addr_table.values()
         self._listed = frozenset(each for one in brokers for each in one.broker_addrs.values())
@@ -65,7 +64,7 @@ class Asker(Session):
 
     @contextmanager
     def within(self, seconds: float = DEADLINE_S) -> Iterator[None]:
-        """What this thread asks meanwhile is answered by then, or has failed."""
+        """Give all questions of this thread one deadline."""
         self._of_thread.until_s = monotonic() + seconds
         try:
             yield
@@ -85,13 +84,15 @@ class Asker(Session):
         return super()._ask(address, command, self._left_ms(address, timeout_ms))
 
     def call(self, address: str, command: RemotingCommand, timeout_ms: float) -> RemotingCommand:
-        """What `address` answers, whatever its code."""
+        """Return what `address` answers, whatever its code."""
         return super().call(address, command, self._left_ms(address, timeout_ms))
 
-    def call_later(self, address: str, command: RemotingCommand, timeout_ms: float) -> "Later":
-        """Asks now; the answer is fetched afterwards, so that many are asked at once."""
+    def call_later(
+        self, address: str, command: RemotingCommand, timeout_ms: float
+    ) -> "PendingAnswer":
+        """Ask now; the answer is fetched afterwards, so that many servers are asked at once."""
         answer = self._client.remoting.call_async(address, command, timeout_ms)
-        return Later(command.code, answer)
+        return PendingAnswer(command.code, answer)
 
     def ask_all(
         self,
@@ -100,9 +101,9 @@ class Asker(Session):
         header: Header | None = None,
         seconds: float = DEADLINE_S,
     ) -> "dict[str, RemotingCommand | ClientError]":
-        """What each answers, all asked at once: whatever its code, or why there is none."""
+        """Return what each answers, all asked at once: whatever its code, or an error."""
         fields = {} if header is None else header.encode()
-        asked: dict[str, Later | ClientError] = {}
+        asked: dict[str, PendingAnswer | ClientError] = {}
         for address in addresses:
             try:
                 asked[address] = self.call_later(
@@ -115,13 +116,13 @@ class Asker(Session):
         found: dict[str, RemotingCommand | ClientError] = {}
         for address, later in asked.items():
             try:
-                found[address] = later.answer() if isinstance(later, Later) else later
+                found[address] = later.answer() if isinstance(later, PendingAnswer) else later
             except ClientError as error:
                 found[address] = error
         return found
 
 
-class Later:
+class PendingAnswer:
     """An answer to come; at the latest when its time is over, for the client sees to that."""
 
     def __init__(self, code: int, answer: Answer) -> None:
@@ -134,68 +135,61 @@ class Later:
         return self._answer.result()
 
 
-class Gathered(Output):
-    """What a command has found: rows, sentences, and what failed."""
+class CommandResult(Generic[Found]):
+    """Results of a question or a change: what was found, sentences, and what failed."""
 
     def __init__(self) -> None:
-        super().__init__(as_json=True)
+        self.found: list[Found] = []
         self.rows: list[Row] = []
         self.sentences: list[str] = []
         self.failures: list[str] = []
-        self.nothing = ""
 
-    def table(self, rows: object, nothing: str) -> bool:
-        """Rows as they are, for a page or JSON."""
-        self.nothing = nothing
-        return super().table(rows, nothing)  # type: ignore[arg-type]
+    def take(self, each: Found) -> None:
+        """Add one result. Raises ArgumentIllegal beyond ROWS_MAX."""
+        if len(self.found) >= ROWS_MAX:
+            raise ArgumentIllegal(f"more than {ROWS_MAX} rows: ask by the command line")
+        self.found.append(each)
+        if isinstance(each, Result):
+            self.rows.append(each.row())
+        if isinstance(each, Change):
+            self.sentences.append(one_line(each.sentence))
 
-    def item(self, fields: Row, line: str) -> None:
-        self.sentences.append(one_line(line))
-        self._print_json(fields)
+    def done(self, sentence: str, **fields: object) -> None:
+        """Say what was carried out, and its facts."""
+        self.sentences.append(one_line(sentence))
+        self.rows.append(fields)
 
     def fail(self, sentence: str) -> None:
-        self.failed = True
+        """Note a failure, each once."""
         if one_line(sentence) not in self.failures:
             self.failures.append(one_line(sentence))
-
-    def _print_json(self, found: Row) -> None:
-        if len(self.rows) >= ROWS_MAX:
-            raise ArgumentIllegal(f"more than {ROWS_MAX} rows: ask by the command line")
-        self.rows.append(found)
 
 
 class WatchedCluster:
     """One cluster, or those that the same name servers know."""
 
     def __init__(self, namesrv: str | None) -> None:
-        self.session = Asker(namesrv)
+        self.session = DeadlineSession(namesrv)
         self.namesrv = ";".join(self.session.namesrvs)
 
     def close(self) -> None:
         self.session.close()
 
     def line(self, words: Sequence[str]) -> str:
-        """The command line that does what `words` say; a broker that they name needs no more."""
+        """Return the command line of `words`, with the name servers unless they name a broker."""
         is_of_broker = words[0] == "job" and "-b" in words
         return join(["troupemq", *words, *(() if is_of_broker else ("-n", self.namesrv))])
 
-    def run(self, *words: str, seconds: float = DEADLINE_S) -> Gathered:
-        """What `troupemq admin WORDS` finds; what fails is in `failures`, nothing is raised."""
-        out = Gathered()
-        name, *arguments = words
-        assert admin.commands is not None
+    def ask(
+        self, question: Callable[[DeadlineSession], Iterable[Found]], seconds: float = DEADLINE_S
+    ) -> CommandResult[Found]:
+        """Return what a method of Admin finds; what fails is in `failures`, nothing is raised."""
+        out = CommandResult[Found]()
         try:
-            command = admin.commands[name]
-            with command.make_context(name, list(arguments), **HELP_OPTIONS) as context:
-                given = {
-                    each: value
-                    for each, value in context.params.items()
-                    if each not in ("namesrv", "as_json")
-                }
-                with self.session.within(seconds):
-                    ACTIONS[name](self.session, out, **given)
-        except click.UsageError as error:
-            out.fail(error.format_message())
+            with self.session.within(seconds):
+                found = question(self.session)
+                for each in found.tell(out.fail) if isinstance(found, Answers) else found:
+                    out.take(each)
         except ClientError as error:
             out.fail(str(error))
         except (ProtocolError, CompressionError) as error:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 
 from troupemq.console.parts import Link, Note
-from troupemq.console.snapshot import BrokerSummary, GroupSummary, Snapshot
+from troupemq.console.snapshot import BrokerSummary, ClusterSnapshot, GroupSummary
 
 NAMED_MAX = 10
 """Groups or brokers that one kind of finding names; the others are counted."""
@@ -53,7 +53,7 @@ class Worry:
         return Note(self.level, self.text, self.link)
 
 
-def findings_of(now: Snapshot, limits: Thresholds) -> list[Worry]:
+def findings_of(now: ClusterSnapshot, limits: Thresholds) -> list[Worry]:
     """All of them, the worst first."""
     found = [
         *_of_brokers(now, limits),
@@ -63,7 +63,7 @@ def findings_of(now: Snapshot, limits: Thresholds) -> list[Worry]:
     return sorted(found, key=lambda each: each.level != "trouble")
 
 
-def _of_brokers(now: Snapshot, limits: Thresholds) -> Iterator[Worry]:
+def _of_brokers(now: ClusterSnapshot, limits: Thresholds) -> Iterator[Worry]:
     if any(_ACCESS in each for each in now.missing):
         text = (
             "Access control refuses what the console asks: it needs an account of its own, with"
@@ -132,7 +132,7 @@ def _name(each: BrokerSummary) -> str:
     return f"The slave {each.place.id} of {each.place.name}"
 
 
-def _of_groups(now: Snapshot, limits: Thresholds) -> Iterator[Worry]:
+def _of_groups(now: ClusterSnapshot, limits: Thresholds) -> Iterator[Worry]:
     nobody, late, differing = [], [], []
     for group in sorted(now.groups.values(), key=lambda each: -each.lag):
         if group.lag and group.members == 0:
@@ -173,7 +173,7 @@ def _each(groups: list[GroupSummary], kind: str, level: str, text: object) -> It
         yield Worry(f"{kind} others", level, text_of_rest, Link("groups", "/groups"))
 
 
-def _of_the_rest(now: Snapshot, limits: Thresholds) -> Iterator[Worry]:
+def _of_the_rest(now: ClusterSnapshot, limits: Thresholds) -> Iterator[Worry]:
     for group in sorted(now.groups.values(), key=lambda each: -(each.dead_letters or 0))[
         :NAMED_MAX
     ]:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 from urllib.parse import urlencode
 
-from troupemq.cli.admin.output import Time
+from troupemq.client.admin import Time
 from troupemq.console.given import Rule
 from troupemq.numbers import odd_number
 

@@ -10,18 +10,21 @@ from protocol.codes import RequestCode, ResponseCode
 from protocol.headers.admin import TopicHeader
 from protocol.headers.fields import Header
 from protocol.headers.pull import QueryMessageHeader
-from troupemq.cli.admin.reading import TOOLS_GROUP, QueueReader
-from troupemq.cli.admin.session import BrokerPlace
-from troupemq.client.admin import FOREVER_MS, key_question, views_with_key
+from troupemq.client.admin import BrokerPlace
+from troupemq.client.admin.messages import (
+    FOREVER_MS,
+    QUERIED_MAX,
+    TOOLS_GROUP,
+    key_question,
+    views_with_key,
+)
+from troupemq.client.admin.reading import QueueReader
 from troupemq.client.errors import BrokerError, ClientError, understood
 from troupemq.client.message import MessageQueue, MessageView
-from troupemq.console.cluster import DEADLINE_S, Asker
+from troupemq.console.cluster import DEADLINE_S, DeadlineSession
 
 ENDS_S = 1.5
 """For the ends of queues: what is left of a page's time is for what lies in them."""
-
-QUERIED_MAX = 64
-"""Messages with one key, of each broker."""
 
 
 Found = TypeVar("Found")
@@ -41,7 +44,7 @@ class ReadableQueue:
 
 
 def queues_of(
-    session: Asker, topic: str, failures: list[str], expression: str = "*"
+    session: DeadlineSession, topic: str, failures: list[str], expression: str = "*"
 ) -> Iterator[ReadableQueue]:
     """All queues of a topic that hold something or may: also those that nobody may read.
 
@@ -61,7 +64,7 @@ def _ends(_: BrokerPlace, body: bytes | memoryview | None) -> dict[TableQueue, T
 
 
 def found_by_key(
-    session: Asker,
+    session: DeadlineSession,
     topic: str,
     key: str,
     failures: list[str],
@@ -85,7 +88,7 @@ def found_by_key(
 
 
 def _answers(
-    session: Asker,
+    session: DeadlineSession,
     topic: str,
     question: tuple[RequestCode, Header],
     read: Reading[Found],

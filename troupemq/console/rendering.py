@@ -12,7 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
 from markupsafe import Markup, escape
 
-from troupemq.cli.admin.output import Time
+from troupemq.client.admin import Time
 from troupemq.console.accounts import Viewer
 from troupemq.console.findings import spoken
 from troupemq.console.parts import Cells, Link, Page, Share, Size, Span

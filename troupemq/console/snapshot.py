@@ -24,9 +24,9 @@ from protocol.headers.fields import Header
 from protocol.headers.transaction import OpenTransactionsHeader
 from protocol.json_body import Body
 from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
-from troupemq.cli.admin.session import BrokerPlace
+from troupemq.client.admin import BrokerPlace
 from troupemq.client.errors import BrokerError, ClientError, understood
-from troupemq.console.cluster import Asker, Later
+from troupemq.console.cluster import DeadlineSession, PendingAnswer
 from troupemq.numbers import first_finite
 from troupemq.text import one_line
 
@@ -92,7 +92,7 @@ class BrokerSummary:
 
 
 @dataclass
-class Snapshot:
+class ClusterSnapshot:
     """All of it; `missing` are sentences."""
 
     taken_ms: int = 0
@@ -119,7 +119,7 @@ class SnapshotTaker:
 
     def __init__(
         self,
-        session: Asker,
+        session: DeadlineSession,
         now_ms: Callable[[], int] | None = None,
         clock: Callable[[], float] = monotonic,
     ) -> None:
@@ -127,10 +127,10 @@ class SnapshotTaker:
         self._now_ms = now_ms or (lambda: time_ns() // 1_000_000)
         self._unsupported = _Unsupported(clock)
 
-    def take(self) -> Snapshot:
+    def take(self) -> ClusterSnapshot:
         """Never raises: a cluster that nobody can reach is one sentence in `missing`."""
         began_s = monotonic()
-        found = Snapshot(self._now_ms())
+        found = ClusterSnapshot(self._now_ms())
         try:
             with self._session.within(ROUND_S):
                 places = self._session.brokers()
@@ -143,7 +143,7 @@ class SnapshotTaker:
         found.took_s = monotonic() - began_s
         return found
 
-    def _first_round(self, found: Snapshot, seconds: float) -> None:
+    def _first_round(self, found: ClusterSnapshot, seconds: float) -> None:
         about = _Questions(self._session, found, seconds, self._unsupported)
         runtime = [
             (
@@ -187,7 +187,7 @@ class SnapshotTaker:
             if (runs := about.body(Jobs, address, jobs, True)) is not None:
                 found.jobs[address] = runs
 
-    def _second_round(self, found: Snapshot, seconds: float) -> None:
+    def _second_round(self, found: ClusterSnapshot, seconds: float) -> None:
         """Members of groups, all of which are at every broker; dead letters by their topics."""
         about = _Questions(self._session, found, seconds, self._unsupported)
         masters = [each.place.address for each in found.masters if each.says]
@@ -251,14 +251,20 @@ class _Questions:
     """Those of one round."""
 
     def __init__(
-        self, session: Asker, found: Snapshot, seconds: float, unsupported: _Unsupported
+        self,
+        session: DeadlineSession,
+        found: ClusterSnapshot,
+        seconds: float,
+        unsupported: _Unsupported,
     ) -> None:
         self._session = session
         self._unsupported = unsupported
         self._found = found
         self._timeout_ms = seconds * 1000
 
-    def ask(self, address: str, code: RequestCode, header: Header | None = None) -> Later | None:
+    def ask(
+        self, address: str, code: RequestCode, header: Header | None = None
+    ) -> PendingAnswer | None:
         """None if the broker does not serve that."""
         if self._unsupported.holds(address, code):
             return None
@@ -266,7 +272,7 @@ class _Questions:
         return self._session.call_later(address, command, self._timeout_ms)
 
     def body(
-        self, kind: type[Found], address: str, later: Later | None, perhaps: bool = False
+        self, kind: type[Found], address: str, later: PendingAnswer | None, perhaps: bool = False
     ) -> Found | None:
         """The answer. None where there is none, which is said unless not all brokers have it."""
         if later is None:
@@ -286,7 +292,7 @@ class _Questions:
             self._miss(str(error) if address in str(error) else f"{address}: {error}")
         return None
 
-    def members(self, address: str, later: Later | None) -> int | None:
+    def members(self, address: str, later: PendingAnswer | None) -> int | None:
         """How many there are; None if nobody says."""
         if later is None:
             return None
@@ -307,7 +313,7 @@ class _Questions:
             self._found.missing.append(sentence)
 
 
-def _add_topics(found: Snapshot, configs: Iterable[TopicConfig]) -> None:
+def _add_topics(found: ClusterSnapshot, configs: Iterable[TopicConfig]) -> None:
     for config in configs:
         state = found.topics.setdefault(config.topic_name, TopicSummary(config.topic_name))
         state.brokers += 1
@@ -316,7 +322,7 @@ def _add_topics(found: Snapshot, configs: Iterable[TopicConfig]) -> None:
         state.perm = config.perm
 
 
-def _add_lags(found: Snapshot, lags: ConsumeStatsList) -> None:
+def _add_lags(found: ClusterSnapshot, lags: ConsumeStatsList) -> None:
     for table in lags.consume_stats_list:
         for name, several in table.items():
             group = found.groups.setdefault(name, GroupSummary(name))

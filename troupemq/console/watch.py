@@ -11,7 +11,7 @@ from threading import Event, Lock, Thread
 from time import monotonic
 
 from troupemq.client.log import client_logger
-from troupemq.console.snapshot import Snapshot
+from troupemq.console.snapshot import ClusterSnapshot
 
 log = client_logger(__name__)
 
@@ -47,8 +47,8 @@ class ClusterWatch:
 
     def __init__(
         self,
-        take: Callable[[], Snapshot],
-        told: Callable[[Snapshot], None] | None = None,
+        take: Callable[[], ClusterSnapshot],
+        told: Callable[[ClusterSnapshot], None] | None = None,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         """`told` gets each snapshot that the thread takes: alerts; None: there are none."""
@@ -56,7 +56,7 @@ class ClusterWatch:
         self._told = told
         self._clock = clock
         self._taking = Lock()
-        self._newest: Snapshot | None = None
+        self._newest: ClusterSnapshot | None = None
         self._taken_s = 0.0
         self._looked_s = -LOOKED_S
         self.history: deque[Moment] = deque(maxlen=HISTORY_COUNT)
@@ -72,7 +72,7 @@ class ClusterWatch:
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
-    def newest(self) -> Snapshot:
+    def newest(self) -> ClusterSnapshot:
         """Waits if there is none that is new enough, one snapshot's time at the most."""
         self._looked_s = self._clock()
         found, age_s = self._newest, self._clock() - self._taken_s
@@ -90,10 +90,10 @@ class ClusterWatch:
         """Something was changed: the next page shows what is now."""
         self._taken_s = -STALE_S * 2
 
-    def _interval_s(self, snapshot: Snapshot) -> float:
+    def _interval_s(self, snapshot: ClusterSnapshot) -> float:
         return max(INTERVAL_S, SHARE * snapshot.took_s)
 
-    def _take_now(self) -> Snapshot:
+    def _take_now(self) -> ClusterSnapshot:
         found = self._take()
         self._newest, self._taken_s = found, self._clock()
         if found.brokers:

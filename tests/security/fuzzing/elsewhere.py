@@ -61,9 +61,9 @@ def _views(data: bytes) -> object:
 
 def _running_info(data: bytes) -> object:
     from protocol.fastjson import loads_object
-    from troupemq.cli.admin.members import _plain_names
+    from troupemq.client.admin.members import plain_names
 
-    return _plain_names(loads_object(data))
+    return plain_names(loads_object(data))
 
 
 def _job_arguments(data: bytes) -> object:
@@ -194,13 +194,13 @@ ELSEWHERE: list[Decoder] = [
     ),
     Decoder(
         "console.trace",
-        lambda data: list(import_module("troupemq.cli.admin.trace").events_of(data)),
+        lambda data: list(import_module("troupemq.client.admin.reading").events_of(data)),
         (),
         lambda: [TRACE],
     ),
     Decoder(
         "console.export",
-        _later("troupemq.cli.admin.transfer", "parse_export"),
+        _later("troupemq.client.admin.transfer", "parse_export"),
         (ClientError,),
         lambda: [b'{"brokers":[%b],"orders":{}}' % KEPT],
     ),
@@ -234,7 +234,7 @@ ELSEWHERE: list[Decoder] = [
     ),
     Decoder(
         "console.settings",
-        lambda data: import_module("troupemq.cli.admin.properties").properties_of(data),
+        lambda data: import_module("troupemq.client.admin.brokers").properties_of(data),
         (),
         lambda: [b"a=b\nc=\\u12\n"],
     ),

@@ -11,10 +11,12 @@ from actors.settings.properties_file import parse_properties
 from troupemq.cli import cli
 from troupemq.cli.admin import admin
 from troupemq.cli.admin.command import COMMANDS, SECTION_OF, SECTIONS
-from troupemq.cli.admin.output import Output, Time
-from troupemq.cli.admin.properties import properties_of, setting
-from troupemq.cli.admin.times import NEWEST, parse_time
-from troupemq.cli.admin.trace import events_of
+from troupemq.cli.admin.output import Output
+from troupemq.cli.admin.times import parse_time
+from troupemq.client.admin import Time
+from troupemq.client.admin.brokers import properties_of, setting
+from troupemq.client.admin.offsets import NEWEST
+from troupemq.client.admin.reading import events_of
 
 NOON = datetime(2026, 1, 31, 12, 0, 0, 250_000)
 
@@ -47,7 +49,7 @@ def test_a_name_that_nearly_exists_gets_a_suggestion() -> None:
 
 
 def test_options_are_found_under_the_original_s_long_names_too() -> None:
-    given = next(each for each in COMMANDS["updateTopic"].params if each.name == "broker_addr")
+    given = next(each for each in COMMANDS["updateTopic"].params if each.name == "broker")
     assert given.opts == ["-b", "--broker-addr", "--brokerAddr"]
 
 
@@ -138,15 +140,9 @@ def test_traces_of_old_and_new_clients_are_read() -> None:
     taken = ["SubAfter", "REQ", "ID", "7", "true", "key", "0"]
     body = "".join("\x01".join(each) + "\x02" for each in (sent, [*sent, "c"], taken, ["New"]))
     first, second, third = events_of(body.encode())
-    assert (first["kind"], first["time_ms"], first["cost_ms"], first["client"]) == (
-        "Pub",
-        5,
-        "2",
-        None,
-    )
-    assert second["client"] == "c"
-    assert (third["kind"], third["message_id"], third["time_ms"]) == ("SubAfter", "ID", None)
-    assert first.keys() == third.keys()
+    assert (first.kind, first.time_ms, first.cost_ms, first.client) == ("Pub", 5, "2", None)
+    assert second.client == "c"
+    assert (third.kind, third.message_id, third.time_ms) == ("SubAfter", "ID", None)
 
 
 @pytest.mark.parametrize(

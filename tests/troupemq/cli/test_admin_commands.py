@@ -32,8 +32,8 @@ from tests.troupemq.fake_server import FakeServer, serve_routes
 from troupemq.cli.admin import admin
 from troupemq.cli.admin.command import COMMANDS
 from troupemq.cli.admin.output import Output
-from troupemq.cli.admin.session import BrokerPlace, Session
-from troupemq.cli.admin.transfer import parse_export
+from troupemq.client.admin import Admin, BrokerPlace
+from troupemq.client.admin.transfer import parse_export
 from troupemq.client.errors import ClientError
 
 GONE = "127.0.0.1:1"
@@ -407,7 +407,7 @@ def test_ctrl_c_is_an_end_in_order_only_for_what_goes_on_until_then(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Session, "ask_namesrv", interrupted)
+    monkeypatch.setattr(Admin, "ask_namesrv", interrupted)
     done = run("topicList")
     assert (done.exit_code, done.output) == (130, "")
     done = run("clusterList", "-i", "1")

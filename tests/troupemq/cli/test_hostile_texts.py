@@ -16,7 +16,7 @@ from tests.compat.patience import wait_until
 from tests.support.brokers import send_command, subscription
 from tests.support.sockets import Line, serving_broker, serving_namesrv
 from troupemq.cli import cli
-from troupemq.cli.admin.members import _plain_names
+from troupemq.client.admin.members import plain_names
 from troupemq.client.errors import understood
 
 NASTY = "\x1b[2J\x1b]0;owned\x07\r\nforged: yes\x7f\x9b31m\u2028\u202egnp.exe"
@@ -77,4 +77,4 @@ def test_a41_what_strangers_write_is_shown_escaped(command: str, namesrv: str) -
 def test_running_info_with_odd_names_of_queues_is_shown_as_it_is() -> None:
     """A page that shows a member ended with an error for good."""
     found = loads_object("{mqTable:{{queueId:'x'}:{}}}")
-    assert understood(_plain_names, found) == {"mqTable": {"(('queueId', 'x'),)": {}}}
+    assert understood(plain_names, found) == {"mqTable": {"(('queueId', 'x'),)": {}}}

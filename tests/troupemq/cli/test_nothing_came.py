@@ -11,8 +11,8 @@ from protocol.codes import RequestCode
 from tests.troupemq.fake_broker import TOPIC, FakeBroker
 from tests.troupemq.fake_server import FakeServer
 from troupemq.cli import cli
-from troupemq.cli.admin.session import Session
 from troupemq.cli.nothing_came import tags_hint, why_nothing_came
+from troupemq.client.admin import Admin
 
 
 @pytest.fixture
@@ -85,6 +85,6 @@ def test_usual_tags_are_no_question(tags: str) -> None:
 def test_messages_that_another_member_has_are_said_to_wait(broker: FakeBroker) -> None:
     broker.add(0, b"one")
     broker.add(0, b"two")
-    with Session(broker.namesrv.address) as session:
+    with Admin(broker.namesrv.address) as session:
         found = why_nothing_came(session, TOPIC, "g", "*", is_sql=False)
     assert found.startswith("2 messages of T wait for the group g: another member may have their")

@@ -16,8 +16,6 @@ from tests.compat.patience import wait_until
 from troupemq import servers, tour
 from troupemq.cli import cli
 from troupemq.cli import servers as commands
-from troupemq.cli.admin.brokers import runtime_info
-from troupemq.cli.admin.session import Session
 from troupemq.cli.servers import SMALL_FILES
 from troupemq.client.admin import Admin
 from troupemq.client.errors import RouteNotFound
@@ -318,8 +316,8 @@ def test_one_of_several_is_a_broker_that_says_so(
     shown: list[dict[str, str]] = []
 
     def look(serving: Serving) -> None:
-        with Session() as session:
-            shown.append(runtime_info(session, f"127.0.0.1:{serving.ports['broker']}"))
+        with Admin() as session:
+            shown.append(session.runtime_info(f"127.0.0.1:{serving.ports['broker']}"))
 
     monkeypatch.setattr(commands, "serve", Started(look))
     own = ("-s", "masters=3", "-s", "brokerName=a-1", "-s", f"storePathRootDir={tmp_path}/store")

@@ -13,7 +13,7 @@ from protocol.bodies_own import ActorLine, ActorList
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from tests.troupemq.fake_server import FakeServer
-from tests.troupemq.test_cluster_picture import FIGURES, answers, cluster, fill
+from tests.troupemq.test_cluster_overview import FIGURES, answers, cluster, fill
 from troupemq.cli import cli
 from troupemq.cli.top import _size, _span
 

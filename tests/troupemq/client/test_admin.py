@@ -9,7 +9,8 @@ from protocol.headers.pull import QueryMessageHeader
 from protocol.message import MessageRecord, encode_record
 from tests.compat.patience import wait_until
 from tests.support.sockets import serving_broker, serving_namesrv
-from troupemq.client.admin import Admin, key_question, views_with_key
+from troupemq.client.admin import Admin
+from troupemq.client.admin.messages import key_question, views_with_key
 from troupemq.client.errors import BrokerError, MessageIllegal, RouteNotFound
 from troupemq.client.message import Message, SendResult
 from troupemq.client.producing.producer import Producer

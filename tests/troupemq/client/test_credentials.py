@@ -29,7 +29,6 @@ from troupemq import (
     TransactionState,
 )
 from troupemq.cli.admin import admin
-from troupemq.cli.admin.session import Session
 from troupemq.servers import Servers
 
 ACCOUNTS = """
@@ -193,7 +192,7 @@ def test_a_denied_consumer_is_seen_in_its_status(
         assert not denied.poll(100)
         monkeypatch.setenv("TROUPEMQ_ACCESS_KEY", "administrator")
         monkeypatch.setenv("TROUPEMQ_SECRET_KEY", "secret-admin")
-        with Session(namesrv) as session:
+        with Admin(namesrv) as session:
             (place,) = session.topic_brokers("Orders")
         with Line.to(int(place.address.rpartition(":")[2])) as line:
             fields = {"topic": "Orders", "consumerGroup": "billing"}

@@ -11,8 +11,11 @@ import pytest
 from protocol.topic_names import SCHEDULE_TOPIC
 from tests.compat.patience import wait_until
 from tests.test_docs import ROOT
+from tests.troupemq.client import lagging_topics
+from tests.troupemq.client.lagging_topics import print_lag
 from tests.troupemq.fake_server import WAIT_S
-from troupemq import Admin, Message, Producer
+from troupemq import Admin, Message, Producer, PullConsumer
+from troupemq.cli.admin.command import COMMANDS
 from troupemq.servers import Servers
 
 ADDRESSES = "10.0.0.1:9876;10.0.0.2:9876"
@@ -78,6 +81,33 @@ def test_the_examples_of_sending(run: Callable[[str], object], namesrv: str) -> 
         assert run(transaction) == "order-1"
         wait_until(lambda: admin.message_count("Paid") == 1, "its commit, which nobody answers")
     assert run(request) == b"42"
+
+
+def test_the_examples_of_administering(namesrv: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (example,) = examples("docs/administering.md")
+    assert example == Path(lagging_topics.__file__).read_text(encoding="utf-8"), (
+        "mypy sees the file"
+    )
+    with Producer("shop", namesrv) as producer:
+        producer.send(Message("Late", b"one book"))
+    with PullConsumer("late", namesrv, auto_commit=False) as late:
+        late.commit(dict.fromkeys(late.fetch_queues("Late"), 0))
+    with Admin(namesrv) as admin:
+        wait_until(lambda: sum(each.lag for each in admin.group_progress("late")) == 1, "its lag")
+    assert print_lag(namesrv)
+    assert "Late late: 1 behind" in capsys.readouterr().out
+
+
+def test_each_command_of_administrators_has_a_method_in_the_document() -> None:
+    text = (ROOT / "docs/administering.md").read_text(encoding="utf-8")
+    table = [line.split("|")[1:3] for line in text.splitlines() if line.startswith("| `")]
+    commands, methods = ({each for row in table for each in names(row[n])} for n in (0, 1))
+    assert commands == COMMANDS.keys()
+    assert [each for each in methods if not callable(getattr(Admin, each, None))] == []
+
+
+def names(cell: str) -> list[str]:
+    return re.findall(r"`(\w+)`", cell)
 
 
 def test_the_examples_of_consuming(run: Callable[[str], object], namesrv: str) -> None:

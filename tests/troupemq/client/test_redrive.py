@@ -13,15 +13,12 @@ from tests.troupemq.client.copies import (
     lose_answers,
     with_topic,
 )
-from troupemq import redrive as redrive_module
-from troupemq.cli.admin import messages as messages_module
 from troupemq.client.admin import Admin
 from troupemq.client.consuming.pull_consumer import PullConsumer
-from troupemq.client.errors import RouteNotFound
+from troupemq.client.errors import BrokerError, ClientError, RouteNotFound
 from troupemq.client.message import Message, MessageView
 from troupemq.client.producing.producer import Producer
-from troupemq.console.cluster import WatchedCluster
-from troupemq.redrive import MARK, Redrive, has_accounts, redrive_one
+from troupemq.redrive import MARK, Redrive, redrive_one
 from troupemq.servers import Servers
 
 GROUP, DEAD = "billing", 12
@@ -92,7 +89,7 @@ def test_a_forged_origin_moves_nothing_where_there_are_accounts(
     namesrv: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever could send a dead letter had it moved into any topic by the next redrive."""
-    monkeypatch.setattr(redrive_module, "has_accounts", lambda admin, topic: True)
+    monkeypatch.setattr(Admin, "has_accounts", lambda admin, topic: True)
     forged = [view.offset_message_id for view in letters(namesrv)]
     assert redrive_one(GROUP, namesrv, forged[0]).without_original == 1
     done = redrive(namesrv).run()
@@ -104,7 +101,7 @@ def test_a_forged_origin_moves_nothing_where_there_are_accounts(
 def test_the_original_is_sent_again_where_there_are_accounts(
     namesrv: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(redrive_module, "has_accounts", lambda admin, topic: True)
+    monkeypatch.setattr(Admin, "has_accounts", lambda admin, topic: True)
     dead, elsewhere = f"%DLQ%{GROUP}", "00" * 15 + "01"
     with Producer("any", namesrv) as producer:
         first = producer.send(Message("Orders", b"100", "new", "key", {"own": "x"}))
@@ -123,12 +120,19 @@ def test_the_original_is_sent_again_where_there_are_accounts(
     assert (sent[0].tags, sent[0].properties["own"]) == ("new", "x"), "as it was, not as is said"
 
 
-def test_only_a_broker_that_says_so_has_no_accounts(namesrv: str) -> None:
+def test_only_a_broker_that_says_so_has_no_accounts(
+    namesrv: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with Admin(namesrv) as admin:
-        assert not has_accounts(admin, "Orders")
-        for settings in ({"aclEnable": "true"}, None):
-            admin.settings_of_brokers = lambda topic, one=settings: iter([{}, one])  # type: ignore
-            assert has_accounts(admin, "Orders")
+        assert not admin.has_accounts("Orders")
+        monkeypatch.setattr(admin, "settings_at", lambda address: {"aclEnable": "true"})
+        assert admin.has_accounts("Orders")
+
+        def refuse(address: str) -> None:
+            raise BrokerError(16, "shop-account may not", address)
+
+        monkeypatch.setattr(admin, "settings_at", refuse)
+        assert admin.has_accounts("Orders")
 
 
 def letters(namesrv: str) -> list[MessageView]:
@@ -147,14 +151,12 @@ def letters(namesrv: str) -> list[MessageView]:
 def test_a_retry_is_not_sent_again_to_the_topic_that_it_only_names(
     namesrv: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(messages_module, "has_accounts", lambda session, topic: True)
+    monkeypatch.setattr(Admin, "has_accounts", lambda admin, topic: True)
     retries = f"%RETRY%{GROUP}"
     with Admin(namesrv) as admin, Producer("any", namesrv) as producer:
         admin.create_topic(retries, 1)
         own = {RETRY_TOPIC: "Orders"}
         sent = producer.send(Message(retries, b"made up", system_properties=own))
-    cluster = WatchedCluster(namesrv)
-    found = cluster.run("queryMsgById", "-i", sent.offset_message_id, "-s", "true")
-    cluster.close()
-    assert "no broker has that message there: it is not sent" in found.failures[0]
+    with Admin(namesrv) as admin, pytest.raises(ClientError, match="has that message there: it is"):
+        admin.send_again(admin.find_message(sent.offset_message_id))
     assert orders(namesrv) == []

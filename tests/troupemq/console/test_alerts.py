@@ -14,16 +14,16 @@ from typing import ClassVar
 import pytest
 
 from storage.errors import StoreError
-from troupemq.cli.admin.session import BrokerPlace
+from troupemq.client.admin import BrokerPlace
 from troupemq.console.alerts import Alerts, AlertSettings, load_alert_settings
-from troupemq.console.snapshot import BrokerSummary, GroupSummary, Snapshot
+from troupemq.console.snapshot import BrokerSummary, ClusterSnapshot, GroupSummary
 
 PLACE = BrokerPlace("C", "a", 0, "h:1")
 
 
-def now(lag: int) -> Snapshot:
+def now(lag: int) -> ClusterSnapshot:
     group = GroupSummary("g\x1b[31m\n", lag, members=0)
-    return Snapshot(5, brokers=[BrokerSummary(PLACE, {"x": "y"})], groups={"g": group})
+    return ClusterSnapshot(5, brokers=[BrokerSummary(PLACE, {"x": "y"})], groups={"g": group})
 
 
 class Hook(BaseHTTPRequestHandler):

@@ -69,8 +69,9 @@ def test_damage_that_a_broker_knows_of_is_shown_place_by_place(
         assert found["damaged_places"][0]["why"] == "its CRC is wrong"
         assert found["damage"][0]["text"].startswith("The log is damaged at 1 place, 12 bytes")
         assert "damage at 1 place" in live.json("/")["findings"][0]["text"]
-        rows = live.console.cluster.run("storeState", "-b", address_of(live))
-        assert rows.rows[0]["damage"] == ["7 to 19: its CRC is wrong"] and rows.failures
+        address = address_of(live)
+        reports = live.console.cluster.ask(lambda admin: admin.store_reports(broker=address))
+        assert reports.found[0].damage == ("7 to 19: its CRC is wrong",) and reports.failures
     finally:
         damage.forget_from(0)
         live.console.watch.forget()

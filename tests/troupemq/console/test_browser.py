@@ -13,9 +13,10 @@ from playwright.sync_api import Page, Response, ViewportSize, sync_playwright
 from protocol.bodies_own import JobRun, Jobs
 from tests.compat.patience import wait_until
 from troupemq import Message, Producer, PullConsumer, PushConsumer
+from troupemq.client.admin import Admin
+from troupemq.client.admin.groups import GroupSettings
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.console.asking import PLACES, ConsoleSettings
-from troupemq.console.cluster import WatchedCluster
 from troupemq.console.server import ConsoleServer
 from troupemq.servers import Servers
 
@@ -106,9 +107,8 @@ def console(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Itera
             producer.send(Message("Orders", HOSTILE, keys=f"key-{number}"))
     with PullConsumer("late", namesrv, auto_commit=False, begin=ConsumeFrom.FIRST_OFFSET) as late:
         late.commit(dict.fromkeys(late.fetch_queues("Orders"), 1))
-    made = WatchedCluster(namesrv)
-    assert not made.run("updateSubGroup", "-c", "DefaultCluster", "-g", "late").failures
-    made.close()
+    with Admin(namesrv) as admin:
+        assert not admin.update_group(GroupSettings(group_name="late")).failures
     settings = ConsoleSettings(tmp_path_factory.mktemp("console"), namesrv, port=0)
     server = ConsoleServer(settings)
     server.start()
@@ -121,8 +121,8 @@ def console(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 def members(console: ConsoleServer, group: str) -> list[str]:
-    rows = console.console.cluster.run("consumerStatus", "-g", group).rows
-    return [str(row["client"]) for row in rows]
+    found = console.console.cluster.ask(lambda admin: admin.member_states(group)).found
+    return [each.client for each in found]
 
 
 @pytest.fixture(scope="module")

@@ -133,8 +133,8 @@ def _messages(namesrv: str) -> int:
 
 
 def _lag(visit: Visit) -> int:
-    rows = visit.console.cluster.run("consumerProgress", "-g", "reader").rows
-    return sum(int(str(row["lag"])) for row in rows) if rows else -1
+    found = visit.console.cluster.ask(lambda admin: admin.group_progress("reader")).found
+    return sum(each.lag for each in found) if found else -1
 
 
 def test_dead_letters_are_shown_and_sent_back_once(live: Visit, namesrv: str) -> None:

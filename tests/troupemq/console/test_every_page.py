@@ -22,12 +22,13 @@ from tests.troupemq.fake_server import FakeServer
 from troupemq import Message, Producer, PullConsumer
 from troupemq.cli import cli
 from troupemq.cli.options import HELP_OPTIONS
+from troupemq.client.admin import Admin
+from troupemq.client.admin.groups import GroupSettings
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.message import SendResult
 from troupemq.console import reading
 from troupemq.console.asking import PLACES, PageRequest
 from troupemq.console.changes import CHANGES, ConsoleChange
-from troupemq.console.cluster import WatchedCluster
 from troupemq.console.rendering import MENU
 from troupemq.servers import Servers
 
@@ -64,11 +65,10 @@ def sent(servers: Servers) -> Iterator[SendResult]:
         result = producer.send(Message("Orders", b"{}", keys="the-key"))
     with PullConsumer("reader", namesrv, auto_commit=False, begin=ConsumeFrom.FIRST_OFFSET) as late:
         late.commit(dict.fromkeys(late.fetch_queues("Orders"), 0))
-    cluster = WatchedCluster(namesrv)
-    assert not cluster.run("updateSubGroup", "-c", "DefaultCluster", "-g", "reader").failures
-    assert not cluster.run("updateTopic", "-c", "DefaultCluster", "-t", DEAD, "-r", "1").failures
-    wait_until(lambda: bool(cluster.run("consumerProgress", "-g", "reader").rows), "its offsets")
-    cluster.close()
+    with Admin(namesrv) as admin:
+        assert not admin.update_group(GroupSettings(group_name="reader")).failures
+        assert not admin.update_topic(DEAD, 1).failures
+        wait_until(lambda: len(admin.group_progress("reader")) > 0, "its offsets")
     yield result
 
 

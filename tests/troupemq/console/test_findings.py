@@ -3,9 +3,9 @@
 import pytest
 
 from protocol.bodies_own import JobRun, Jobs, OpenTransaction, OpenTransactions, StoreState
-from troupemq.cli.admin.session import BrokerPlace
+from troupemq.client.admin import BrokerPlace
 from troupemq.console.findings import Thresholds, findings_of, spoken
-from troupemq.console.snapshot import BrokerSummary, GroupSummary, Snapshot
+from troupemq.console.snapshot import BrokerSummary, ClusterSnapshot, GroupSummary
 
 NOW_MS = 1_700_000_000_000
 MASTER = BrokerPlace("C", "broker-a", 0, "h:1")
@@ -13,13 +13,13 @@ SLAVE = BrokerPlace("C", "broker-a", 1, "h:2")
 WELL = {"commitLogDiskRatio": "0.5", "commitLogMaxOffset": str(1 << 40)}
 
 
-def snapshot(*groups: GroupSummary, **more: object) -> Snapshot:
-    found = Snapshot(NOW_MS, brokers=[BrokerSummary(MASTER, WELL)], **more)  # type: ignore[arg-type]
+def snapshot(*groups: GroupSummary, **more: object) -> ClusterSnapshot:
+    found = ClusterSnapshot(NOW_MS, brokers=[BrokerSummary(MASTER, WELL)], **more)  # type: ignore[arg-type]
     found.groups = {each.name: each for each in groups}
     return found
 
 
-def said(now: Snapshot, limits: Thresholds | None = None) -> list[tuple[str, str]]:
+def said(now: ClusterSnapshot, limits: Thresholds | None = None) -> list[tuple[str, str]]:
     found = findings_of(now, limits or Thresholds())
     assert len({each.key for each in found}) == len(found)
     return [(each.level, each.text) for each in found]
@@ -30,7 +30,7 @@ def test_nothing_is_wrong_where_all_answer_and_nobody_is_late() -> None:
 
 
 def test_a_cluster_that_nobody_reaches_is_trouble() -> None:
-    found = said(Snapshot(NOW_MS, missing=["no name server answers: h:9: refused"]))
+    found = said(ClusterSnapshot(NOW_MS, missing=["no name server answers: h:9: refused"]))
     assert found == [
         ("trouble", "The cluster cannot be seen: no name server answers: h:9: refused.")
     ]

@@ -7,13 +7,13 @@ import pytest
 from protocol.bodies_own import JobEntry, JobLog, JobRun, Jobs
 from protocol.codes import RequestCode
 from tests.troupemq.console.conftest import Visit
-from troupemq.cli.admin.session import BrokerPlace
+from troupemq.client.admin import BrokerPlace
 from troupemq.console.asking import PLACES, PageRequest
 from troupemq.console.changes import CHANGES
 from troupemq.console.changing.message_changes import arguments_of
 from troupemq.console.pages.jobs import job
 from troupemq.console.parts import as_json
-from troupemq.console.snapshot import BrokerSummary, Snapshot
+from troupemq.console.snapshot import BrokerSummary, ClusterSnapshot
 
 ADDRESS = "127.0.0.1:1"
 RUNS = [
@@ -29,7 +29,9 @@ RUNS = [
 def with_jobs(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> Visit:
     entry = JobEntry("nightly", "archive", "0 4 * * *", "UTC", 99, arguments={"topics": ["Orders"]})
     place = BrokerPlace("C", "a", 0, ADDRESS)
-    now = Snapshot(5, brokers=[BrokerSummary(place)], jobs={ADDRESS: Jobs(["lag"], RUNS, [entry])})
+    now = ClusterSnapshot(
+        5, brokers=[BrokerSummary(place)], jobs={ADDRESS: Jobs(["lag"], RUNS, [entry])}
+    )
     monkeypatch.setattr(visit.console.watch, "newest", lambda: now)
     return visit
 

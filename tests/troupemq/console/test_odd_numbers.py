@@ -10,8 +10,7 @@ import pytest
 from tests.compat.patience import wait_until
 from tests.troupemq.console.conftest import Visit
 from troupemq import Message, Producer, PushConsumer
-from troupemq.cli.admin import members
-from troupemq.cli.admin.session import BrokerPlace
+from troupemq.client.admin import BrokerPlace, members
 from troupemq.console.pages import message
 from troupemq.console.parts import Facts, Page, RowTable, Size, Span, as_json
 from troupemq.console.rendering import Renderer

@@ -51,8 +51,8 @@ def traffic(servers: Servers) -> Iterator[list[SendResult]]:
 
 
 def _lag(cluster: WatchedCluster) -> int:
-    rows = cluster.run("consumerProgress", "-g", "billing").rows
-    lags = [int(str(row["lag"])) for row in rows if row["topic"] == "Orders"]
+    found = cluster.ask(lambda admin: admin.group_progress("billing")).found
+    lags = [each.lag for each in found if each.topic == "Orders"]
     return sum(lags) if len(lags) == 2 else COUNT
 
 

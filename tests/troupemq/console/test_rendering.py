@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from troupemq.cli.admin.output import Time
+from troupemq.client.admin import Time
 from troupemq.console.accounts import Viewer
 from troupemq.console.parts import (
     Facts,

@@ -28,7 +28,7 @@ from protocol.json_body import Body
 from tests.troupemq.console.conftest import GONE
 from tests.troupemq.fake_server import FakeServer
 from troupemq.console import snapshot as module
-from troupemq.console.cluster import Asker
+from troupemq.console.cluster import DeadlineSession
 from troupemq.console.snapshot import SnapshotTaker
 
 OURS = (
@@ -46,7 +46,7 @@ def serve(server: FakeServer, code: RequestCode, body: Body) -> None:
 
 
 @pytest.fixture
-def cluster() -> Iterator[tuple[FakeServer, FakeServer, Asker]]:
+def cluster() -> Iterator[tuple[FakeServer, FakeServer, DeadlineSession]]:
     """A name server, a master that answers as an official one does, and one that is gone."""
     with FakeServer() as namesrv, FakeServer() as broker:
         places = {
@@ -75,13 +75,13 @@ def cluster() -> Iterator[tuple[FakeServer, FakeServer, Asker]]:
         serve(broker, RequestCode.GET_TOPIC_STATS_INFO, dead)
         for code in OURS:
             broker.on(code, lambda command: command.answer(3, remark="not supported"))
-        session = Asker(namesrv.address)
+        session = DeadlineSession(namesrv.address)
         yield namesrv, broker, session
         session.close()
 
 
 def test_a_snapshot_joins_what_brokers_say_and_names_who_says_nothing(
-    cluster: tuple[FakeServer, FakeServer, Asker],
+    cluster: tuple[FakeServer, FakeServer, DeadlineSession],
 ) -> None:
     _, _, session = cluster
     found = SnapshotTaker(session, lambda: NOW_MS).take()
@@ -99,7 +99,7 @@ def test_a_snapshot_joins_what_brokers_say_and_names_who_says_nothing(
 
 
 def test_a_broker_is_not_asked_again_and_again_for_what_it_does_not_serve(
-    cluster: tuple[FakeServer, FakeServer, Asker],
+    cluster: tuple[FakeServer, FakeServer, DeadlineSession],
 ) -> None:
     """Each such request is a warning in an official broker's log."""
     _, broker, session = cluster
@@ -117,7 +117,7 @@ def test_a_broker_is_not_asked_again_and_again_for_what_it_does_not_serve(
 
 
 def test_a_broker_that_hangs_costs_its_time_and_no_more(
-    cluster: tuple[FakeServer, FakeServer, Asker], monkeypatch: pytest.MonkeyPatch
+    cluster: tuple[FakeServer, FakeServer, DeadlineSession], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Accepted, never answered: as a stopped process is."""
     monkeypatch.setattr(module, "ROUND_S", 0.3)
@@ -132,7 +132,7 @@ def test_a_broker_that_hangs_costs_its_time_and_no_more(
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"table": 3}', b"\xff" * 100])
 def test_an_answer_of_rubbish_is_missing_and_breaks_nothing(
-    cluster: tuple[FakeServer, FakeServer, Asker], body: bytes
+    cluster: tuple[FakeServer, FakeServer, DeadlineSession], body: bytes
 ) -> None:
     _, broker, session = cluster
     for code in list(broker.handlers):
@@ -143,7 +143,7 @@ def test_an_answer_of_rubbish_is_missing_and_breaks_nothing(
 
 
 def test_without_a_name_server_there_is_one_sentence() -> None:
-    session = Asker(GONE)
+    session = DeadlineSession(GONE)
     found = SnapshotTaker(session, lambda: NOW_MS).take()
     assert found.brokers == [] and found.missing == [
         f"no name server answers: {GONE}: connection refused"

@@ -3,8 +3,8 @@
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event, Lock
 
-from troupemq.cli.admin.session import BrokerPlace
-from troupemq.console.snapshot import BrokerSummary, GroupSummary, Snapshot
+from troupemq.client.admin import BrokerPlace
+from troupemq.console.snapshot import BrokerSummary, ClusterSnapshot, GroupSummary
 from troupemq.console.watch import HISTORY_COUNT, INTERVAL_S, SHARE, ClusterWatch
 
 PLACE = BrokerPlace("C", "a", 0, "h:1")
@@ -20,14 +20,14 @@ class Taker:
         self.may_go.set()
         self.running = Lock()
 
-    def __call__(self) -> Snapshot:
+    def __call__(self) -> ClusterSnapshot:
         assert self.running.acquire(blocking=False), "two at once"
         assert self.may_go.wait(WAIT_S)
         self.count += 1
         self.running.release()
         says = {"putTps": "2.0 1.0 1.0", "getTransferedTps": "3.0"}
         groups = {"g": GroupSummary("g", 4), "h": GroupSummary("h", 5)}
-        return Snapshot(self.count, self.took_s, [BrokerSummary(PLACE, says)], groups=groups)
+        return ClusterSnapshot(self.count, self.took_s, [BrokerSummary(PLACE, says)], groups=groups)
 
 
 def test_a_snapshot_serves_all_until_it_is_too_old() -> None:
@@ -87,7 +87,7 @@ def test_a_round_that_fails_does_not_end_the_alerts() -> None:
     taker = Taker()
     rounds, told = iter(range(2)), Event()
 
-    def look(snapshot: Snapshot) -> None:
+    def look(snapshot: ClusterSnapshot) -> None:
         if next(rounds, None) is not None:
             raise LookupError("an odd answer")
         told.set()

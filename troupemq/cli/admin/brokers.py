@@ -1,27 +1,46 @@
-"""Commands about clusters and brokers: state, settings, cleaning."""
+"""Commands about clusters and brokers, name servers and access control."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from time import sleep, time_ns
+from collections.abc import Iterable, Sequence
+from time import sleep
 
-from protocol.bodies import KVTable
-from protocol.bodies_own import StoreState
-from protocol.codes import RequestCode
-from troupemq.cli.admin.command import BROKER, CLUSTER, command, flag, one_of, option
-from troupemq.cli.admin.output import Output, Row, Time
-from troupemq.cli.admin.properties import and_says, check_known, properties_of, setting
-from troupemq.cli.admin.session import BrokerPlace, Session
+import click
+
+from troupemq.cli.admin.command import (
+    BROKER,
+    CLUSTER,
+    THE_BROKER,
+    changing,
+    command,
+    flag,
+    listing,
+    option,
+    yes_no,
+)
+from troupemq.cli.admin.output import Output
 from troupemq.cli.admin.times import SECONDS
-from troupemq.client.errors import BrokerError, ClientError
-from troupemq.numbers import first_finite
+from troupemq.client.admin import Admin, Answers
+from troupemq.client.admin.answers import Row
+from troupemq.client.admin.brokers import (
+    BrokerDays,
+    BrokerRates,
+    CleaningBegun,
+    FilesToClean,
+    setting,
+)
+from troupemq.client.errors import ArgumentIllegal
 
-SECTION = "Clusters and brokers"
-_HOUR_MS = 3_600_000
+SECTION, NAME_SERVERS, ACCESS = "Clusters and brokers", "Name servers", "Access control"
+TRANSACTIONS = "Transactions"
 ONE_OF = "one_of"
 """In a row of a broker that is one of several under one process: the name of the first."""
 _NOT_ADDED = frozenset(("send_wait_ms", "pull_wait_ms", "page_cache_ms", "kept_hours", "disk"))
 """Figures of which a host has the highest of its brokers."""
-_Show = Callable[[BrokerPlace, dict[str, str]], Row]
 _ITS_CLUSTER = option("c", "cluster", "All masters of this cluster.", metavar="NAME")
+_ACCESS_KEY = option("a", "accessKey", "The account.", required=True)
+_NAMESPACE = option("s", "namespace", "The table.", required=True)
+_KEY = option("k", "key", "The entry.", required=True)
+_VALUE = option("v", "value", "Its value.", required=True)
+_BROKER_NAME = option("b", "brokerName", "The broker's name.", required=True)
 
 
 @command(
@@ -33,85 +52,21 @@ _ITS_CLUSTER = option("c", "cluster", "All masters of this cluster.", metavar="N
     until_interrupted=True,
 )
 def cluster_list(
-    session: Session, out: Output, *, more_stats: bool, each: bool, interval: float | None
+    admin: Admin, out: Output, *, more_stats: bool, each: bool, interval: float | None
 ) -> None:
     """List all brokers, how busy they are and how full; several under one process as one."""
-    show = _day_row if more_stats else _rate_row
     while True:
-        rows = (row for place in session.brokers() for row in _asked(session, out, place, show))
+        found: Answers[BrokerDays] | Answers[BrokerRates]
+        found = admin.broker_days() if more_stats else admin.broker_rates()
+        rows = (one.row() for one in found.tell(out.fail))
         out.table(rows if each or out.as_json else as_hosts(rows), "No broker has answered.")
         if interval is None:
             return
         sleep(interval)
 
 
-def runtime_info(session: Session, address: str) -> dict[str, str]:
-    """What a broker says of itself."""
-    return session.read(KVTable, address, RequestCode.GET_BROKER_RUNTIME_INFO).table
-
-
-def _asked(session: Session, out: Output, place: BrokerPlace, show: _Show) -> Iterator[Row]:
-    try:
-        table = runtime_info(session, place.address)
-    except BrokerError as error:
-        out.fail(f"{place.name} {place.id} refuses to say how it is: {error}")
-        return
-    except ClientError as error:
-        out.fail(f"{place.name} {place.id} does not answer: {error}")
-        return
-    one_of = {ONE_OF: table["oneOf"]} if "oneOf" in table else {}
-    yield {**show(place, table), **one_of}
-
-
-def first_number(text: str | None) -> float:
-    """The first of the averages over 10, 60 and 600 s; 0 where there is none."""
-    return first_finite(text) or 0.0
-
-
-def _rate_row(place: BrokerPlace, table: dict[str, str]) -> Row:
-    earliest_ms = int(_number(table, "earliestMessageTimeStamp"))
-    now_ms = time_ns() // 1_000_000
-    hours = (now_ms - earliest_ms) / _HOUR_MS if earliest_ms > 0 else 0.0
-    return {
-        "cluster": place.cluster,
-        "broker": place.name,
-        "id": place.id,
-        "address": place.address,
-        "version": table.get("brokerVersionDesc"),
-        "in_tps": first_number(table.get("putTps")),
-        "out_tps": first_number(table.get("getTransferedTps")),
-        "waiting_sends": int(_number(table, "sendThreadPoolQueueSize")),
-        "send_wait_ms": int(_number(table, "sendThreadPoolQueueHeadWaitTimeMills")),
-        "waiting_pulls": int(_number(table, "pullThreadPoolQueueSize")),
-        "pull_wait_ms": int(_number(table, "pullThreadPoolQueueHeadWaitTimeMills")),
-        "page_cache_ms": int(_number(table, "pageCacheLockTimeMills")),
-        "kept_hours": hours,
-        "disk": _number(table, "commitLogDiskRatio"),
-    }
-
-
-def _number(table: dict[str, str], name: str) -> float:
-    return first_number(table.get(name))
-
-
-def _day_row(place: BrokerPlace, table: dict[str, str]) -> Row:
-    def count(name: str) -> int:
-        return int(_number(table, name))
-
-    put_today, get_today = count("msgPutTotalTodayMorning"), count("msgGetTotalTodayMorning")
-    return {
-        "cluster": place.cluster,
-        "broker": place.name,
-        "id": place.id,
-        "in_yesterday": put_today - count("msgPutTotalYesterdayMorning"),
-        "out_yesterday": get_today - count("msgGetTotalYesterdayMorning"),
-        "in_today": count("msgPutTotalTodayNow") - put_today,
-        "out_today": count("msgGetTotalTodayNow") - get_today,
-    }
-
-
 def as_hosts(rows: Iterable[Row]) -> list[Row]:
-    """The same with one row for all brokers that one process runs: what they do together."""
+    """Return one row for all brokers of one process, with their figures added up."""
     hosts: dict[tuple[object, ...], list[Row]] = {}
     for row in rows:
         host = row["cluster"], row.get(ONE_OF, row["broker"]), row["id"]
@@ -131,82 +86,40 @@ def _together(rows: Sequence[Row]) -> Row:
     return found
 
 
-@command("brokerStatus", SECTION, BROKER, CLUSTER)
-def broker_status(
-    session: Session, out: Output, *, broker_addr: str | None, cluster_name: str | None
-) -> None:
+def _show(out: Output, address: str, values: Row, key: str = "broker_address") -> None:
+    out.fields({key: address, **values} if out.as_json else values, title=address)
+
+
+@command("brokerStatus", SECTION, BROKER, CLUSTER, needs_target=True)
+def broker_status(admin: Admin, out: Output, **where: str | None) -> None:
     """Show what a broker says of itself."""
-    one_of(broker_addr, cluster_name)
-    for address in session.targets(broker_addr, cluster_name, masters_only=False):
-        with out.attempt():
-            found = dict(sorted(runtime_info(session, address).items()))
-            out.fields(
-                {"broker_address": address, **found} if out.as_json else found, title=address
-            )
+    for each in admin.broker_status(**where).tell(out.fail):
+        _show(out, each.address, each.values)
 
 
-@command("storeState", SECTION, BROKER, CLUSTER)
-def store_state(
-    session: Session, out: Output, *, broker_addr: str | None, cluster_name: str | None
-) -> None:
+@command("storeState", SECTION, BROKER, CLUSTER, needs_target=True)
+def store_state(admin: Admin, out: Output, **where: str | None) -> None:
     """Show what a broker's store holds, and what of it is damaged; of our brokers only.
 
     Exit code 1 if something is damaged.
     """
-    one_of(broker_addr, cluster_name)
-    for address in session.targets(broker_addr, cluster_name, masters_only=False):
-        with out.attempt():
-            found = session.read(StoreState, address, RequestCode.GET_STORE_STATE)
-            row = store_row(found)
-            out.fields({"broker_address": address, **row} if out.as_json else row, title=address)
-            if found.damaged_places:
-                out.fail(
-                    f"{found.damaged_places} places of the log of {address} are damaged,"
-                    f" {found.damaged_bytes} bytes in all."
-                )
-            for path in found.damaged_tables:
-                out.fail(f"The start of {address} found {path} damaged.")
+    for each in admin.store_reports(**where).tell(out.fail):
+        row = each.row()
+        _show(out, str(row.pop("broker_address")), row)
 
 
-def store_row(found: StoreState) -> Row:
-    """A store under the names that commands and the console show."""
-    return {
-        "log_start": found.log_start,
-        "log_end": found.log_end,
-        "log_files": found.log_files,
-        "not_flushed": max(0, found.log_end - found.flushed),
-        "not_dispatched": max(0, found.log_end - found.dispatched),
-        "queues": found.queues,
-        "index_files": found.index_files,
-        "disk_bytes": found.disk_bytes,
-        "disk_free_bytes": found.disk_free_bytes,
-        "verified_percent": found.verified_percent,
-        "verified_ms": Time(found.verified_ms),
-        "damaged_places": found.damaged_places,
-        "damaged_bytes": found.damaged_bytes,
-        "damage": [f"{each.start} to {each.end}: {each.why}" for each in found.damage],
-        "damaged_tables": found.damaged_tables,
-        "found_at_start": found.found_at_start,
-    }
-
-
-@command("getBrokerConfig", SECTION, BROKER, CLUSTER)
-def get_broker_config(
-    session: Session, out: Output, *, broker_addr: str | None, cluster_name: str | None
-) -> None:
+@command("getBrokerConfig", SECTION, BROKER, CLUSTER, needs_target=True)
+def get_broker_config(admin: Admin, out: Output, **where: str | None) -> None:
     """Show a broker's settings."""
-    one_of(broker_addr, cluster_name)
-    for address in session.targets(broker_addr, cluster_name, masters_only=False):
-        with out.attempt():
-            found = broker_settings(session, address)
-            out.fields(
-                {"broker_address": address, **found} if out.as_json else found, title=address
-            )
+    for each in admin.broker_settings(**where).tell(out.fail):
+        _show(out, each.address, each.values)
 
 
-def broker_settings(session: Session, address: str) -> dict[str, str]:
-    """All settings of a broker, by name."""
-    return properties_of(session.ask(address, RequestCode.GET_BROKER_CONFIG).body)
+def _check_setting(key: str, value: str) -> None:
+    try:
+        setting(key, value)
+    except ArgumentIllegal as error:
+        raise click.UsageError(str(error)) from None
 
 
 @command(
@@ -216,61 +129,205 @@ def broker_settings(session: Session, address: str) -> dict[str, str]:
     CLUSTER,
     option("k", "key", "The setting.", required=True),
     option("v", "value", "Its value.", required=True),
+    needs_target=True,
 )
 def update_broker_config(
-    session: Session,
-    out: Output,
-    *,
-    broker_addr: str | None,
-    cluster_name: str | None,
-    key: str,
-    value: str,
+    admin: Admin, out: Output, *, key: str, value: str, **where: str | None
 ) -> None:
     """Change a broker's setting, while it runs and in its file."""
-    one_of(broker_addr, cluster_name)
-    body = setting(key, value)
-    for address in session.targets(broker_addr, cluster_name):
-        with out.attempt():
-            check_known(session, address, RequestCode.GET_BROKER_CONFIG, key)
-            remark = session.ask(address, RequestCode.UPDATE_BROKER_CONFIG, body=body).remark
-            out.done(
-                f"{key} is {value} at {address}." + and_says(remark),
-                broker_address=address,
-                key=key,
-                value=value,
-                remark=remark,
-            )
+    _check_setting(key, value)
+    out.changes(admin.update_broker_setting(key, value, **where))
 
 
-def _clean(
-    session: Session, out: Output, code: RequestCode, address: str | None, cluster: str | None
-) -> None:
-    """Tells one broker, those of a cluster, or all: the answer says that it has begun."""
-    for each in session.targets(address, cluster):
-        with out.attempt():
-            session.ask(each, code)
-            out.done(f"{each} cleans.", broker_address=each, cleans=True)
+def _cleaning(name: str, what: FilesToClean, help: str) -> None:
+    def clean(admin: Admin, **where: str | None) -> Answers[CleaningBegun]:
+        return admin.clean(what, **where)
+
+    changing(name, SECTION, clean, help, BROKER, _ITS_CLUSTER)
 
 
-@command("cleanExpiredCQ", SECTION, BROKER, _ITS_CLUSTER)
-def clean_expired_cq(
-    session: Session, out: Output, *, broker_addr: str | None, cluster: str | None
-) -> None:
-    """Have consume queue files deleted whose messages are gone."""
-    _clean(session, out, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, broker_addr, cluster)
+_cleaning(
+    "cleanExpiredCQ",
+    FilesToClean.QUEUES,
+    "Have consume queue files deleted whose messages are gone.",
+)
+_cleaning(
+    "deleteExpiredCommitLog", FilesToClean.LOG, "Have expired files of the commit log deleted now."
+)
+_cleaning(
+    "cleanUnusedTopic",
+    FilesToClean.TOPICS,
+    "Have the consume queues of topics deleted that no longer exist.",
+)
 
 
-@command("deleteExpiredCommitLog", SECTION, BROKER, _ITS_CLUSTER)
-def delete_expired_commit_log(
-    session: Session, out: Output, *, broker_addr: str | None, cluster: str | None
-) -> None:
-    """Have expired files of the commit log deleted now."""
-    _clean(session, out, RequestCode.DELETE_EXPIRED_COMMITLOG, broker_addr, cluster)
+# --- name servers
 
 
-@command("cleanUnusedTopic", SECTION, BROKER, _ITS_CLUSTER)
-def clean_unused_topic(
-    session: Session, out: Output, *, broker_addr: str | None, cluster: str | None
-) -> None:
-    """Have the consume queues of topics deleted that no longer exist."""
-    _clean(session, out, RequestCode.CLEAN_UNUSED_TOPIC, broker_addr, cluster)
+@command("getNamesrvConfig", NAME_SERVERS)
+def get_namesrv_config(admin: Admin, out: Output) -> None:
+    """Show the settings of each name server."""
+    for each in admin.namesrv_settings().tell(out.fail):
+        _show(out, each.address, each.values, "namesrv")
+
+
+@command("updateNamesrvConfig", NAME_SERVERS, _KEY, _VALUE)
+def update_namesrv_config(admin: Admin, out: Output, *, key: str, value: str) -> None:
+    """Change a setting of every name server."""
+    _check_setting(key, value)
+    out.changes(admin.update_namesrv_setting(key, value))
+
+
+changing(
+    "updateKvConfig",
+    NAME_SERVERS,
+    Admin.put_kv,
+    "Set an entry of a table that every name server keeps.",
+    _NAMESPACE,
+    _KEY,
+    _VALUE,
+)
+changing(
+    "deleteKvConfig",
+    NAME_SERVERS,
+    Admin.delete_kv,
+    "Delete an entry of a table that every name server keeps.",
+    _NAMESPACE,
+    _KEY,
+)
+changing(
+    "wipeWritePerm",
+    NAME_SERVERS,
+    Admin.wipe_writes,
+    "Have producers avoid a broker: its topics can only be read, say the name servers.",
+    _BROKER_NAME,
+)
+changing(
+    "addWritePerm",
+    NAME_SERVERS,
+    Admin.restore_writes,
+    "Have producers come back to a broker.",
+    _BROKER_NAME,
+)
+
+# --- access control
+
+changing(
+    "updateAclConfig",
+    ACCESS,
+    Admin.update_account,
+    "Create an account, or change it.",
+    BROKER,
+    CLUSTER,
+    _ACCESS_KEY,
+    option("s", "secretKey", "Its secret, longer than six characters.", required=True),
+    option("w", "whiteRemoteAddress", "From where it needs no signature.", to="white_address"),
+    option("i", "defaultTopicPerm", "For topics that are not named: DENY, PUB, SUB, PUB|SUB."),
+    option("u", "defaultGroupPerm", "For groups that are not named."),
+    option("t", "topicPerms", "topicA=DENY,topicB=PUB|SUB"),
+    option("g", "groupPerms", "groupA=DENY,groupB=SUB"),
+    yes_no("m", "admin", "It may do everything.", "", show_default=False),
+    flag("k", "keepPreviousSecret", "The secret before this one stays valid; of our brokers only."),
+    needs_target=True,
+)
+changing(
+    "deleteAclConfig",
+    ACCESS,
+    Admin.delete_account,
+    "Delete an account.",
+    BROKER,
+    CLUSTER,
+    _ACCESS_KEY,
+    aliases=("deleteAccessConfig",),
+    needs_target=True,
+)
+changing(
+    "updateGlobalWhiteAddr",
+    ACCESS,
+    Admin.update_white_addresses,
+    "Set the addresses from which nobody needs an account.",
+    BROKER,
+    CLUSTER,
+    option(
+        "g", "globalWhiteRemoteAddresses", "10.10.103.*,192.168.0.*", to="addresses", required=True
+    ),
+    option("p", "aclFileFullPath", "In this file.", to="file", default="", show_default=False),
+    needs_target=True,
+)
+listing(
+    "clusterAclConfigVersion",
+    ACCESS,
+    Admin.acl_files,
+    "Show which version of the access control files each broker has.",
+    "No broker has access control files.",
+    BROKER,
+    CLUSTER,
+    is_quiet=True,
+    needs_target=True,
+)
+
+
+@command(
+    "getAclConfig",
+    ACCESS,
+    BROKER,
+    CLUSTER,
+    aliases=("getAccessConfigSubCommand",),
+    needs_target=True,
+)
+def get_acl_config(admin: Admin, out: Output, **where: str | None) -> None:
+    """Show the accounts of each broker; their secrets are not shown."""
+    for each in admin.accounts(**where).tell(out.fail):
+        out.fields(each.row())
+
+
+listing(
+    "compareAcl",
+    ACCESS,
+    Admin.compare_accounts,
+    """Show which brokers have other accounts than the others.
+
+    mqadmin changes the brokers one by one, and a file by hand is nobody's but its broker's.
+    Compared is what the files say; of official brokers, which do not tell that, their versions.
+    Exit code 1 if they differ, or if one of them says nothing.
+    """,
+    "No broker has access control files.",
+    CLUSTER,
+)
+
+
+@command("aclRefusals", ACCESS, BROKER, CLUSTER, needs_target=True)
+def acl_refusals(admin: Admin, out: Output, **where: str | None) -> None:
+    """Show whom access control has refused what since the start; with -b of a name server, too."""
+    found = admin.acl_refusals(**where).tell(out.fail)
+    if found or not found.failures:
+        further = "" if where["broker"] else " Name servers are asked with -b and their address."
+        out.table(found, f"Nobody was refused anything.{further}")
+
+
+# --- transactions
+
+listing(
+    "transactions",
+    TRANSACTIONS,
+    Admin.transactions,
+    """List the transactions that are neither committed nor rolled back, oldest first.
+
+    Of our brokers only: RocketMQ keeps no table of them.
+    """,
+    "No transaction is open.",
+    BROKER,
+    CLUSTER,
+    option("g", "producerGroup", "Of this producer group only."),
+)
+
+
+@command(
+    "resumeTransaction",
+    TRANSACTIONS,
+    THE_BROKER,
+    option("i", "msgId", "The broker's id of what was given up.", required=True),
+)
+def resume_transaction(admin: Admin, out: Output, *, broker: str, msg_id: str) -> None:
+    """Have the producers asked again about a transaction that was given up."""
+    out.done(admin.resume_transaction(broker, msg_id))

@@ -1,31 +1,33 @@
-"""Commands about consumer groups and producers: settings, members, progress."""
+"""Commands about consumer groups, their members and offsets, and about producers."""
 
-from protocol.bodies import SubscriptionGroupConfig, SubscriptionGroupTable
-from protocol.codes import RequestCode
-from protocol.headers.admin import (
-    DeleteSubscriptionGroupHeader,
-    TopicHeader,
-)
-from protocol.table_rules import asked_group_fault
-from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
+from time import sleep
+from typing import Any
+
+import click
+
 from troupemq.cli.admin.command import (
     BROKER,
     CLUSTER,
     GROUP,
+    THE_BROKER,
+    TOPIC,
+    changing,
     command,
-    one_of,
+    flag,
+    listing,
     option,
-    parse_bool,
     yes_no,
 )
-from troupemq.cli.admin.output import Output, snake_case
-from troupemq.cli.admin.session import Session
-from troupemq.cli.admin.times import INT_MAX, NUMBER, OFFSET, WholeNumber
-from troupemq.cli.admin.topics import forget_topic
-from troupemq.client.errors import ArgumentIllegal
+from troupemq.cli.admin.output import Output
+from troupemq.cli.admin.times import COUNT, NUMBER, OFFSET, SECONDS, TIME, WholeNumber
+from troupemq.client.admin import Admin
+from troupemq.client.admin.base import INT_MAX
+from troupemq.client.admin.groups import STATS_TIMEOUT_MS, GroupSettings
 
-SECTION, PRODUCERS = "Consumer groups", "Producers"
+SECTION, PRODUCERS, OFFSETS = "Consumer groups", "Producers", "Offsets"
 RETRIES = WholeNumber(-1, INT_MAX)
+_MEMBERS_OF = option("g", "consumerGroup", "The consumer group.", to="group", required=True)
+_GROUP = option("g", "group", "The consumer group.", required=True)
 
 
 @command(
@@ -47,109 +49,206 @@ RETRIES = WholeNumber(-1, INT_MAX)
         type=OFFSET,
         default=1,
     ),
-    yes_no("a", "notifyConsumerIdsChanged", "Members are told who joins and leaves.", "true"),
+    yes_no(
+        "a",
+        "notifyConsumerIdsChanged",
+        "Members are told who joins and leaves.",
+        "true",
+        to="notify_consumer_ids_changed_enable",
+    ),
+    needs_target=True,
 )
 def update_sub_group(
-    session: Session,
-    out: Output,
-    *,
-    broker_addr: str | None,
-    cluster_name: str | None,
-    group_name: str,
-    consume_enable: str,
-    consume_from_min_enable: str,
-    consume_broadcast_enable: str,
-    retry_queue_nums: int,
-    retry_max_times: int,
-    broker_id: int,
-    which_broker_when_consume_slowly: int,
-    notify_consumer_ids_changed: str,
+    admin: Admin, out: Output, *, broker: str | None, cluster: str | None, group: str, **given: Any
 ) -> None:
     """Create a consumer group, or change it."""
-    one_of(broker_addr, cluster_name)
-    config = SubscriptionGroupConfig(
-        group_name,
-        parse_bool(consume_enable),
-        parse_bool(consume_from_min_enable),
-        parse_bool(consume_broadcast_enable),
-        retry_queue_nums,
-        retry_max_times,
-        broker_id,
-        which_broker_when_consume_slowly,
-        parse_bool(notify_consumer_ids_changed),
-    )
-    for address in session.targets(broker_addr, cluster_name):
-        with out.attempt():
-            update_group(session, address, config)
-            out.done(
-                f"The group {group_name} is set at {address}.",
-                broker_address=address,
-                **snake_case(config.to_json()),
-            )
+    settings = GroupSettings(group_name=group, **given)
+    out.changes(admin.update_group(settings, broker=broker, cluster=cluster))
 
 
-def update_group(session: Session, address: str, config: SubscriptionGroupConfig) -> None:
-    """Creates or changes a group at one broker. Raises ArgumentIllegal for one that cannot be."""
-    if fault := asked_group_fault(config):
-        raise ArgumentIllegal(f"{config.group_name}: {fault}")
-    code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
-    session.ask(address, code, body=config.encode())
-
-
-@command(
+changing(
     "deleteSubGroup",
     SECTION,
+    Admin.delete_group,
+    "Delete a consumer group; of a whole cluster, with its retry topic and dead letters.",
     BROKER,
     CLUSTER,
     GROUP,
-    yes_no("r", "removeOffset", "Its offsets too."),
+    yes_no("r", "removeOffset", "Its offsets too.", to="with_offsets"),
+    needs_target=True,
 )
-def delete_sub_group(
-    session: Session,
-    out: Output,
-    *,
-    broker_addr: str | None,
-    cluster_name: str | None,
-    group_name: str,
-    remove_offset: str,
-) -> None:
-    """Delete a consumer group; of a whole cluster, with its retry topic and dead letters."""
-    one_of(broker_addr, cluster_name)
-    header = DeleteSubscriptionGroupHeader(group_name, parse_bool(remove_offset))
-    addresses = session.targets(broker_addr, cluster_name)
-    for address in addresses:
-        with out.attempt():
-            session.ask(address, RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
-            out.done(
-                f"The group {group_name} is deleted at {address}.",
-                group=group_name,
-                deleted_at=address,
-            )
-    if broker_addr is not None or cluster_name is None:
-        return
-    for topic in (RETRY_TOPIC_PREFIX + group_name, DLQ_TOPIC_PREFIX + group_name):
-        for address in addresses:
-            with out.attempt():
-                session.ask(address, RequestCode.DELETE_TOPIC_IN_BROKER, TopicHeader(topic))
-        forget_topic(session, out, topic, cluster_name)
 
 
 @command("getConsumerConfig", SECTION, GROUP)
-def get_consumer_config(session: Session, out: Output, *, group_name: str) -> None:
+def get_consumer_config(admin: Admin, out: Output, *, group: str) -> None:
     """Show a group's settings at each broker."""
-    found = False
-    for place in session.masters():
-        with out.attempt():
-            config = group_table(session, place.address).subscription_group_table.get(group_name)
-            if config is not None:
-                found = True
-                where = {"cluster": place.cluster, "broker": place.name}
-                out.fields({**where, **snake_case(config.to_json())})
-    if not found:
-        out.fail(f"No broker has settings of the group {group_name}.")
+    for each in admin.group_settings(group).tell(out.fail):
+        out.fields(each.row())
 
 
-def group_table(session: Session, address: str) -> SubscriptionGroupTable:
-    """All consumer groups that a broker has settings of."""
-    code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
-    return session.read(SubscriptionGroupTable, address, code)
+@command(
+    "consumerProgress",
+    SECTION,
+    option("g", "groupName", "This group, queue by queue.", to="group"),
+    yes_no("s", "showClientIP", "Who has each queue.", to="with_clients"),
+)
+def consumer_progress(admin: Admin, out: Output, *, group: str | None, with_clients: bool) -> None:
+    """Show how far a group is behind, or all groups."""
+    if group is None:
+        out.table(admin.group_list(), "No group has consumed here.")
+        return
+    found = admin.group_progress(group, with_clients=with_clients)
+    if out.table(found, f"The group {group} has consumed nothing."):
+        tps = sum({each.broker: each.group_tps for each in found}.values())
+        lag = sum(each.lag for each in found)
+        out.footer(f"{lag} behind in all; {tps:.2f} consumed a second.")
+
+
+listing(
+    "brokerConsumeStats",
+    SECTION,
+    Admin.broker_lags,
+    "Show how far all groups of a broker are behind.",
+    "No group has consumed from {broker}.",
+    THE_BROKER,
+    option(
+        "t",
+        "timeoutMillis",
+        "How long to wait.",
+        to="timeout_ms",
+        type=COUNT,
+        default=STATS_TIMEOUT_MS,
+        show_default=True,
+    ),
+    option("l", "level", "Only queues at least that far behind.", type=int, default=0),
+    yes_no("o", "order", "Only ordered topics.", to="only_ordered"),
+)
+
+
+@command(
+    "startMonitoring",
+    SECTION,
+    option("i", "intervalS", "Seconds between two rounds.", type=SECONDS, default=60),
+    option("r", "rounds", "End after that many.", type=COUNT),
+    option("l", "level", "Groups at least that far behind.", type=int, default=100_000),
+    until_interrupted=True,
+)
+def start_monitoring(
+    admin: Admin, out: Output, *, interval_s: float, rounds: int | None, level: int
+) -> None:
+    """Watch all groups: who is far behind, and who is behind with nobody there. Ends at Ctrl-C."""
+    done = 0
+    while rounds is None or done < rounds:
+        if done:
+            sleep(interval_s)
+        done += 1
+        with out.attempt():  # a name server that is gone may come back
+            out.table(admin.late_groups(level), "Nothing to worry about.")
+
+
+listing(
+    "producerConnection",
+    PRODUCERS,
+    Admin.producers_of,
+    "List the producers of a group at the brokers of a topic.",
+    "The producer group {group} is not connected.",
+    option("g", "producerGroup", "The producer group.", to="group", required=True),
+    TOPIC,
+)
+listing(
+    "producer",
+    PRODUCERS,
+    Admin.producers_at,
+    "List all producers of a broker, by group.",
+    "No producer is connected to {broker}.",
+    option("b", "broker", "The broker.", required=True, metavar="HOST:PORT"),
+)
+
+
+@command("consumerConnection", SECTION, _MEMBERS_OF, BROKER)
+def consumer_connection(admin: Admin, out: Output, *, group: str, broker: str | None) -> None:
+    """List the members of a consumer group, and what they subscribe to."""
+    out.fields(admin.group_members(group, broker=broker).row())
+
+
+@command(
+    "consumerStatus",
+    SECTION,
+    _MEMBERS_OF,
+    option("i", "clientId", "This member only, with all it says of itself."),
+    BROKER,
+    flag("s", "jstack", "With the stacks of its threads."),
+)
+def consumer_status(
+    admin: Admin, out: Output, *, group: str, client_id: str | None, jstack: bool, **given: Any
+) -> None:
+    """Show what the members of a group say of themselves, and whether they agree."""
+    if client_id is not None:
+        info = admin.running_info(group, client_id, with_stacks=jstack, **given)
+        out.fields(info.row())
+        return
+    found = admin.member_states(group, with_stacks=jstack, **given).tell(out.fail)
+    if out.as_json:
+        out.table(found, "")
+        return
+    hidden = ("queue_names", "jstack")
+    rows = [each.row() for each in found]
+    shown = [{name: row[name] for name in row if name not in hidden} for row in rows]
+    some = out.table(shown, f"The group {group} has no members.")
+    out.fields({str(row["client"]): row["jstack"] for row in rows} if some and jstack else {})
+
+
+listing(
+    "rebalances",
+    SECTION,
+    Admin.rebalances,
+    """Show what has happened to GROUP lately: each change makes its members share out anew.
+
+    Of our brokers only: RocketMQ does not remember it. Exit code 1 if the members of the
+    group subscribe differently.
+    """,
+    "Nothing has happened to {group} since its brokers were started.",
+    click.Argument(["group"]),
+    BROKER,
+)
+listing(
+    "resetOffsetByTime",
+    OFFSETS,
+    Admin.reset_offsets,
+    "Set a group to a time, in one topic; its members are told if there are any.",
+    "The topic {topic} has no queues that {group} consumes.",
+    _GROUP,
+    TOPIC,
+    option(
+        "s",
+        "timestamp",
+        "now, ms since 1970, or 2026-01-31T12:00:00.",
+        to="time_ms",
+        required=True,
+        type=TIME,
+    ),
+    yes_no("f", "force", "Forward too; else only back.", "true"),
+    flag("c", "cplus", "The members are C++ clients.", to="is_cplus"),
+    is_quiet=True,
+)
+listing(
+    "skipAccumulatedMessage",
+    OFFSETS,
+    Admin.reset_offsets,
+    "Set a group behind the last message of a topic: what it has not consumed is skipped.",
+    "The topic {topic} has no queues that {group} consumes.",
+    _GROUP,
+    TOPIC,
+    yes_no("f", "force", "Also where that is forward.", "true"),
+    is_quiet=True,
+)
+changing(
+    "cloneGroupOffset",
+    OFFSETS,
+    Admin.clone_offsets,
+    "Set a group to where another one is.",
+    option("s", "srcGroup", "The group to take them from.", to="source_group", required=True),
+    option("d", "destGroup", "The group to set.", to="group", required=True),
+    TOPIC,
+    yes_no("o", "offline", "Even if the group to set has no members."),
+)

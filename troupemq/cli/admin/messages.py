@@ -1,31 +1,33 @@
-"""Commands about messages: found by id, key or offset; printed; sent."""
+"""Commands about messages: found and shown, printed by the queue, sent."""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
+from time import sleep
+from typing import Any
 
 import click
 
-from protocol.bodies_admin import ConsumeMessageDirectlyResult
-from protocol.codes import RequestCode
-from protocol.headers.client import ConsumeMessageDirectlyHeader
-from protocol.properties import RESERVED_NAMES
 from protocol.topic_names import TRACE_TOPIC
-from troupemq.cli.admin.command import TOPIC, command, flag, option, parse_bool, yes_no
-from troupemq.cli.admin.output import Output, Row, Time, snake_case
-from troupemq.cli.admin.reading import reader_of
-from troupemq.cli.admin.session import Session
-from troupemq.cli.admin.times import NUMBER, OFFSET
-from troupemq.cli.admin.trace import events_of
-from troupemq.cli.admin.tracks import tracks_of
+from troupemq.cli.admin.command import TOPIC, command, flag, listing, option, yes_no
+from troupemq.cli.admin.output import Output
+from troupemq.cli.admin.times import COUNT, NUMBER, OFFSET, SECONDS, TIME
 from troupemq.cli.message_json import as_object
-from troupemq.client.errors import MessageNotFound
-from troupemq.client.message import Message, MessageQueue, MessageView
-from troupemq.client.producing.producer import Producer
-from troupemq.client.producing.producer_settings import ProducerSettings
-from troupemq.redrive import has_accounts, original_of
+from troupemq.client.admin import Admin, Time
+from troupemq.client.admin.offsets import NEWEST
+from troupemq.client.admin.reading import QueueReader
+from troupemq.client.admin.trials import TRIAL_GROUP, SendTrial, TrialSummary
+from troupemq.client.errors import ArgumentIllegal, ClientError
+from troupemq.client.message import MessageQueue, MessageView
 
-SECTION = "Messages"
-PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
+SECTION, TRIALS = "Messages", "Trial sends"
 
-_DIRECT_GROUP = option("g", "consumerGroup", "Let a member of this group consume it now.")
+_DIRECT_GROUP = option(
+    "g", "consumerGroup", "Let a member of this group consume it now.", to="group"
+)
 _DIRECT_CLIENT = option("d", "clientId", "Which member.")
+_SIZE = option("s", "size", "Bytes of each.", type=NUMBER, default=128, show_default=True)
 
 
 @command(
@@ -41,86 +43,58 @@ _DIRECT_CLIENT = option("d", "clientId", "Which member.")
     _DIRECT_GROUP,
     _DIRECT_CLIENT,
     yes_no("s", "sendMessage", "Send it to its topic again."),
-    option("u", "unitName", "Taken and not used: there are no units here."),
+    option("u", "unitName", "Taken and not used: there are no units here.", expose_value=False),
 )
 def query_msg_by_id(
-    session: Session,
+    admin: Admin,
     out: Output,
     *,
     msg_id: str,
     topic: str | None,
-    consumer_group: str | None,
-    client_id: str | None,
-    send_message: str,
-    unit_name: str | None,
+    send_message: bool,
+    **member: str | None,
 ) -> None:
     """Show the message with this id, and who has consumed it."""
     for each in filter(None, map(str.strip, msg_id.split(","))):
         with out.attempt():
-            view = session.find_message(each, topic)
-            if consumer_group is not None and client_id is not None:
-                _consume_directly(session, out, view, consumer_group, client_id)
-            elif parse_bool(send_message):
-                _send_again(session, out, view)
+            view = admin.find_message(each, topic)
+            if send_message and None in member.values():
+                out.done(admin.send_again(view))
             else:
-                _show(session, out, view)
+                _show(admin, out, view, **member)
 
 
-def _show(session: Session, out: Output, view: MessageView) -> None:
-    stored = {"store_timestamp_ms": Time(view.store_timestamp_ms)}
-    tracks = tracks_of(session, view)
-    out.fields({**as_object(view), **stored, "tracks": tracks, **_places(view)})
-
-
-def _places(view: MessageView) -> Row:
-    return {
-        "offset_message_id": view.offset_message_id,
-        "physical_offset": view.physical_offset,
-        "born_timestamp_ms": Time(view.born_timestamp_ms),
-        "born_host": view.born_host,
-        "store_host": view.store_host,
-        "sys_flag": view.sys_flag,
-    }
-
-
-def _consume_directly(
-    session: Session, out: Output, view: MessageView, group: str, client_id: str
+def _show(
+    admin: Admin,
+    out: Output,
+    view: MessageView,
+    group: str | None = None,
+    client_id: str | None = None,
 ) -> None:
-    header = ConsumeMessageDirectlyHeader(group, client_id, view.offset_message_id)
-    found = session.read(
-        ConsumeMessageDirectlyResult,
-        session.listed(view.store_host)[1],
-        RequestCode.CONSUME_MESSAGE_DIRECTLY,
-        header,
-        timeout_ms=30_000,
-    )
-    out.fields(snake_case(found.to_json()))
-
-
-def _send_again(session: Session, out: Output, view: MessageView) -> None:
-    is_retry = view.queue.topic != view.topic  # its sender says which topic it is from
-    if is_retry and has_accounts(session, view.queue.topic):
-        source = original_of(view, session)
-        if source is None:
-            raise MessageNotFound(
-                f"{view.offset_message_id} is a retry that names {view.topic} as its topic, and no"
-                " broker has that message there: it is not sent"
-            )
-        view = source
-    own = {name: view.properties[name] for name in view.properties if name not in RESERVED_NAMES}
-    message = Message(view.topic, view.body, view.tags, view.keys, own)
-    with Producer(PRODUCER_GROUP, session.namesrv) as producer:
-        result = producer.send(message)
-    out.done(
-        f"{view.offset_message_id} is sent again: {result.message_id} in {result.queue}.",
-        before=view.offset_message_id,
-        message_id=result.message_id,
-        offset_message_id=result.offset_message_id,
+    """Show a message, or what a member makes of it."""
+    if group is not None and client_id is not None:
+        out.fields(admin.consume_directly(view, group, client_id).row())
+        return
+    tracks = admin.message_tracks(view)
+    if tracks.failures:
+        raise ClientError(tracks.failures[0])
+    out.fields(
+        {
+            **as_object(view),
+            "store_timestamp_ms": Time(view.store_timestamp_ms),
+            "tracks": {each.group: each.state for each in tracks},
+            "offset_message_id": view.offset_message_id,
+            "physical_offset": view.physical_offset,
+            "born_timestamp_ms": Time(view.born_timestamp_ms),
+            "born_host": view.born_host,
+            "store_host": view.store_host,
+            "sys_flag": view.sys_flag,
+        }
     )
 
 
 @command("queryMsgByKey", SECTION, TOPIC, option("k", "msgKey", "The key.", required=True))
-def query_msg_by_key(session: Session, out: Output, *, topic: str, msg_key: str) -> None:
+def query_msg_by_key(admin: Admin, out: Output, *, topic: str, msg_key: str) -> None:
     """List the messages of a topic with this key."""
     rows = (
         {
@@ -131,7 +105,7 @@ def query_msg_by_key(session: Session, out: Output, *, topic: str, msg_key: str)
             "queue_offset": view.queue_offset,
             "store_timestamp_ms": Time(view.store_timestamp_ms),
         }
-        for view in session.query_by_key(topic, msg_key)
+        for view in admin.query_by_key(topic, msg_key)
     )
     out.table(rows, f"No message of {topic} has the key {msg_key}.")
 
@@ -146,24 +120,14 @@ def query_msg_by_key(session: Session, out: Output, *, topic: str, msg_key: str)
     flag("a", "showAll", "All messages with this id, not only the first."),
 )
 def query_msg_by_unique_key(
-    session: Session,
-    out: Output,
-    *,
-    msg_id: str,
-    consumer_group: str | None,
-    client_id: str | None,
-    topic: str,
-    show_all: bool,
+    admin: Admin, out: Output, *, msg_id: str, topic: str, show_all: bool, **member: str | None
 ) -> None:
     """Show the message with this id of its producer's, and who has consumed it."""
-    found = [view for view in session.query_by_key(topic, msg_id) if view.message_id == msg_id]
+    found = [view for view in admin.query_by_key(topic, msg_id) if view.message_id == msg_id]
     if not found:
         out.fail(f"No message of {topic} has the id {msg_id}.")
     for view in found if show_all else found[:1]:
-        if consumer_group is not None and client_id is not None:
-            _consume_directly(session, out, view, consumer_group, client_id)
-        else:
-            _show(session, out, view)
+        _show(admin, out, view, **member)
 
 
 @command(
@@ -175,34 +139,27 @@ def query_msg_by_unique_key(
     option("o", "offset", "Its queue offset.", type=OFFSET, required=True),
 )
 def query_msg_by_offset(
-    session: Session, out: Output, *, topic: str, broker_name: str, queue_id: int, offset: int
+    admin: Admin, out: Output, *, topic: str, broker_name: str, queue_id: int, offset: int
 ) -> None:
     """Show the message at an offset of a queue."""
-    reader = reader_of(session, MessageQueue(topic, broker_name, queue_id))
+    reader = admin.reader(MessageQueue(topic, broker_name, queue_id))
     found = reader.at(offset)
     if found is None:
         out.fail(f"There is no message at {offset} in {reader.queue}.")
     else:
-        _show(session, out, found)
+        _show(admin, out, found)
 
 
-@command(
+listing(
     "queryMsgTraceById",
     SECTION,
-    option("i", "msgId", "The id that the client gave it.", required=True),
+    Admin.trace_events,
+    "Show what clients have noted about a message: sent, consumed, how long it took.",
+    "No trace of {message_id} is in {trace_topic}.",
+    option("i", "msgId", "The id that the client gave it.", to="message_id", required=True),
     option("t", "traceTopic", "Where traces are.", default=TRACE_TOPIC, show_default=True),
     aliases=("QueryMsgTraceById",),
 )
-def query_msg_trace_by_id(session: Session, out: Output, *, msg_id: str, trace_topic: str) -> None:
-    """Show what clients have noted about a message: sent, consumed, how long it took."""
-    events = [
-        event
-        for view in session.query_by_key(trace_topic, msg_id)
-        for event in events_of(view.body)
-        if event["message_id"] == msg_id
-    ]
-    events.sort(key=lambda event: str(event["time_ms"] or ""))
-    out.table(events, f"No trace of {msg_id} is in {trace_topic}.")
 
 
 @command(
@@ -214,35 +171,295 @@ def query_msg_trace_by_id(session: Session, out: Output, *, msg_id: str, trace_t
     option("c", "tags", "Its tag."),
     option("b", "broker", "The broker's name; needs -i."),
     option("i", "qid", "The queue; needs -b.", type=NUMBER),
-    yes_no("m", "msgTraceEnable", "Leave a trace of it, as clients do."),
+    yes_no("m", "msgTraceEnable", "Leave a trace of it, as clients do.", to="trace"),
 )
 def send_message(
-    session: Session,
+    admin: Admin,
     out: Output,
     *,
     topic: str,
     body: str,
     key: str | None,
-    tags: str | None,
     broker: str | None,
     qid: int | None,
-    msg_trace_enable: str,
+    **given: Any,
 ) -> None:
     """Send one message."""
     if (broker is None) != (qid is None):
         raise click.UsageError("A queue is named by its broker (-b) and its number (-i).")
     queue = None if broker is None or qid is None else MessageQueue(topic, broker, qid)
-    message = Message(topic, body.encode(), tags=tags, keys=tuple((key or "").split()))
-    settings = ProducerSettings(trace=parse_bool(msg_trace_enable))
-    with Producer(PRODUCER_GROUP, session.namesrv, settings=settings) as producer:
-        result = producer.send(message, queue=queue)
-    out.fields(
-        {
-            "broker": result.queue.broker_name,
-            "queue_id": result.queue.queue_id,
-            "queue_offset": result.queue_offset,
-            "status": result.status.value,
-            "message_id": result.message_id,
-            "offset_message_id": result.offset_message_id,
-        }
-    )
+    keys = (key or "").split()
+    out.fields(admin.send_message(topic, body.encode(), keys=keys, queue=queue, **given).row())
+
+
+# --- whole queues
+
+
+def _charset(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    try:
+        b"x".decode(value, "replace")
+    except LookupError:
+        raise click.BadParameter(
+            f"{value!r} is no charset that is known here", ctx, param
+        ) from None
+    return value
+
+
+_SINCE = "Stored since: ms since 1970, or 2026-01-31T12:00:00."
+_BEGIN = option("b", "beginTimestamp", _SINCE, to="begin", type=TIME)
+_END = option("e", "endTimestamp", "Stored until.", to="end", type=TIME)
+_CHARSET = option(
+    "c",
+    "charsetName",
+    "Character set of the bodies.",
+    to="charset",
+    default="UTF-8",
+    show_default=True,
+    callback=_charset,
+)
+_TAGS = option("s", "subExpression", "Only with one of these tags: a || b.", to="tags", default="*")
+
+
+def _print(out: Output, view: MessageView, charset: str = "UTF-8", with_body: bool = True) -> None:
+    fields = {**as_object(view), "store_timestamp_ms": Time(view.store_timestamp_ms)}
+    body = fields.pop("body", None)
+    if with_body and (body is None or charset.upper() != "UTF-8"):
+        with suppress(ValueError):
+            body = view.body.decode(charset)
+            fields.pop("body_base64", None)
+    if not with_body:
+        fields.pop("body_base64", None)
+    elif body is not None:
+        fields["body"] = body
+    tags = f" [{view.tags}]" if view.tags else ""
+    text = f" {view.body.decode(charset, 'replace')}" if with_body else ""
+    where = f"{view.queue}+{view.queue_offset} {fields['store_timestamp_ms']} {view.message_id}"
+    out.item(fields, f"{where}{tags}{text}")
+
+
+@command(
+    "printMsg",
+    SECTION,
+    TOPIC,
+    _CHARSET,
+    _TAGS,
+    _BEGIN,
+    _END,
+    yes_no("d", "printBody", "With bodies.", "true"),
+)
+def print_msg(
+    admin: Admin,
+    out: Output,
+    *,
+    topic: str,
+    tags: str,
+    charset: str,
+    print_body: bool,
+    **times: int | None,
+) -> None:
+    """Print all messages of a topic, queue by queue."""
+    printed = 0
+    for queue in admin.readable_queues(topic):
+        with out.attempt():
+            for view in _between(admin.reader(queue, tags), **times):
+                _print(out, view, charset, print_body)
+                printed += 1
+    _note_none(out, printed)
+
+
+def _note_none(out: Output, printed: int) -> None:
+    if not printed and not out.failed:
+        out.note("There are no messages.")
+
+
+def _between(reader: QueueReader, begin: int | None, end: int | None) -> Iterator[MessageView]:
+    first, last = reader.ends()
+    if begin not in (None, NEWEST):
+        first = reader.offset_at(begin or 0)
+    for view in reader.messages(first, last):
+        if end is not None and end != NEWEST and view.store_timestamp_ms > end:
+            return
+        yield view
+
+
+@command(
+    "printMsgByQueue",
+    SECTION,
+    TOPIC,
+    option("a", "brokerName", "The broker's name.", required=True),
+    option("i", "queueId", "The queue.", type=NUMBER, required=True),
+    _CHARSET,
+    _TAGS,
+    _BEGIN,
+    _END,
+    yes_no("p", "print", "Print them."),
+    yes_no("d", "printBody", "With bodies."),
+    yes_no("f", "calculate", "Count them by tag."),
+)
+def print_msg_by_queue(
+    admin: Admin,
+    out: Output,
+    *,
+    topic: str,
+    broker_name: str,
+    queue_id: int,
+    tags: str,
+    charset: str,
+    print: bool,
+    print_body: bool,
+    calculate: bool,
+    **times: int | None,
+) -> None:
+    """Print the messages of one queue, or count them by tag."""
+    counts: Counter[str] = Counter()
+    (queue,) = admin.readable_queues(topic, broker_name, queue_id)
+    for view in _between(admin.reader(queue, tags), **times):
+        counts[view.tags or ""] += 1
+        if print:
+            _print(out, view, charset, print_body)
+    if calculate:
+        rows = ({"tag": tag, "count": count} for tag, count in counts.most_common())
+        out.table(rows, "There are no messages.")
+    elif not print:
+        out.note(f"{counts.total()} messages; -p true prints them, -f true counts them by tag.")
+    else:
+        _note_none(out, counts.total())
+
+
+@command(
+    "consumeMessage",
+    SECTION,
+    TOPIC,
+    option("b", "brokerName", "Only this broker's queues."),
+    option("i", "queueId", "Only this queue; needs -b.", type=NUMBER),
+    option("o", "offset", "From there; needs -i.", type=OFFSET),
+    option("g", "consumerGroup", "As this group; its offsets stay as they are."),
+    option("s", "beginTimestamp", _SINCE, to="begin", type=TIME),
+    _END,
+    option("c", "MessageNumber", "At most that many.", to="count", type=COUNT, default=128),
+)
+def consume_message(
+    admin: Admin,
+    out: Output,
+    *,
+    topic: str,
+    broker_name: str | None,
+    queue_id: int | None,
+    offset: int | None,
+    consumer_group: str | None,
+    count: int,
+    **times: int | None,
+) -> None:
+    """Print some messages of a topic, without consuming them for anybody."""
+    if (queue_id is not None and broker_name is None) or (offset is not None and queue_id is None):
+        raise click.UsageError("An offset (-o) needs a queue (-i), and a queue a broker (-b).")
+    printed = 0
+    for queue in admin.readable_queues(topic, broker_name, queue_id):
+        with out.attempt():
+            reader = admin.reader(queue, group=consumer_group)
+            views = _between(reader, **times) if offset is None else _from(reader, offset)
+            for view in islice(views, count - printed):
+                _print(out, view)
+                printed += 1
+        if printed == count:
+            return
+    _note_none(out, printed)
+
+
+def _from(reader: QueueReader, offset: int) -> Iterator[MessageView]:
+    first, last = reader.ends()
+    if not first <= offset < max(last, first + 1):
+        raise ArgumentIllegal(f"{reader.queue} has the offsets from {first} to before {last}")
+    return reader.messages(offset, last)
+
+
+@command(
+    "queryCq",
+    SECTION,
+    TOPIC,
+    option("q", "queue", "The queue.", to="queue_id", type=NUMBER, required=True),
+    option("i", "index", "From that entry on.", type=OFFSET, required=True),
+    option("c", "count", "So many.", type=COUNT, default=10, show_default=True),
+    option("b", "broker", "At this broker.", metavar="HOST:PORT"),
+    option("g", "consumer", "And what this group's filter says of them.", to="group"),
+)
+def query_cq(
+    admin: Admin, out: Output, *, topic: str, queue_id: int, group: str | None, **given: Any
+) -> None:
+    """Show entries of a consume queue."""
+    found = admin.queue_units(topic, queue_id, group=group, **given)
+    more = {"subscription": found.subscription, "filter": found.filter}
+    shown = more if group is not None and out.as_json else {}
+    entries = f"{topic} {queue_id} has entries {found.min_index} to {found.max_index}."
+    if out.table(({**each.row(), **shown} for each in found.units), entries) and not out.as_json:
+        out.footer(entries)
+        if group is not None:
+            out.fields({f"{group} {name}": value for name, value in more.items()})
+
+
+# --- trial sends
+
+
+@command(
+    "sendMsgStatus",
+    TRIALS,
+    option("b", "brokerName", "The broker's name.", required=True),
+    option("s", "messageSize", "Bytes of each.", type=NUMBER, default=128),
+    option("c", "count", "How many.", type=COUNT, default=50, show_default=True),
+)
+def send_msg_status(
+    admin: Admin, out: Output, *, broker_name: str, message_size: int, count: int
+) -> None:
+    """Send messages to one broker, each with its time; they go to the topic of its name."""
+    trials = admin.trial_sends(broker_name, count, message_size, broker_name=broker_name)
+    out.table(trials, "Nothing was sent.")
+    _note_failures(out, trials)
+
+
+def _note_failures(out: Output, trials: list[SendTrial]) -> None:
+    failed = sum(each.status != "OK" for each in trials)
+    if failed:
+        out.fail(f"{failed} of {len(trials)} messages were not stored.")
+
+
+@command(
+    "checkMsgSendRT",
+    TRIALS,
+    TOPIC,
+    option("a", "amount", "How many.", type=COUNT, default=100, show_default=True),
+    _SIZE,
+)
+def check_msg_send_rt(admin: Admin, out: Output, *, topic: str, amount: int, size: int) -> None:
+    """Send messages to the queues of a topic in turn, each with its time, and the average."""
+    trials = admin.trial_sends(topic, amount, size)
+    out.table(trials, "Nothing was sent.")
+    out.fields(TrialSummary.of(trials).row())
+    _note_failures(out, trials)
+
+
+@command(
+    "clusterRT",
+    TRIALS,
+    option("a", "amount", "Messages a round.", to="count", type=COUNT, default=100),
+    _SIZE,
+    option("c", "cluster", "This cluster only.", metavar="NAME"),
+    yes_no(
+        "p", "printLog", "Taken and not used: --json gives lines for a program.", expose_value=False
+    ),
+    option("m", "machineRoom", "A name for where this runs.", to="room", default="noname"),
+    option("i", "interval", "Seconds between rounds.", type=SECONDS, default=10),
+    option("r", "rounds", "End after that many.", type=COUNT),
+    until_interrupted=True,
+)
+def cluster_rt(
+    admin: Admin, out: Output, *, interval: float, rounds: int | None, **given: Any
+) -> None:
+    """Send to every broker of a cluster again and again: average times. Ends at Ctrl-C."""
+    with admin.producer(TRIAL_GROUP) as producer:
+        done = 0
+        while rounds is None or done < rounds:
+            if done:
+                sleep(interval)
+            done += 1
+            found = list(admin.cluster_trials(producer, **given).tell(out.fail))
+            out.table(found, "There are no brokers.")

@@ -4,72 +4,60 @@ A row is a mapping; its keys are the JSON names and, in capitals, the headings o
 """
 
 import json
-import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
 
 import click
 
+from troupemq.client.admin.answers import Answers, Change, Result, Row, Time
 from troupemq.client.errors import ClientError
 from troupemq.numbers import odd_number
 from troupemq.saying import say
 from troupemq.text import escaped, escaped_json, one_line, padded, width_of
 
-Row = Mapping[str, object]
 GAP = "  "
 
 
-class Time(int):
-    """A wall-clock time in ms since 1970: a number in JSON, local time in a table.
-
-    What is not above 0 is no time: null, and `-`.
-    """
-
-    def __str__(self) -> str:
-        if self <= 0:
-            return "-"
-        try:
-            return datetime.fromtimestamp(self / 1000).isoformat(" ", "milliseconds")
-        except (ValueError, OverflowError, OSError):  # beyond the year 9999
-            return str(int(self))
-
-
-def snake_case(found: Row) -> dict[str, object]:
-    """RocketMQ's names as ours are written: `readQueueNums` is `read_queue_nums`."""
-    return {_snake(name): value for name, value in found.items()}
-
-
-def _snake(name: str) -> str:
-    return re.sub(r"(?<=[a-z0-9])([A-Z]+)", lambda found: "_" + found[1].lower(), name)
-
-
 class Output:
-    """Where a command puts what it found; `failed` once a part of it did not work."""
+    """Printer of what a command finds; `failed` once a part of it did not work."""
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
         self.failed = False
         self._said: set[str] = set()
 
-    def table(self, rows: Iterable[Row], nothing: str) -> bool:
-        """Rows with the same keys; `nothing` is the sentence for none of them. True for some."""
+    def table(self, found: Iterable[Row | Result], nothing: str) -> bool:
+        """Print rows with the same keys, else `nothing`; return whether there are any."""
         if self.as_json:
             some = False
-            for row in rows:
+            for row in self._rows(found):
                 some = True
                 self._print_json(row)
             return some
-        found = list(rows)
-        for line in _table(found):
+        rows = list(self._rows(found))
+        for line in _table(rows):
             _print(line)
-        if not found:
+        if not rows and nothing:
             say(nothing)
-        return bool(found)
+        return bool(rows)
+
+    def _rows(self, found: Iterable[Row | Result]) -> Iterator[Row]:
+        """Yield each as a row; what fails meanwhile is said."""
+        if isinstance(found, Answers):
+            found.tell(self.fail)
+        for each in found:
+            yield each.row() if isinstance(each, Result) else each
+
+    def changes(self, done: Iterable[Change]) -> None:
+        """Say what was carried out, and what failed."""
+        for each in done:
+            self.done(each)
+        if isinstance(done, Answers):
+            done.tell(self.fail)
 
     def fields(self, fields: Row, title: str = "") -> None:
-        """One thing, a line for each of its properties; the title is for people."""
+        """Print one thing, a line for each property; the title is not in JSON."""
         if self.as_json:
             self._print_json(fields)
             return
@@ -78,30 +66,33 @@ class Output:
         for line in _fields(fields):
             _print(line)
 
-    def done(self, sentence: str, **fields: object) -> None:
-        """Something was carried out: a sentence for people, its facts in JSON."""
-        self.item(fields, sentence)
+    def done(self, change: Change | str, **fields: object) -> None:
+        """Print what was carried out: as a sentence, or its facts as JSON."""
+        if isinstance(change, Change):
+            self.item(change.row(), change.sentence)
+        else:
+            self.item(fields, change)
 
     def item(self, fields: Row, line: str) -> None:
-        """One of many things that have a line of their own for people."""
+        """Print one of many things, as a line or as JSON."""
         if self.as_json:
             self._print_json(fields)
         else:
             _print(escaped(line))
 
     def footer(self, line: str) -> None:
-        """What a table comes to, for people: a program adds up by itself."""
+        """Print the sums of a table, which JSON does not have."""
         if not self.as_json:
             _print("")
             _print(escaped(line))
 
     def note(self, sentence: str) -> None:
-        """Something that a person should know, on stderr."""
+        """Print advice on stderr, which JSON does not have."""
         if not self.as_json:
             say(one_line(sentence))
 
     def fail(self, sentence: str) -> None:
-        """A part did not work: the command goes on, and ends with exit code 1."""
+        """Say that a part did not work: the command goes on, and ends with exit code 1."""
         self.failed = True
         if sentence not in self._said:  # once, for however many groups a dead broker has
             self._said.add(sentence)
@@ -109,7 +100,7 @@ class Output:
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
-        """A part that may fail: with one broker or name server of several, say."""
+        """Run a part that may fail: with one broker or name server of several, say."""
         try:
             yield
         except ClientError as error:
@@ -120,7 +111,7 @@ class Output:
 
 
 def as_json(found: object, indent: int | None = None) -> str:
-    """JSON for this stdout: what it cannot show is escaped."""
+    """Return JSON for this stdout: what it cannot show is escaped."""
     text = escaped_json(json.dumps(_plain(found), ensure_ascii=False, indent=indent))
     try:
         text.encode(_encoding())
@@ -170,7 +161,7 @@ def _heading(key: str, values: Sequence[object]) -> str:
 
 
 def _label(key: str, values: Sequence[object]) -> str:
-    """A time of the day has no unit."""
+    """Return a label: a time of the day has no unit."""
     is_time = any(isinstance(value, Time) for value in values)
     return escaped(key.removesuffix("_ms") if is_time else key)
 

@@ -10,10 +10,10 @@ import click
 
 from protocol.java_numbers import NumberFormatError, parse_long
 from troupemq.cli.options import YEAR_S, FiniteRange
+from troupemq.client.admin.base import INT_MAX
+from troupemq.client.admin.offsets import NEWEST
 
-INT_MAX = (1 << 31) - 1
 LONG_MAX = (1 << 63) - 1
-NEWEST = -1
 TIME_FORMAT = "%Y-%m-%d#%H:%M:%S:%f"
 
 
@@ -35,7 +35,7 @@ OFFSET = WholeNumber(0, LONG_MAX)
 
 
 def parse_time(text: str) -> int:
-    """`now`, ms since 1970, ISO, or mqadmin's 2026-01-31#12:00:00:000; local time.
+    """Return the ms of `now`, ms since 1970, ISO, or mqadmin's 2026-01-31#12:00:00:000; local time.
 
     Raises click.BadParameter for anything else, and for times before 1970.
     """

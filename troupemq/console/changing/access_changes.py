@@ -4,9 +4,11 @@ A secret is asked for with the last step, is in no page, no line and no log, and
 alone. The brokers of a cluster are told one after the other: their files are not replicated.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from troupemq.cli.admin.output import Row
+from troupemq.client.admin import Admin, Result
+from troupemq.client.admin.access import BrokerAccounts
+from troupemq.client.admin.answers import Row
 from troupemq.console.asking import PageRequest, failures_of
 from troupemq.console.changes import ConsoleChange, Given, Preview, register
 from troupemq.console.changing.cluster_changes import YES_NO, cluster_input
@@ -19,17 +21,16 @@ _SHOWN = (
 )
 
 
-def _brokers_of(asked: PageRequest, cluster: str) -> tuple[list[Row], list[str]]:
-    found = asked.cluster.run("getAclConfig", "-c", cluster)
-    return found.rows, found.failures
+def _brokers_of(asked: PageRequest, cluster: str) -> tuple[list[BrokerAccounts], list[str]]:
+    found = asked.cluster.ask(lambda admin: admin.accounts(cluster=cluster))
+    return found.found, found.failures
 
 
 def _account_now(asked: PageRequest, cluster: str, name: str) -> tuple[Row, list[str]]:
     """As the first broker that has it says; nothing secret."""
-    rows, failures = _brokers_of(asked, cluster)
-    for row in rows:
-        accounts = row.get("accounts")
-        for each in accounts if isinstance(accounts, list) else []:
+    brokers, failures = _brokers_of(asked, cluster)
+    for broker in brokers:
+        for each in broker.accounts:
             if str(each.get("access_key")) == name:
                 return {key: each[key] for key in _SHOWN if key in each}, failures
     return {}, failures
@@ -101,6 +102,21 @@ def _account_words(given: Given) -> list[str]:
     ]
 
 
+def _set_account(admin: Admin, given: Given) -> Iterable[Result]:
+    return admin.update_account(
+        given["account"],
+        given["secret"],
+        admin=given["admin"] == "true",
+        default_topic_perm=given["topics"] or "DENY",
+        default_group_perm=given["groups"] or "DENY",
+        topic_perms=given["topic_perms"],
+        group_perms=given["group_perms"],
+        white_address=given["white"],
+        keep_previous_secret=given["keeps"] == "true",
+        cluster=given["cluster"],
+    )
+
+
 def _account_preview(asked: PageRequest, given: Given) -> Preview:
     before, failures = _account_now(asked, given["cluster"], given["account"])
     notes = [
@@ -127,8 +143,8 @@ def _delete_preview(asked: PageRequest, given: Given) -> Preview:
 
 
 def _white_now(asked: PageRequest, cluster: str) -> str:
-    rows, _ = _brokers_of(asked, cluster)
-    return _listed(rows[0].get("white_addresses")) if rows else ""
+    brokers, _ = _brokers_of(asked, cluster)
+    return _listed(brokers[0].white_addresses) if brokers else ""
 
 
 def _white_inputs(asked: PageRequest) -> Sequence[Input]:
@@ -167,6 +183,7 @@ register(
         _account_inputs,
         _account_words,
         _account_preview,
+        _set_account,
     ),
     ConsoleChange(
         "acl-delete",
@@ -175,6 +192,7 @@ register(
         _named,
         lambda given: ["admin", "deleteAclConfig", "-c", given["cluster"], "-a", given["account"]],
         _delete_preview,
+        lambda admin, given: admin.delete_account(given["account"], cluster=given["cluster"]),
     ),
     ConsoleChange(
         "acl-white",
@@ -186,5 +204,8 @@ register(
             *("-g", given["addresses"]),
         ],
         _white_preview,
+        lambda admin, given: admin.update_white_addresses(
+            given["addresses"], cluster=given["cluster"]
+        ),
     ),
 )

@@ -1,9 +1,11 @@
 """Changes of topics, groups and brokers' settings."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from troupemq.client.admin import Admin, Result
+from troupemq.client.admin.groups import GroupSettings
 from troupemq.console.asking import PageRequest
-from troupemq.console.changes import ConsoleChange, Given, Preview, register
+from troupemq.console.changes import ConsoleChange, Given, Preview, number_of, register
 from troupemq.console.given import word
 from troupemq.console.parts import Facts, Input, Note, Notes, RowTable
 from troupemq.setting_meanings import broker_settings
@@ -29,6 +31,16 @@ def _topic_words(given: Given) -> list[str]:
         *("admin", "updateTopic", "-c", given["cluster"], "-t", given["topic"]),
         *("-r", given["read_queues"], "-w", given["write_queues"], "-p", given["permission"]),
     ]
+
+
+def _topic(admin: Admin, given: Given) -> Iterable[Result]:
+    return admin.update_topic(
+        given["topic"],
+        number_of(given, "read_queues"),
+        number_of(given, "write_queues"),
+        perm=number_of(given, "permission"),
+        cluster=given["cluster"],
+    )
 
 
 def _topic_inputs(asked: PageRequest) -> Sequence[Input]:
@@ -65,8 +77,8 @@ def _topic_now(asked: PageRequest, given: Given) -> Preview:
 def _topic_loss(asked: PageRequest, given: Given) -> Preview:
     """What goes with a topic."""
     state = asked.snapshot().topics.get(given["topic"])
-    found = asked.cluster.run("topicStatus", "-t", given["topic"])
-    count = sum(int(str(row["max_offset"])) - int(str(row["min_offset"])) for row in found.rows)
+    found = asked.cluster.ask(lambda admin: admin.topic_status(given["topic"])).found
+    count = sum(each.max_offset - each.min_offset for each in found)
     groups = sorted(state.groups) if state is not None else []
     before = {"messages": count, "groups": ", ".join(groups)}
     sentence = f"{count:,} messages are lost; {len(groups)} groups have consumed it."
@@ -75,8 +87,9 @@ def _topic_loss(asked: PageRequest, given: Given) -> Preview:
 
 
 def _group_inputs(asked: PageRequest) -> Sequence[Input]:
-    now = asked.cluster.run("getConsumerConfig", "-g", asked.text("group")).rows
-    has = now[0] if now and asked.text("group") else {}
+    group = asked.text("group")
+    now = asked.cluster.ask(lambda admin: admin.group_settings(group)).rows if group else []
+    has = now[0] if now else {}
 
     def value(name: str, default: str) -> str:
         found = has.get(name, default)
@@ -119,8 +132,20 @@ def _group_words(given: Given) -> list[str]:
     ]
 
 
+def _group(admin: Admin, given: Given) -> Iterable[Result]:
+    settings = GroupSettings(
+        group_name=given["group"],
+        consume_enable=given["enabled"] == "true",
+        consume_from_min_enable=given["from_first"] == "true",
+        consume_broadcast_enable=given["broadcast"] == "true",
+        retry_queue_nums=number_of(given, "retry_queues", 0),
+        retry_max_times=number_of(given, "retries", -1),
+    )
+    return admin.update_group(settings, cluster=given["cluster"])
+
+
 def _group_now(asked: PageRequest, given: Given) -> Preview:
-    found = asked.cluster.run("getConsumerConfig", "-g", given["group"])
+    found = asked.cluster.ask(lambda admin: admin.group_settings(given["group"]))
     if not found.rows:
         return Preview([Notes("now", "Now", [Note("fine", "No broker has settings of it yet.")])])
     return Preview([RowTable("now", "Now", found.rows)], {"settings": found.rows})
@@ -137,8 +162,8 @@ def _group_loss(asked: PageRequest, given: Given) -> Preview:
 
 
 def _setting_now(asked: PageRequest, given: Given) -> Preview:
-    found = asked.cluster.run("getBrokerConfig", "-b", given["address"])
-    value = found.rows[0].get(given["key"]) if found.rows else None
+    found = asked.cluster.ask(lambda admin: admin.broker_settings(broker=given["address"])).found
+    value = found[0].values.get(given["key"]) if found else None
     before = {"key": given["key"], "value": value}
     parts = [Facts("now", "Now", before)]
     return Preview(parts, before)
@@ -154,7 +179,7 @@ def _secret_setting(given: Given) -> str:
 
 register(
     ConsoleChange(
-        "topic", "Make or change a topic", "admin", _topic_inputs, _topic_words, _topic_now
+        "topic", "Make or change a topic", "admin", _topic_inputs, _topic_words, _topic_now, _topic
     ),
     ConsoleChange(
         "topic-permission",
@@ -170,19 +195,21 @@ register(
             *("-p", given["permission"]),
         ],
         _topic_now,
+        lambda admin, given: admin.update_topic_permission(
+            given["topic"], number_of(given, "permission"), cluster=given["cluster"]
+        ),
     ),
     ConsoleChange(
         "delete-topic",
         "Delete a topic",
         "admin",
         lambda asked: (cluster_input(asked), Input("topic", "Topic", needed=True)),
-        lambda given: [
-            *("admin", "deleteTopic", "-c", given["cluster"], "-t", given["topic"]),
-        ],
+        lambda given: [*("admin", "deleteTopic", "-c", given["cluster"], "-t", given["topic"])],
         _topic_loss,
+        lambda admin, given: admin.delete_topic(given["topic"], given["cluster"]),
     ),
     ConsoleChange(
-        "group", "Make or change a group", "admin", _group_inputs, _group_words, _group_now
+        "group", "Make or change a group", "admin", _group_inputs, _group_words, _group_now, _group
     ),
     ConsoleChange(
         "delete-group",
@@ -194,6 +221,9 @@ register(
             *("-r", "true"),
         ],
         _group_loss,
+        lambda admin, given: admin.delete_group(
+            given["group"], with_offsets=True, cluster=given["cluster"]
+        ),
     ),
     ConsoleChange(
         "setting",
@@ -209,6 +239,9 @@ register(
             *("-k", given["key"], "-v", given["value"]),
         ],
         _setting_now,
+        lambda admin, given: admin.update_broker_setting(
+            given["key"], given["value"], broker=given["address"]
+        ),
         refuses=_secret_setting,
     ),
 )

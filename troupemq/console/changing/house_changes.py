@@ -3,21 +3,22 @@
 from collections.abc import Sequence
 from dataclasses import asdict
 from time import time_ns
+from typing import Any
 
 from protocol.java_numbers import plain_number
 from storage.errors import StoreError
 from troupemq.console.accounts import PASSWORD_CHARS_MIN, ROLES, name_fault, role_fault
 from troupemq.console.asking import PageRequest
 from troupemq.console.changes import ConsoleChange, Given, register
-from troupemq.console.cluster import Gathered
+from troupemq.console.cluster import CommandResult
 from troupemq.console.given import plain
 from troupemq.console.parts import Input
 
 _THRESHOLD_MAX = 10**9 - 1
 
 
-def _user(asked: PageRequest, given: Given) -> Gathered:
-    out = Gathered()
+def _user(asked: PageRequest, given: Given) -> CommandResult[Any]:
+    out = CommandResult[Any]()
     name = given["name"]
     if fault := name_fault(name) or role_fault(given["role"]):
         out.fail(fault)
@@ -38,8 +39,8 @@ def _user(asked: PageRequest, given: Given) -> Gathered:
     return out
 
 
-def _password(asked: PageRequest, given: Given) -> Gathered:
-    out = Gathered()
+def _password(asked: PageRequest, given: Given) -> CommandResult[Any]:
+    out = CommandResult[Any]()
     accounts, name = asked.console.accounts, asked.viewer.name
     if asked.viewer.by_token or accounts.check(name, given["old"]) is None:
         out.fail("The password of now is another one")
@@ -58,8 +59,8 @@ def _password(asked: PageRequest, given: Given) -> Gathered:
     return out
 
 
-def _token(asked: PageRequest, given: Given) -> Gathered:
-    out = Gathered()
+def _token(asked: PageRequest, given: Given) -> CommandResult[Any]:
+    out = CommandResult[Any]()
     if fault := name_fault(given["name"]) or role_fault(given["role"]):
         out.fail(fault)
         return out
@@ -73,8 +74,8 @@ def _token(asked: PageRequest, given: Given) -> Gathered:
     return out
 
 
-def _remove_user(asked: PageRequest, given: Given) -> Gathered:
-    out = Gathered()
+def _remove_user(asked: PageRequest, given: Given) -> CommandResult[Any]:
+    out = CommandResult[Any]()
     if asked.console.accounts.remove_user(given["name"]):
         asked.console.sessions.end_of(given["name"])
         out.sentences.append(f"{given['name']} is removed.")
@@ -83,8 +84,8 @@ def _remove_user(asked: PageRequest, given: Given) -> Gathered:
     return out
 
 
-def _remove_token(asked: PageRequest, given: Given) -> Gathered:
-    out = Gathered()
+def _remove_token(asked: PageRequest, given: Given) -> CommandResult[Any]:
+    out = CommandResult[Any]()
     if asked.console.accounts.remove_token(given["name"]):
         out.sentences.append(f"The token {given['name']} is removed.")
     else:
@@ -92,8 +93,8 @@ def _remove_token(asked: PageRequest, given: Given) -> Gathered:
     return out
 
 
-def _thresholds(asked: PageRequest, given: Given) -> Gathered:
-    out = Gathered()
+def _thresholds(asked: PageRequest, given: Given) -> CommandResult[Any]:
+    out = CommandResult[Any]()
     numbers = {name: plain_number(value, _THRESHOLD_MAX) for name, value in given.items()}
     wrong = [name for name, number in numbers.items() if number is None]
     if wrong:
@@ -108,8 +109,8 @@ def _thresholds(asked: PageRequest, given: Given) -> Gathered:
     return out
 
 
-def _trial(asked: PageRequest, given: Given) -> Gathered:
-    out = Gathered()
+def _trial(asked: PageRequest, given: Given) -> CommandResult[Any]:
+    out = CommandResult[Any]()
     alerts = asked.console.alerts
     if not alerts.settings.tells:
         out.fail("Nobody is told: start the console with --alerts FILE")

@@ -1,8 +1,9 @@
 """Changes about messages: send one, send dead letters back, ask about transactions; jobs."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from threading import Event
+from typing import Any, TypeVar
 
 from actors.jobs.jobs_conf import argument_value
 from actors.jobs.spark_jobs import PATHS
@@ -11,14 +12,19 @@ from protocol.codes import RequestCode
 from protocol.headers.jobs import JobRunHeader, RunJobHeader
 from protocol.java_numbers import plain_number
 from troupemq.cli.redrive import sentence_of
+from troupemq.client.admin import Admin, Answers, Result
+from troupemq.client.admin.answers import Failures
 from troupemq.client.errors import ClientError, understood
+from troupemq.client.message import MessageView
 from troupemq.console.asking import PageRequest
 from troupemq.console.changes import CHANGE_S, ConsoleChange, Given, Preview, register
 from troupemq.console.changing.cluster_changes import broker_input
-from troupemq.console.cluster import Gathered
+from troupemq.console.cluster import CommandResult
 from troupemq.console.given import number
 from troupemq.console.parts import Input, Note, Notes
 from troupemq.redrive import Redrive, redrive_one
+
+Found = TypeVar("Found")
 
 RATE = 100
 REDRIVEN_MAX = 1000
@@ -34,6 +40,23 @@ def _send_words(given: Given) -> list[str]:
     return words
 
 
+def _send(admin: Admin, given: Given) -> Iterable[Result]:
+    keys = given["key"].split()
+    body, tag = given["body"].encode(), given["tag"] or None
+    return [admin.send_message(given["topic"], body, tags=tag, keys=keys)]
+
+
+def _of_ids(admin: Admin, ids: str, act: Callable[[MessageView], Found]) -> Answers[Found]:
+    """What is done with each message of these ids, which have commas between."""
+
+    def done(failures: Failures) -> Iterator[Found]:
+        for each in filter(None, map(str.strip, ids.split(","))):
+            with failures.attempt():
+                yield act(admin.find_message(each))
+
+    return Answers(done)
+
+
 def _letters(asked: PageRequest, given: Given) -> Preview:
     state = asked.snapshot().groups.get(given["group"])
     count = 0 if state is None else state.dead_letters or 0
@@ -44,8 +67,8 @@ def _letters(asked: PageRequest, given: Given) -> Preview:
     return Preview([Notes("effect", "What happens", notes)], {"dead_letters": count})
 
 
-def _redrive(asked: PageRequest, given: Given) -> Gathered:
-    out = Gathered()
+def _redrive(asked: PageRequest, given: Given) -> CommandResult[Any]:
+    out = CommandResult[Any]()
     count = plain_number(given["count"]) or 0
     if not 0 < count <= REDRIVEN_MAX:
         out.fail(f"At most is 1 to {REDRIVEN_MAX}: the command line sends more")
@@ -61,8 +84,8 @@ def _redrive(asked: PageRequest, given: Given) -> Gathered:
     return out
 
 
-def _redrive_one(asked: PageRequest, given: Given) -> Gathered:
-    out = Gathered()
+def _redrive_one(asked: PageRequest, given: Given) -> CommandResult[Any]:
+    out = CommandResult[Any]()
     try:
         done = redrive_one(given["group"], asked.cluster.namesrv, given["id"])
         out.done(sentence_of(given["group"], done), sent=done.sent)
@@ -71,8 +94,8 @@ def _redrive_one(asked: PageRequest, given: Given) -> Gathered:
     return out
 
 
-def _run_job(asked: PageRequest, given: Given) -> Gathered:
-    out = Gathered()
+def _run_job(asked: PageRequest, given: Given) -> CommandResult[Any]:
+    out = CommandResult[Any]()
     session = asked.cluster.session
     try:
         header = RunJobHeader(given["job"], json.dumps(arguments_of(given["arguments"])))
@@ -126,8 +149,8 @@ def _job_words(given: Given) -> list[str]:
     return [*words, *(word for line in _lines(given["arguments"]) for word in ("-a", line))]
 
 
-def _cancel_job(asked: PageRequest, given: Given) -> Gathered:
-    out = Gathered()
+def _cancel_job(asked: PageRequest, given: Given) -> CommandResult[Any]:
+    out = CommandResult[Any]()
     session = asked.cluster.session
     if not _is_run(asked, given):
         asked.console.watch.forget()  # it may be newer than what was asked last
@@ -178,6 +201,7 @@ register(
             Input("key", "Keys", hint="several with blanks between"),
         ),
         _send_words,
+        act=_send,
     ),
     ConsoleChange(
         "resend",
@@ -185,6 +209,7 @@ register(
         "operator",
         lambda asked: (Input("id", "The broker's id of it", needed=True),),
         lambda given: ["admin", "queryMsgById", "-i", given["id"], "-s", "true"],
+        act=lambda admin, given: _of_ids(admin, given["id"], admin.send_again),
         about="Every group that consumes its topic gets it again.",
     ),
     ConsoleChange(
@@ -200,6 +225,11 @@ register(
             *("admin", "queryMsgById", "-i", given["id"], "-g", given["group"]),
             *("-d", given["client"]),
         ],
+        act=lambda admin, given: _of_ids(
+            admin,
+            given["id"],
+            lambda view: admin.consume_directly(view, given["group"], given["client"]),
+        ),
         about="It is given to that member alone, and no offset is moved. What the member says of it"
         " is shown.",
     ),
@@ -213,7 +243,7 @@ register(
         ),
         lambda given: ["job", "redrive", given["group"], "--count", given["count"]],
         _letters,
-        _redrive,
+        do=_redrive,
     ),
     ConsoleChange(
         "redrive-one",
@@ -225,7 +255,7 @@ register(
         ),
         lambda given: ["job", "redrive", given["group"], "--id", given["id"]],
         _letters,
-        _redrive_one,
+        do=_redrive_one,
     ),
     ConsoleChange(
         "resume",
@@ -235,9 +265,8 @@ register(
             broker_input(asked),
             Input("id", "The broker's id of the message", needed=True),
         ),
-        lambda given: [
-            *("admin", "resumeTransaction", "-b", given["address"], "-i", given["id"]),
-        ],
+        lambda given: [*("admin", "resumeTransaction", "-b", given["address"], "-i", given["id"])],
+        act=lambda admin, given: [admin.resume_transaction(given["address"], given["id"])],
     ),
     ConsoleChange(
         "job-run",

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from protocol.java_numbers import plain_number
-from troupemq.cli.admin.output import Row, Time
+from troupemq.client.admin import Time
 from troupemq.client.errors import ArgumentIllegal, ClientError
 from troupemq.client.message import MessageQueue
 from troupemq.console.asking import PageRequest
@@ -39,19 +39,20 @@ def _words(given: Given) -> list[str]:
 
 def _where(asked: PageRequest, group: str, topic: str) -> dict[MessageQueue, int]:
     """Where a group is in the queues of a topic."""
-    found = asked.cluster.run("consumerProgress", "-g", group)
+    found = asked.cluster.ask(lambda admin: admin.group_progress(group)).found
     return {
-        MessageQueue(topic, str(row["broker"]), _whole(row["queue_id"])): _whole(
-            row["consumer_offset"]
-        )
-        for row in found.rows
-        if row["topic"] == topic
+        MessageQueue(topic, each.broker, each.queue_id): each.consumer_offset
+        for each in found
+        if each.topic == topic
     }
 
 
-def _whole(value: object) -> int:
-    assert isinstance(value, int)
-    return value
+def _time_ms(given: Given) -> int | None:
+    """The time to go to; None: behind the last message. Raises ArgumentIllegal."""
+    time_ms = plain_number(given["time"])
+    if time_ms is None and given["time"] != NEWEST:
+        raise ArgumentIllegal(f"{given['time']!r} is not a time")
+    return time_ms
 
 
 def _to_time(asked: PageRequest, given: Given) -> Preview:
@@ -61,21 +62,19 @@ def _to_time(asked: PageRequest, given: Given) -> Preview:
     failures: list[str] = []
     rows: list[Cells] = []
     session = asked.cluster.session
-    is_end, time_ms = given["time"] == NEWEST, plain_number(given["time"])
     try:
         with session.within():
-            if not is_end and time_ms is None:
-                raise ArgumentIllegal(f"{given['time']!r} is not a time")
+            time_ms = _time_ms(given)
             for each in queues_of(session, topic, failures):
-                after = each.ends.max_offset if is_end else each.reader.offset_at(time_ms or 0)
+                after = each.ends.max_offset if time_ms is None else each.reader.offset_at(time_ms)
                 now = before.get(each.queue, each.ends.min_offset)
                 if after > now and not is_forward:
                     after = now
                 rows.append(_row(each.queue, now, after))
     except ClientError as error:
         failures.append(str(error))
-    again = sum(_whole(row["again"]) for row in rows)
-    skipped = sum(_whole(row["skipped"]) for row in rows)
+    again = sum(row["again"] for row in rows)
+    skipped = sum(row["skipped"] for row in rows)
     notes = [
         Note("watch" if again else "fine", f"{again:,} messages are consumed again."),
         Note("trouble" if skipped else "fine", f"{skipped:,} messages are never consumed."),
@@ -88,7 +87,7 @@ def _to_time(asked: PageRequest, given: Given) -> Preview:
     return Preview(parts, {"offsets": {f"{queue}": offset for queue, offset in before.items()}})
 
 
-def _row(queue: MessageQueue, now: int, after: int) -> Row:
+def _row(queue: MessageQueue, now: int, after: int) -> Cells:
     return {
         "broker": queue.broker_name,
         "queue_id": queue.queue_id,
@@ -121,19 +120,27 @@ def time_of(asked: PageRequest, text: str) -> str:
 
 
 register(
-    ConsoleChange("reset-offset", "Reset a group to a time", "admin", _inputs, _words, _to_time),
+    ConsoleChange(
+        "reset-offset",
+        "Reset a group to a time",
+        "admin",
+        _inputs,
+        _words,
+        _to_time,
+        lambda admin, given: admin.reset_offsets(
+            given["group"], given["topic"], _time_ms(given), force=given["forward"] != "false"
+        ),
+    ),
     ConsoleChange(
         "skip",
         "Skip what waits",
         "admin",
-        lambda asked: (
-            Input("group", "Group", needed=True),
-            Input("topic", "Topic", needed=True),
-        ),
+        lambda asked: (Input("group", "Group", needed=True), Input("topic", "Topic", needed=True)),
         lambda given: [
-            *("admin", "skipAccumulatedMessage", "-g", given["group"], "-t", given["topic"]),
+            *("admin", "skipAccumulatedMessage", "-g", given["group"], "-t", given["topic"])
         ],
         _to_end,
+        lambda admin, given: admin.reset_offsets(given["group"], given["topic"]),
     ),
     ConsoleChange(
         "clone-offset",
@@ -149,5 +156,8 @@ register(
             *("-t", given["topic"], "-o", "true"),
         ],
         _copied,
+        lambda admin, given: admin.clone_offsets(
+            given["from_group"], given["group"], given["topic"], offline=True
+        ),
     ),
 )

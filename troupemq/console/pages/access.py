@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from protocol.bodies_own import AclRefusal, AclRefusals
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
-from protocol.headers.admin import GetBrokerAclInfoResponseHeader
-from troupemq.cli.admin.output import Time, snake_case
-from troupemq.cli.admin.properties import properties_of
-from troupemq.cli.admin.session import json_object
+from troupemq.client.admin import Time
+from troupemq.client.admin.access import AclVersions
+from troupemq.client.admin.answers import snake_case
+from troupemq.client.admin.base import json_object
+from troupemq.client.admin.brokers import properties_of
 from troupemq.client.errors import BrokerError, ClientError, understood
 from troupemq.console.asking import PageRequest, failures_of, page
 from troupemq.console.changes import change_link, change_links
@@ -90,25 +91,21 @@ class Access:
             self.enabled, RequestCode.GET_BROKER_CLUSTER_ACL_INFO
         ).items():
             try:
-                found = understood(GetBrokerAclInfoResponseHeader.decode, answer.fields)
-                files = json_object(found.all_acl_file_version)
-                prints = json_object(found.fingerprints) if found.fingerprints else {}
+                found = AclVersions.decode(answer)
             except ClientError as error:
                 self._fail(f"{address}: {error}")
                 continue
-            for path, version in files.items():
-                parts = version if isinstance(version, dict) else {}
-                changed_ms = parts.get("timestamp")
-                rows.append(
-                    {
-                        "broker": self.places[address].name,
-                        "address": address,
-                        "file": str(path),
-                        "version": parts.get("counter"),
-                        "content": prints.get(path),
-                        "changed_ms": Time(changed_ms if isinstance(changed_ms, int) else 0),
-                    }
-                )
+            rows += (
+                {
+                    "broker": self.places[address].name,
+                    "address": address,
+                    "file": path,
+                    "version": version,
+                    "content": found.fingerprints.get(path),
+                    "changed_ms": changed_ms,
+                }
+                for path, (version, changed_ms) in found.files.items()
+            )
         return rows
 
 

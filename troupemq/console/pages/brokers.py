@@ -8,12 +8,12 @@ from time import time_ns
 
 from protocol.bodies_own import ActorLine, ActorList, StoreState
 from protocol.codes import RequestCode, ResponseCode
-from troupemq.cli.admin.brokers import store_row
-from troupemq.cli.admin.output import Time
+from troupemq.client.admin import Time
+from troupemq.client.admin.brokers import Properties, StoreReport
 from troupemq.client.errors import BrokerError, ClientError
 from troupemq.console.asking import NotThere, PageRequest, failures_of, page
 from troupemq.console.changes import change_link
-from troupemq.console.cluster import Gathered
+from troupemq.console.cluster import CommandResult
 from troupemq.console.findings import counted, spoken
 from troupemq.console.pages.overview import REFRESH_S, broker_row
 from troupemq.console.parts import (
@@ -31,7 +31,7 @@ from troupemq.console.parts import (
     Size,
     Span,
 )
-from troupemq.console.snapshot import BrokerSummary, Snapshot
+from troupemq.console.snapshot import BrokerSummary, ClusterSnapshot
 from troupemq.setting_meanings import SettingMeaning, broker_settings
 
 WHICH = ("all", "changed", "live")
@@ -102,7 +102,7 @@ def broker(asked: PageRequest) -> Page:
     state = next((each for each in now.brokers if each.place.address == address), None)
     if state is None:
         raise NotThere(f"No broker is registered with the address {address}.")
-    settings = asked.cluster.run("getBrokerConfig", "-b", address)
+    settings = asked.cluster.ask(lambda admin: admin.broker_settings(broker=address))
     page = Page(
         f"Broker {state.place.name}",
         [Facts("broker", "", {**broker_row(state), **_work(state)})],
@@ -119,7 +119,7 @@ def broker(asked: PageRequest) -> Page:
     return page
 
 
-def _relatives(now: Snapshot, state: BrokerSummary) -> list[Part]:
+def _relatives(now: ClusterSnapshot, state: BrokerSummary) -> list[Part]:
     """Master and slaves of the same name: how much of the log each of them lacks."""
     family = [each for each in now.brokers if each.place.name == state.place.name]
     if len(family) < 2:
@@ -209,10 +209,10 @@ def _store(state: BrokerSummary, is_ours: bool) -> list[Part]:
         if state.says and not is_ours:
             parts.append(Notes("damage", "Damage", [Note("fine", NO_DAMAGE)]))
         return parts
-    row = dict(store_row(found))
+    row = StoreReport.of("", found).row()
     for name in ("not_flushed", "not_dispatched", "disk_bytes", "disk_free_bytes"):
         row[name] = Size(int(str(row[name])))
-    for name in (*("damage", "damaged_tables", "found_at_start"), *("verified_ms",)):
+    for name in (*("broker_address", "damage", "damaged_tables", "found_at_start"), "verified_ms"):
         del row[name]
     for name in ("damaged_places", "damaged_bytes", "verified_percent"):
         del row[name]
@@ -271,15 +271,16 @@ def _damage(found: StoreState) -> list[Part]:
     return parts
 
 
-def _settings(asked: PageRequest, address: str, settings: Gathered, is_ours: bool) -> list[Part]:
-    values = dict(settings.rows[0]) if settings.rows else {}
-    values.pop("broker_address", None)
+def _settings(
+    asked: PageRequest, address: str, settings: CommandResult[Properties], is_ours: bool
+) -> list[Part]:
+    values = settings.found[0].values if settings.found else {}
     known = broker_settings()
     wanted, which = asked.text("filter").casefold(), asked.text("which") or "all"
     rows = [
-        _setting_row(asked, address, name, str(value), known.get(name), is_ours)
+        _setting_row(asked, address, name, value, known.get(name), is_ours)
         for name, value in values.items()
-        if _is_wanted(name, str(value), known.get(name), wanted, which)
+        if _is_wanted(name, value, known.get(name), wanted, which)
     ]
     about = (
         "The words are those of conf/broker.conf."

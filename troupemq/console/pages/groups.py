@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from time import time_ns
 
-from troupemq.cli.admin.output import Row, Time
+from troupemq.client.admin import Time
+from troupemq.client.admin.groups import QueueProgress
 from troupemq.client.errors import ClientError
 from troupemq.client.message import MessageQueue
 from troupemq.console.asking import NotThere, PageRequest, failures_of, page
@@ -111,13 +112,14 @@ def group(asked: PageRequest) -> Page:
     name = asked.needed("name", legal_name)
     now = asked.snapshot()
     state = now.groups.get(name)
-    progress = asked.cluster.run("consumerProgress", "-g", name, "-s", "true")
-    if state is None and not progress.rows:
+    progress = asked.cluster.ask(lambda admin: admin.group_progress(name, with_clients=True))
+    queues = progress.found
+    if state is None and not queues:
         raise NotThere(f"No broker that answers knows the group {name}.")
     state = state or GroupSummary(name)
-    known = _queues_of(asked, [str(row["topic"]) for row in progress.rows], progress.failures)
-    waits_ms = _waits_ms(progress.rows, known, asked)
-    rows = [_queue_row(row, known, waits_ms) for row in progress.rows]
+    known = _queues_of(asked, [each.topic for each in queues], progress.failures)
+    waits_ms = _waits_ms(queues, known, asked)
+    rows = [_queue_row(each, known, waits_ms) for each in queues]
     exact = {"late_ms": Span(max(waits_ms.values()))} if waits_ms else {}
     history, differing = _history(asked, name)
     page = Page(
@@ -173,59 +175,51 @@ def _queues_of(
     return found
 
 
-def _queue_of(row: Row) -> MessageQueue:
-    queue_id = row["queue_id"]
-    assert isinstance(queue_id, int)
-    return MessageQueue(str(row["topic"]), str(row["broker"]), queue_id)
+def _queue_of(each: QueueProgress) -> MessageQueue:
+    return MessageQueue(each.topic, each.broker, each.queue_id)
 
 
 def _queue_row(
-    row: Row, known: dict[MessageQueue, ReadableQueue], waits_ms: dict[MessageQueue, int]
+    each: QueueProgress, known: dict[MessageQueue, ReadableQueue], waits_ms: dict[MessageQueue, int]
 ) -> Cells:
-    """With whether what it wants next is still there, and a way to look at it."""
-    queue = _queue_of(row)
+    """Return a queue, whether the next message is retained, and a link to it."""
+    queue, offset = _queue_of(each), each.consumer_offset
     there, waits = known.get(queue), waits_ms.get(queue)
-    offset, lag = row["consumer_offset"], row["lag"]
-    assert isinstance(offset, int) and isinstance(lag, int)
     is_kept = None if there is None else there.ends.min_offset <= offset
-    place = {
-        "topic": row["topic"],
-        "broker": row["broker"],
-        "queue": row["queue_id"],
-        "offset": offset,
-    }
+    place = {"topic": each.topic, "broker": each.broker, "queue": each.queue_id, "offset": offset}
     return {
-        "topic": Link(str(row["topic"]), "/topic", {"name": row["topic"]}),
-        "broker": row["broker"],
-        "queue_id": row["queue_id"],
-        "lag": lag,
+        "topic": Link(each.topic, "/topic", {"name": each.topic}),
+        "broker": each.broker,
+        "queue_id": each.queue_id,
+        "lag": each.lag,
         "late_ms": None if waits is None else Span(waits),
         "consumer_offset": offset,
-        "broker_offset": row["broker_offset"],
+        "broker_offset": each.broker_offset,
         "still_kept": is_kept,
-        "last_consumed_ms": row["last_consumed_ms"],
-        "client": row.get("client"),
-        "next": Link("Show", "/message", place) if lag > 0 else None,
+        "last_consumed_ms": each.last_consumed_ms,
+        "client": each.client,
+        "next": Link("Show", "/message", place) if each.lag > 0 else None,
     }
 
 
 def _waits_ms(
-    rows: Sequence[Row], known: dict[MessageQueue, ReadableQueue], asked: PageRequest
+    queues: Sequence[QueueProgress], known: dict[MessageQueue, ReadableQueue], asked: PageRequest
 ) -> dict[MessageQueue, int]:
     """For how long the first message waits that it has not consumed, queue by queue: of those
     that are furthest behind in time, and where brokers say it."""
-    behind = [row for row in rows if isinstance(row["lag"], int) and row["lag"] > 0]
-    behind.sort(key=_ms)
+    behind = sorted(
+        (each for each in queues if each.lag > 0), key=lambda each: each.last_consumed_ms
+    )
     now_ms = time_ns() // 1_000_000
     found: dict[MessageQueue, int] = {}
     with asked.cluster.session.within(2.0):
-        for row in behind[:OLDEST_ASKED_MAX]:
-            queue = _queue_of(row)
-            there, offset = known.get(queue), row["consumer_offset"]
-            if there is None or not isinstance(offset, int):
+        for each in behind[:OLDEST_ASKED_MAX]:
+            queue = _queue_of(each)
+            there = known.get(queue)
+            if there is None:
                 continue
             try:
-                view = there.reader.at(max(offset, there.ends.min_offset))
+                view = there.reader.at(max(each.consumer_offset, there.ends.min_offset))
             except ClientError:
                 return found
             if view is not None:
@@ -233,33 +227,28 @@ def _waits_ms(
     return found
 
 
-def _ms(row: Row) -> int:
-    time = row["last_consumed_ms"]
-    return int(time) if isinstance(time, Time) else 0
-
-
 def _members(asked: PageRequest, name: str) -> list[Part]:
-    found = asked.cluster.run("consumerConnection", "-g", name)
-    if not found.rows:
+    found = asked.cluster.ask(lambda admin: [admin.group_members(name)])
+    if not found.found:
         sentence = found.failures[0] if found.failures else "nobody answers"
         return [Notes("members_missing", "Members", [Note("watch", f"No member: {sentence}.")])]
-    fields = found.rows[0]
-    members, subscriptions = fields["members"], fields["subscriptions"]
-    assert isinstance(members, list) and isinstance(subscriptions, dict)
+    fields = found.found[0]
     rows = [
         {
-            **each,
-            "client": Link(
-                str(each["client"]), "/client", {"group": name, "client": each["client"]}
-            ),
+            **each.row(),
+            "client": Link(each.client, "/client", {"group": name, "client": each.client}),
         }
-        for each in members
+        for each in fields.members
     ]
     wanted = [
         {"topic": Link(topic, "/topic", {"name": topic}), "expression": expression}
-        for topic, expression in sorted(subscriptions.items())
+        for topic, expression in sorted(fields.subscriptions.items())
     ]
-    kinds = {key: fields[key] for key in ("consume_type", "message_model", "consume_from_where")}
+    kinds = {
+        "consume_type": fields.consume_type,
+        "message_model": fields.message_model,
+        "consume_from_where": fields.consume_from_where,
+    }
     return [
         RowTable("members", "Members", rows),
         RowTable("subscriptions", "What they subscribe to", wanted, "Nothing."),
@@ -269,7 +258,7 @@ def _members(asked: PageRequest, name: str) -> list[Part]:
 
 def _history(asked: PageRequest, name: str) -> tuple[list[Part], list[Note]]:
     """Who came and went; and apart from it what members want differently."""
-    found = asked.cluster.run("rebalances", name)
+    found = asked.cluster.ask(lambda admin: admin.rebalances(name))
     differing = [each for each in found.failures if "subscribe differently" in each]
     others = [
         each for each in found.failures if each not in differing and "not supported" not in each
@@ -291,15 +280,18 @@ def _history(asked: PageRequest, name: str) -> tuple[list[Part], list[Note]]:
 def members(asked: PageRequest) -> Page:
     """What the members of a group say of themselves, each asked by its broker; do they agree?"""
     name = asked.needed("name", legal_name)
-    found = asked.cluster.run("consumerStatus", "-g", name, seconds=8.0)
+    found = asked.cluster.ask(lambda admin: admin.member_states(name), 8.0)
     rows = [
         {
-            "client": Link(str(row["client"]), "/client", {"group": name, "client": row["client"]}),
-            **{key: row.get(key) for key in ("version", "model", "subscriptions", "queues")},
-            "waiting_in_it": row.get("cached"),
-            "queue_names": row.get("queue_names"),
+            "client": Link(each.client, "/client", {"group": name, "client": each.client}),
+            "version": each.version,
+            "model": each.model,
+            "subscriptions": list(each.subscriptions),
+            "queues": each.queues,
+            "waiting_in_it": each.cached,
+            "queue_names": list(each.queue_names),
         }
-        for row in found.rows
+        for each in found.found
     ]
     notes = [Note("trouble", f"{each}.".replace("..", ".")) for each in found.failures]
     if not notes and len(rows) > 1:
@@ -315,7 +307,7 @@ def members(asked: PageRequest) -> Page:
 
 
 def _settings(asked: PageRequest, name: str) -> list[Part]:
-    found = asked.cluster.run("getConsumerConfig", "-g", name)
+    found = asked.cluster.ask(lambda admin: admin.group_settings(name))
     return [
         Facts(f"settings_{row['broker']}", f"Settings at {row['broker']}", row, True)
         for row in found.rows
@@ -326,17 +318,17 @@ def _settings(asked: PageRequest, name: str) -> list[Part]:
 def client(asked: PageRequest) -> Page:
     """What one member says of itself, with the stacks of its threads."""
     group_name, client_id = asked.needed("group"), asked.needed("client")
-    found = asked.cluster.run(
-        "consumerStatus", "-g", group_name, "-i", client_id, "-s", seconds=8.0
+    found = asked.cluster.ask(
+        lambda admin: [admin.running_info(group_name, client_id, with_stacks=True)], 8.0
     )
     page = Page(
         f"Client {client_id}",
         [Links([Link(f"Group {group_name}", "/group", {"name": group_name})])],
     )
     page.parts += failures_of(found.failures, "client")
-    if not found.rows:
+    if not found.found:
         return page
-    said = found.rows[0]
+    said = found.found[0].said
     tables = (
         ("held", "Queues that it has", "queue", "mqTable", HELD),
         ("rates", "How it is doing", "topic", "statusTable", RATES),

@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from datetime import datetime
 
-from troupemq.cli.admin.output import Time
+from troupemq.client.admin import Time
 from troupemq.console.asking import PageRequest, page
 from troupemq.console.changes import change_link, change_links
 from troupemq.console.findings import findings_of

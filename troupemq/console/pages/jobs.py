@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 from protocol.bodies_own import JobLog, JobRun, Jobs
 from protocol.codes import RequestCode
 from protocol.headers.jobs import GetJobsHeader, JobLogHeader
-from troupemq.cli.admin.output import Time
+from troupemq.client.admin import Time
 from troupemq.client.errors import ClientError
 from troupemq.console.asking import REASON_HIDDEN, NotThere, PageRequest, failures_of, page
 from troupemq.console.changes import change_link, change_links
@@ -29,7 +29,7 @@ from troupemq.console.parts import (
     RowTable,
     Span,
 )
-from troupemq.console.snapshot import Snapshot
+from troupemq.console.snapshot import ClusterSnapshot
 from troupemq.job_line import job_line
 
 LOG_LINES = 200
@@ -89,7 +89,7 @@ def jobs(asked: PageRequest) -> Page:
     )
 
 
-def _job_names(now: Snapshot) -> list[str]:
+def _job_names(now: ClusterSnapshot) -> list[str]:
     """Of entries and jobs that have run, those that ran last first."""
     runs = [run for found in now.jobs.values() for run in found.runs]
     runs.sort(key=lambda run: -run.started_ms)

@@ -5,10 +5,9 @@ import json
 from protocol.compression import CompressionError
 from protocol.properties import TROUPE_FAILURE
 from protocol.topic_names import TRACE_TOPIC
-from troupemq.cli.admin.output import Time
-from troupemq.cli.admin.reading import reader_of
-from troupemq.cli.admin.trace import events_of
-from troupemq.cli.admin.tracks import tracks_of
+from troupemq.client.admin import Time
+from troupemq.client.admin.messages import MessageTrack
+from troupemq.client.admin.reading import events_of
 from troupemq.client.errors import ClientError
 from troupemq.client.message import MessageQueue, MessageView
 from troupemq.console.asking import NotThere, PageRequest, failures_of, page
@@ -46,7 +45,7 @@ def find_one(asked: PageRequest) -> MessageView:
     queue = MessageQueue(topic, broker, asked.number("queue", 0, 0, 1 << 30))
     offset = asked.number("offset", 0, 0, 1 << 62)
     with asked.cluster.session.within():
-        found = reader_of(asked.cluster.session, queue).at(offset)
+        found = asked.cluster.session.reader(queue).at(offset)
     if found is None:
         raise NotThere(f"There is no message at {offset} in {queue}: it is deleted already.")
     return found
@@ -56,16 +55,10 @@ def find_one(asked: PageRequest) -> MessageView:
 def message(asked: PageRequest) -> Page:
     """One message: its body, its properties, and who has consumed it."""
     view = find_one(asked)
-    tracks: dict[str, str] = {}
-    failures: list[str] = []
-    try:
-        with asked.cluster.session.within():
-            tracks = tracks_of(asked.cluster.session, view, failures)
-    except ClientError as error:
-        failures.append(str(error))
+    tracks = asked.cluster.ask(lambda admin: admin.message_tracks(view))
     rows = [
-        {"group": Link(group, "/group", {"name": group}), "state": _spoken_track(state)}
-        for group, state in tracks.items()
+        {"group": Link(each.group, "/group", {"name": each.group}), "state": _spoken_track(each)}
+        for each in tracks.found
     ]
     facts = {
         "topic": Link(view.queue.topic, "/topic", {"name": view.queue.topic}),
@@ -90,7 +83,7 @@ def message(asked: PageRequest) -> Page:
         [
             Facts("message", "", facts),
             RowTable("consumers", "Who has consumed it", rows, "No group consumes its topic."),
-            *failures_of(failures, "consumers"),
+            *failures_of(tracks.failures, "consumers"),
             *(_body(view) if asked.sees_bodies() else [_HIDDEN_BODY]),
             Facts("properties", "Properties", properties, as_is=True),
             Links(
@@ -107,7 +100,10 @@ def message(asked: PageRequest) -> Page:
                     (
                         "Have one consumer take it again",
                         "consume-again",
-                        {"id": view.offset_message_id, "group": next(iter(tracks), "")},
+                        {
+                            "id": view.offset_message_id,
+                            "group": tracks.found[0].group if tracks.found else "",
+                        },
                     ),
                 ],
             ),
@@ -119,14 +115,14 @@ def _around(view: MessageView) -> dict[str, object]:
     return {**place_of(view), "offset": max(0, view.queue_offset - 10), "count": 20}
 
 
-def _spoken_track(state: str) -> str:
+def _spoken_track(track: MessageTrack) -> str:
     return {
         "not_yet": "not yet",
         "pull": "a pull consumer: nobody knows",
         "unknown": "nobody knows",
         "offline": "no member is there",
         "filtered": "passed over: its tag is not wanted",
-    }.get(state, state)
+    }.get(track.state, track.state)
 
 
 def _body(view: MessageView) -> list[Part]:
@@ -194,17 +190,17 @@ def trace(asked: PageRequest) -> Page:
         return Page("Trace", [*parts, *failures_of([str(error)], "trace")])
     parts += failures_of(failures, "trace")
     events = [event for view in views for event in events_of(view.body)]
-    ids = {event["message_id"] for event in events}
-    wanted = [each for each in events if message_id not in ids or each["message_id"] == message_id]
-    wanted.sort(key=lambda event: _time_of(event["time_ms"]))
-    began_ms = next((_time_of(each["time_ms"]) for each in wanted if _time_of(each["time_ms"])), 0)
+    ids = {event.message_id for event in events}
+    wanted = [each for each in events if message_id not in ids or each.message_id == message_id]
+    wanted.sort(key=lambda event: _time_of(event.time_ms))
+    began_ms = next((_time_of(each.time_ms) for each in wanted if _time_of(each.time_ms)), 0)
     rows = [
         {
-            "what": _SPOKEN.get(str(event["kind"]), event["kind"]),
+            "what": _SPOKEN.get(event.kind, event.kind),
             "after_ms": (
-                Span(_time_of(event["time_ms"]) - began_ms) if _time_of(event["time_ms"]) else None
+                Span(_time_of(event.time_ms) - began_ms) if _time_of(event.time_ms) else None
             ),
-            **{key: value for key, value in event.items() if key != "kind"},
+            **{key: value for key, value in event.row().items() if key != "kind"},
         }
         for event in wanted
     ]

@@ -6,7 +6,7 @@ from heapq import nlargest
 from time import monotonic
 
 from protocol.compression import CompressionError
-from troupemq.cli.admin.output import Time
+from troupemq.client.admin import Time
 from troupemq.client.errors import ClientError
 from troupemq.client.message import MessageView
 from troupemq.console.asking import PageRequest, failures_of, page

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from troupemq.cli.admin.output import Time
+from troupemq.client.admin import Time
 from troupemq.console.asking import PageRequest, page
 from troupemq.console.findings import findings_of
 from troupemq.console.parts import (

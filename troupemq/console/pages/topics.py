@@ -1,14 +1,24 @@
 """The pages of topics: all of them, and one with its queues, groups and producers."""
 
 from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, SYSTEM_TOPICS
-from troupemq.cli.admin.stats import broker_stats
 from troupemq.client.errors import BrokerError, ClientError
 from troupemq.console.asking import NotThere, PageRequest, failures_of, page, table_of
 from troupemq.console.changes import change_links
 from troupemq.console.given import address as address_rule
 from troupemq.console.given import legal_name
-from troupemq.console.parts import Cells, Facts, Form, Input, Link, Links, Page, RowTable, Span
-from troupemq.console.snapshot import Snapshot, TopicSummary
+from troupemq.console.parts import (
+    Cells,
+    Facts,
+    Form,
+    Input,
+    Link,
+    Links,
+    Page,
+    Part,
+    RowTable,
+    Span,
+)
+from troupemq.console.snapshot import ClusterSnapshot, TopicSummary
 
 KINDS = ("own", "all", "retry", "dead letters", "system")
 PERMISSIONS = {2: "write", 4: "read", 6: "read, write"}
@@ -24,7 +34,7 @@ def kind_of(name: str) -> str:
     return "system" if is_system else "own"
 
 
-def _is_made_by_a_broker(name: str, now: Snapshot) -> bool:
+def _is_made_by_a_broker(name: str, now: ClusterSnapshot) -> bool:
     """Each broker and each cluster has a topic of its name, and one for replies."""
     names = {each.place.name for each in now.brokers} | set(now.clusters)
     return name in names or name.removesuffix("_REPLY_TOPIC") in names
@@ -59,7 +69,7 @@ def topics(asked: PageRequest) -> Page:
     )
 
 
-def _kind_here(name: str, now: Snapshot) -> str:
+def _kind_here(name: str, now: ClusterSnapshot) -> str:
     return "system" if _is_made_by_a_broker(name, now) else kind_of(name)
 
 
@@ -84,7 +94,8 @@ def topic(asked: PageRequest) -> Page:
     state = now.topics.get(name)
     if state is None:
         raise NotThere(f"No broker that answers has the topic {name}.")
-    queues = asked.cluster.run("queues", "-t", name, "--time")
+    queues = asked.cluster.ask(lambda admin: admin.queue_states(name, with_times=True))
+    no_queues = "It has no queues." if queues.failures else f"The topic {name} has no queues."
     rows = [
         {
             **row,
@@ -117,8 +128,8 @@ def topic(asked: PageRequest) -> Page:
             Facts("topic", "", {**_row(state), **_rates(asked, now, name)}),
             RowTable("groups", "Who consumes it", groups, "No group has consumed it."),
             *failures_of(queues.failures, "queues"),
-            RowTable("queues", "Queues", rows, queues.nothing or "It has no queues."),
-            *table_of(asked.cluster.run("topicRoute", "-t", name, "-l"), "route", "Where it is"),
+            RowTable("queues", "Queues", rows, no_queues),
+            *_route(asked, name),
         ],
         now.missing,
         taken_ms=now.taken_ms,
@@ -138,6 +149,11 @@ def topic(asked: PageRequest) -> Page:
     return page
 
 
+def _route(asked: PageRequest, name: str) -> list[Part]:
+    found = asked.cluster.ask(lambda admin: admin.topic_route(name).places)
+    return table_of(found, "route", "Where it is", f"No broker has the topic {name}.")
+
+
 def _as_given(state: TopicSummary) -> dict[str, object]:
     """The form of a topic with what it has at each broker now."""
     brokers = max(1, state.brokers)
@@ -148,12 +164,12 @@ def _as_given(state: TopicSummary) -> dict[str, object]:
     }
 
 
-def _late(now: Snapshot, group: str) -> Span | None:
+def _late(now: ClusterSnapshot, group: str) -> Span | None:
     late_ms = now.groups[group].late_ms
     return None if late_ms is None else Span(late_ms)
 
 
-def _rates(asked: PageRequest, now: Snapshot, name: str) -> Cells:
+def _rates(asked: PageRequest, now: ClusterSnapshot, name: str) -> Cells:
     """Messages and bytes a second in the last minute, of all masters that answer."""
     sums = {"in_tps": 0.0, "in_bytes_a_second": 0.0}
     counters = {"in_tps": "TOPIC_PUT_NUMS", "in_bytes_a_second": "TOPIC_PUT_SIZE"}
@@ -162,7 +178,7 @@ def _rates(asked: PageRequest, now: Snapshot, name: str) -> Cells:
         for each in now.masters:
             for key, counter in counters.items():
                 try:
-                    found = broker_stats(session, each.place.address, counter, name)
+                    found = session.counter(each.place.address, counter, name)
                 except BrokerError:
                     continue  # it has never counted any
                 except ClientError:
@@ -183,11 +199,15 @@ def producers(asked: PageRequest) -> Page:
     if address := asked.text("broker", address_rule):
         if all(each.place.address != address for each in asked.snapshot().brokers):
             raise NotThere(f"No broker is registered with the address {address}.")
-        found = asked.cluster.run("producer", "-b", address)
+        at_broker = asked.cluster.ask(lambda admin: admin.producers_at(address))
+        nothing = f"No producer is connected to {address}."
         back = Links([Link(f"Broker {address}", "/broker", {"address": address})])
-        return Page(f"Producers at {address}", [back, *table_of(found, "producers", "")])
+        return Page(
+            f"Producers at {address}", [back, *table_of(at_broker, "producers", "", nothing)]
+        )
     name, group = asked.needed("topic"), asked.needed("group")
-    found = asked.cluster.run("producerConnection", "-g", group, "-t", name)
+    found = asked.cluster.ask(lambda admin: admin.producers_of(group, name))
     title = f"Producers of the group {group}"
     back = Links([Link(f"Topic {name}", "/topic", {"name": name})])
-    return Page(title, [back, *table_of(found, "producers", "")])
+    nothing = f"The producer group {group} is not connected."
+    return Page(title, [back, *table_of(found, "producers", "", nothing)])

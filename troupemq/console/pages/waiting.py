@@ -4,12 +4,9 @@ import json
 from base64 import b64encode
 from time import time_ns
 
-from protocol.bodies_admin import ConsumeQueueView
-from protocol.codes import RequestCode
-from protocol.headers.admin import QueryConsumeQueueHeader
 from protocol.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC
 from protocol.topic_names import DLQ_TOPIC_PREFIX, SCHEDULE_TOPIC
-from troupemq.cli.admin.output import Time
+from troupemq.client.admin import Time
 from troupemq.client.errors import ClientError
 from troupemq.client.message import MessageView
 from troupemq.console.asking import PageRequest, failures_of, page
@@ -218,12 +215,13 @@ def _due_ms(
     asked: PageRequest, each: BrokerSummary, level: int, offset: int, failures: list[str]
 ) -> int | None:
     """When the next one of a level is due: its unit says it in place of a tag."""
-    header = QueryConsumeQueueHeader(SCHEDULE_TOPIC, level - 1, offset, 1, None)
-    session, address = asked.cluster.session, each.place.address
+    address = each.place.address
     try:
-        view = session.read(ConsumeQueueView, address, RequestCode.QUERY_CONSUME_QUEUE, header)
+        found = asked.cluster.session.queue_units(
+            SCHEDULE_TOPIC, level - 1, offset, 1, broker=address
+        )
     except ClientError as error:
         if str(error) not in failures:
             failures.append(str(error))
         return None
-    return view.queue_data[0].tags_code if view.queue_data else None
+    return found.units[0].tags_code if found.units else None

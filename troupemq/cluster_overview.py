@@ -1,4 +1,4 @@
-"""A picture of a cluster at one moment, by request codes alone, so of official brokers, too.
+"""Overview of a cluster at one moment, by request codes alone, so of official brokers, too.
 
 what          code                             official brokers
 brokers       106 GET_BROKER_CLUSTER_INFO      the same
@@ -7,18 +7,15 @@ lag           317 GET_BROKER_CONSUME_STATS     the same; it costs them much, so 
 actors        30015 GET_ACTORS                 have none
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from time import monotonic, time
 
-from protocol.bodies import KVTable, MessageQueue
-from protocol.bodies_admin import ConsumeStatsList, OffsetWrapper
 from protocol.bodies_own import ActorLine, ActorList
 from protocol.codes import RequestCode, ResponseCode
-from protocol.headers.admin import GetBrokerConsumeStatsHeader
 from protocol.topic_names import RETRY_TOPIC_PREFIX
-from troupemq.cli.admin.brokers import first_number
-from troupemq.cli.admin.session import BrokerPlace, Session
+from troupemq.client.admin import Admin, BrokerPlace
+from troupemq.client.admin.brokers import first_number
 from troupemq.client.errors import BrokerError, ClientError
 
 LAG_EVERY_S = 5.0
@@ -60,13 +57,13 @@ class GroupFigures:
     oldest of these; 0: not known."""
 
     def late_s(self, now_ms: float) -> float | None:
-        """How old that is; None where there is no lag, or nobody knows."""
+        """Return the time lag; None where there is no lag, or it is not known."""
         return (now_ms - self.consumed_ms) / 1000 if self.lag and self.consumed_ms else None
 
 
 @dataclass(slots=True)
-class Picture:
-    """All of it."""
+class ClusterOverview:
+    """All brokers and groups."""
 
     at_s: float = 0.0
     brokers: list[BrokerFigures] = field(default_factory=list)
@@ -74,7 +71,7 @@ class Picture:
 
     @property
     def troubles(self) -> list[str]:
-        """What is wrong, in sentences."""
+        """Sentences on what is wrong."""
         found = [f"{each.place.name}: {each.trouble}" for each in self.brokers if each.trouble]
         for each in self.brokers:
             name = each.place.name
@@ -86,41 +83,40 @@ class Picture:
         return found
 
     def busiest_actors(self) -> list[tuple[str, ActorLine]]:
-        """Broker and actor: those with most mail, then with restarts, then with most done."""
+        """Return broker and actor, those with the deepest inboxes first."""
         lines = [(each.place.name, actor) for each in self.brokers for actor in each.actors or ()]
         lines.sort(key=lambda line: (-line[1].inbox, -line[1].restarts, -line[1].handled))
         return lines[:ACTORS_MAX]
 
     def worst_groups(self) -> list[GroupFigures]:
-        """Those that are furthest behind."""
+        """Return the groups with the largest consumer lag."""
         return sorted(self.groups, key=lambda each: (-each.lag, each.group, each.topic))[
             :GROUPS_MAX
         ]
 
 
-class Photographer:
-    """Takes one picture after the other."""
+class ClusterPoller:
+    """Takes one overview after the other."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, admin: Admin) -> None:
+        self._admin = admin
         self._groups: list[GroupFigures] = []
         self._groups_s = -LAG_EVERY_S
 
-    def take(self) -> Picture:
-        """What there is to see. Raises ClientError when no name server answers."""
-        brokers = [self._broker(place) for place in self._session.brokers()]
+    def take(self) -> ClusterOverview:
+        """Return the overview of now. Raises ClientError when no name server answers."""
+        brokers = [self._broker(place) for place in self._admin.brokers()]
         now_s = monotonic()
         if now_s - self._groups_s >= LAG_EVERY_S:
             self._groups_s = now_s
             masters = [each for each in brokers if each.place.is_master and not each.trouble]
             self._groups = self._lags(masters)
-        return Picture(time(), brokers, self._groups)
+        return ClusterOverview(time(), brokers, self._groups)
 
     def _broker(self, place: BrokerPlace) -> BrokerFigures:
-        found, session = BrokerFigures(place), self._session
+        found, admin = BrokerFigures(place), self._admin
         try:
-            code = RequestCode.GET_BROKER_RUNTIME_INFO
-            table = session.read(KVTable, place.address, code, timeout_ms=ASK_MS).table
+            table = admin.runtime_info(place.address, ASK_MS)
         except ClientError as error:
             found.trouble = str(error)
             return found
@@ -134,7 +130,7 @@ class Photographer:
         found.behind_bytes = int(first_number(table.get("dispatchBehindBytes")))
         try:
             code = RequestCode.GET_ACTORS
-            actors = session.read(ActorList, place.address, code, timeout_ms=ASK_MS)
+            actors = admin.read(ActorList, place.address, code, timeout_ms=ASK_MS)
         except BrokerError as error:
             if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 found.trouble = str(error)
@@ -146,35 +142,20 @@ class Photographer:
 
     def _lags(self, masters: Sequence[BrokerFigures]) -> list[GroupFigures]:
         found: dict[tuple[str, str], GroupFigures] = {}
-        code, header = RequestCode.GET_BROKER_CONSUME_STATS, GetBrokerConsumeStatsHeader(False)
         for each in masters:
+            seen = set()
             try:
-                body = self._session.read(
-                    ConsumeStatsList, each.place.address, code, header, timeout_ms=ASK_MS
-                )
+                for queue in self._admin.broker_lags(each.place.address, timeout_ms=ASK_MS):
+                    if queue.topic.startswith(RETRY_TOPIC_PREFIX):
+                        continue
+                    key = queue.group, queue.topic
+                    line = found.setdefault(key, GroupFigures(*key))
+                    line.lag += queue.lag
+                    line.tps += 0.0 if key in seen else queue.group_tps
+                    seen.add(key)
+                    stored_ms = queue.last_consumed_ms
+                    if queue.lag and stored_ms > 0:
+                        line.consumed_ms = min(line.consumed_ms or stored_ms, stored_ms)
             except ClientError as error:
                 each.trouble = str(error)
-                continue
-            for by_group in body.consume_stats_list:
-                for group, stats in by_group.items():
-                    for one in stats:
-                        self._add(found, group, one.offset_table, one.consume_tps)
         return list(found.values())
-
-    @staticmethod
-    def _add(
-        found: dict[tuple[str, str], GroupFigures],
-        group: str,
-        table: Mapping[MessageQueue, OffsetWrapper],
-        tps: float,
-    ) -> None:
-        for queue, offsets in table.items():
-            if queue.topic.startswith(RETRY_TOPIC_PREFIX):
-                continue
-            line = found.setdefault((group, queue.topic), GroupFigures(group, queue.topic))
-            line.lag += offsets.lag
-            if tps:
-                line.tps, tps = line.tps + tps, 0.0
-            stored_ms = offsets.last_timestamp
-            if offsets.lag and stored_ms > 0:
-                line.consumed_ms = min(line.consumed_ms or stored_ms, stored_ms)

@@ -1,10 +1,9 @@
-"""Session: the questions that administrators' commands ask, of brokers and of name servers."""
+"""AdminBase: the connections of an Admin, and the questions of which its methods are made."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from time import monotonic
-from typing import TypeVar
+from typing import Any, Self, TypedDict, TypeVar
 
 from protocol import fastjson
 from protocol.bodies import BrokerData, ClusterInfo, TopicRouteData
@@ -19,12 +18,13 @@ from protocol.headers.namesrv import (
     KvConfigHeader,
     PutKvConfigHeader,
 )
-from protocol.headers.pull import QueryMessageHeader
 from protocol.json_body import Body
-from protocol.message_id import is_offset_message_id
+from protocol.signature import Credentials
 from protocol.table_rules import key_fault
-from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, SYSTEM_TOPICS
-from troupemq.client.admin import FOREVER_MS, Admin
+from protocol.topic_names import RETRY_TOPIC_PREFIX
+from remoting.tls_options import Tls
+from troupemq.client.admin.answers import Failures
+from troupemq.client.connection.client import Client
 from troupemq.client.connection.route import MASTER_ID, namesrv_addresses
 from troupemq.client.errors import (
     ArgumentIllegal,
@@ -32,31 +32,38 @@ from troupemq.client.errors import (
     BrokerError,
     ClientError,
     ConnectionFailed,
-    MessageNotFound,
     RequestTimeout,
     RouteNotFound,
     understood,
 )
-from troupemq.client.message import MessageView
+from troupemq.client.producing.producer import Producer
+from troupemq.client.producing.producer_settings import ProducerSettings
 
 TIMEOUT_MS = 5000
-QUERIED_MAX = 64
-"""Messages of one answer: as many as 4.9.7 gives."""
-
+INT_MAX = (1 << 31) - 1
+PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
 PROBE_TIMEOUT_MS = 1000
 IS_NAMESRV = "is a name server, and no broker: name a broker's port, 10911 as a rule"
 
 SILENT_S = 20.0
-"""How long a server that did not answer is not asked again, by what goes on for as long as one
-looks. A command that ends by itself does not ask it again at all: it may ask for each topic."""
+"""Time in which a program that goes on does not ask a silent server again.
+
+A command that ends by itself never asks it again: it may have a question for each topic.
+"""
 
 ORDER_CONFIGURATION = "ORDER_TOPIC_CONFIG"
 """The name servers' namespace that says which topics are ordered across brokers."""
 
-Attempt = Callable[[], AbstractContextManager[None]]
-"""Output.attempt: what fails within is said, and the command goes on."""
-
 Answered = TypeVar("Answered", bound=Body)
+
+
+class Where(TypedDict, total=False):
+    """The brokers that a method is about: all without it."""
+
+    broker: str | None
+    """The address of one."""
+    cluster: str | None
+    """The name of a cluster."""
 
 
 @dataclass(frozen=True, order=True)
@@ -73,18 +80,42 @@ class BrokerPlace:
         return self.id == MASTER_ID
 
 
-class Session(Admin):
-    """One command's connections. All calls block and raise ClientError."""
+class AdminBase:
+    """Asks brokers and name servers; every call blocks and raises ClientError."""
 
     def __init__(
-        self, namesrv: str | Sequence[str] | None = None, *, silent_s: float = SILENT_S
+        self,
+        namesrv: str | Sequence[str] | None = None,
+        *,
+        credentials: Credentials | None = None,
+        tls: Tls | None = None,
+        silent_s: float = 0.0,
     ) -> None:
-        """`silent_s`: how long a server that did not answer is not asked again."""
-        super().__init__(namesrv)
+        """`credentials`: else TROUPEMQ_ACCESS_KEY and TROUPEMQ_SECRET_KEY of the environment;
+        `tls`: else TROUPEMQ_TLS and those beside it. A server that did not answer fails at once
+        for `silent_s`."""
+        self._client = Client(namesrv, credentials=credentials, tls=tls)
+        self._options: dict[str, Any] = {"credentials": credentials, "tls": tls}
         self._silent_s = silent_s
         self.namesrv = namesrv
         self.namesrvs = namesrv_addresses(namesrv)
         self._silent: dict[str, tuple[float, ClientError]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.remoting.close()
+
+    def producer(
+        self, group: str = PRODUCER_GROUP, settings: ProducerSettings | None = None
+    ) -> Producer:
+        """Return a producer with the name servers and the account of this."""
+        return Producer(group, self.namesrv, settings=settings, **self._options)
 
     # --- one address
 
@@ -97,18 +128,19 @@ class Session(Admin):
         timeout_ms: float = TIMEOUT_MS,
         language: LanguageCode | None = None,
     ) -> RemotingCommand:
-        """The success that `address` answers. Raises BrokerError for any other answer."""
+        """Return the success that `address` answers. Raises BrokerError for any other answer."""
         command = _command(code, header, body)
         if language is not None:
             command.language = language
         return self._ask(address, command, timeout_ms)
 
     def _ask(self, address: str, command: RemotingCommand, timeout_ms: float) -> RemotingCommand:
+        """Return the success that `address` answers."""
         since_s, silent = self._silent.get(address, (0.0, None))
         if silent is not None and monotonic() - since_s < self._silent_s:
             raise silent
         try:
-            return super()._ask(address, command, timeout_ms)
+            return self._client.remoting.ask(address, command, timeout_ms)
         except (ConnectionFailed, RequestTimeout) as error:
             if isinstance(error, RequestTimeout) and self._is_namesrv(address):
                 error = RequestTimeout(f"{address} {IS_NAMESRV}")
@@ -124,7 +156,7 @@ class Session(Admin):
             return False
 
     def call(self, address: str, command: RemotingCommand, timeout_ms: float) -> RemotingCommand:
-        """What `address` answers, whatever its code."""
+        """Return what `address` answers, whatever its code."""
         return self._client.remoting.call(address, command, timeout_ms)
 
     def read(
@@ -135,8 +167,7 @@ class Session(Admin):
         header: Header | None = None,
         timeout_ms: float = TIMEOUT_MS,
     ) -> Answered:
-        """The body that `address` answers. Raises ClientError: BadAnswer for one that is no
-        `kind`."""
+        """Return the body that `address` answers. Raises BadAnswer for one that is not a `kind`."""
         answer = self.ask(address, code, header, None, timeout_ms)
         if not answer.body and answer.remark:
             raise BadAnswer(f"{address} answered nothing: {answer.remark}")
@@ -145,35 +176,35 @@ class Session(Admin):
     # --- the name servers
 
     def ask_namesrv(self, code: RequestCode, header: Header | None = None) -> RemotingCommand:
-        """What one of the name servers answers: they all know the same brokers."""
+        """Return what one of the name servers answers: they all know the same brokers."""
         return self._client.routes.ask_namesrv(_command(code, header, None))
 
-    def ask_all_namesrvs(
+    def _ask_all_namesrvs(
         self,
-        attempt: Attempt,
+        failures: Failures,
         code: RequestCode,
         header: Header | None = None,
         body: bytes | None = None,
     ) -> list[tuple[str, RemotingCommand]]:
-        """What each name server answers: what they keep themselves must reach them all.
+        """Return what each name server answers: changes of their own tables must reach them all.
 
-        One that does not is an attempt that failed; the others are asked all the same.
+        A failure of one does not keep the others from being asked.
         """
         found = []
         for address in self.namesrvs:
-            with attempt():
+            with failures.attempt():
                 found.append((address, self.ask(address, code, header, body)))
         return found
 
     def cluster_info(self) -> ClusterInfo:
-        """All brokers of all clusters."""
+        """Return all brokers of all clusters."""
         answer = self.ask_namesrv(RequestCode.GET_BROKER_CLUSTER_INFO)
         return understood(ClusterInfo.decode, answer.body)
 
     def brokers(self, cluster: str | None = None) -> list[BrokerPlace]:
-        """The brokers of one cluster, or of all, masters before their slaves.
+        """Return the brokers of one cluster, or of all, masters before their slaves.
 
-        Raises RouteNotFound when there are none.
+        Raises RouteNotFound when there are no brokers.
         """
         found = sorted(
             place
@@ -186,28 +217,28 @@ class Session(Admin):
         return found
 
     def masters(self, cluster: str | None = None) -> list[BrokerPlace]:
-        """The masters of a cluster, or of all. Raises RouteNotFound if there are none."""
+        """Return the masters of a cluster, or of all. Raises RouteNotFound if there are none."""
         found = [place for place in self.brokers(cluster) if place.is_master]
         if not found:
             raise RouteNotFound(f"no master of {cluster or 'any cluster'} is registered")
         return found
 
     def targets(
-        self, address: str | None, cluster: str | None, *, masters_only: bool = True
+        self, broker: str | None = None, cluster: str | None = None, *, masters_only: bool = True
     ) -> list[str]:
-        """The broker that was named by its address, else those of the cluster."""
-        if address is not None:
-            return [address]
+        """Return the address of the broker that was named, else those of the cluster or of all."""
+        if broker is not None:
+            return [broker]
         places = self.masters(cluster) if masters_only else self.brokers(cluster)
         return [place.address for place in places]
 
     def topics(self) -> list[str]:
-        """The names of all topics, in order."""
+        """Return the names of all topics, in order."""
         answer = self.ask_namesrv(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
         return sorted(understood(TopicList.decode, answer.body).topic_list)
 
     def route(self, topic: str) -> TopicRouteData:
-        """Where a topic is. Raises RouteNotFound if no name server knows it."""
+        """Return the route of a topic. Raises RouteNotFound if no name server knows it."""
         try:
             answer = self.ask_namesrv(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoHeader(topic))
         except BrokerError as error:
@@ -217,9 +248,9 @@ class Session(Admin):
         return understood(TopicRouteData.decode, answer.body)
 
     def topic_brokers(self, topic: str) -> list[BrokerPlace]:
-        """One broker for each name that has the topic: its master, else one of its slaves.
+        """Return one broker for each name that has the topic: its master, else one of its slaves.
 
-        Raises RouteNotFound if nobody has it.
+        Raises RouteNotFound if no broker has it.
         """
         found = [min(_places(each)) for each in self.route(topic).broker_datas if each.broker_addrs]
         if not found:
@@ -227,9 +258,9 @@ class Session(Admin):
         return sorted(found)
 
     def group_brokers(self, group: str) -> list[BrokerPlace]:
-        """The brokers that a consumer group has been at: those that have its retry topic.
+        """Return the brokers of a consumer group, which have its retry topic.
 
-        Raises RouteNotFound for a group that no broker has heard of.
+        Raises RouteNotFound for a group that no broker knows.
         """
         try:
             return self.topic_brokers(RETRY_TOPIC_PREFIX + group)
@@ -238,48 +269,10 @@ class Session(Admin):
                 f"no broker knows the group {group}: it never consumed here"
             ) from None
 
-    # --- messages
-
-    def find_message(self, message_id: str, topic: str | None = None) -> MessageView:
-        """The message with this id, be it the broker's or its producer's.
-
-        A producer's id says nothing about where its message is: without `topic` all are looked
-        through, retries and dead letters last. Raises ClientError when it is nowhere.
-        """
-        error: ClientError | None = None
-        if is_offset_message_id(message_id):
-            try:
-                return self.view_message(message_id)
-            except (BrokerError, ConnectionFailed, RequestTimeout, RouteNotFound) as failure:
-                error = failure
-        for each in [topic] if topic is not None else sorted(self.topics(), key=_own_topics_first):
-            try:
-                places = self.topic_brokers(each)
-            except RouteNotFound:
-                if topic is not None:
-                    raise
-                continue  # nobody has it any more
-            for place in places:
-                header = QueryMessageHeader(each, message_id, QUERIED_MAX, 0, FOREVER_MS)
-                try:
-                    found = self._query(place.address, place.name, header)
-                except ClientError as failure:
-                    error = error or failure
-                    continue
-                for view in found:
-                    if view.message_id == message_id:
-                        return view
-        if error is not None:
-            raise error
-        raise MessageNotFound(
-            f"no message with the id {message_id} is in {topic or 'any topic'}:"
-            " it was not stored, or is deleted already"
-        )
-
     # --- their key-value tables
 
     def kv(self, namespace: str, key: str) -> str | None:
-        """One entry; None where there is none."""
+        """Return one entry of the name servers' tables; None where it is missing."""
         try:
             answer = self.ask_namesrv(RequestCode.GET_KV_CONFIG, KvConfigHeader(namespace, key))
         except BrokerError as error:
@@ -288,32 +281,26 @@ class Session(Admin):
             raise
         return understood(GetKvConfigResponseHeader.decode, answer.fields).value
 
-    def put_kv(self, attempt: Attempt, namespace: str, key: str, value: str) -> list[str]:
-        """Sets one entry at every name server; gives those that have it.
+    def _put_kv(self, failures: Failures, namespace: str, key: str, value: str) -> list[str]:
+        """Set one entry at every name server; return the addresses of those that have it.
 
-        Raises ArgumentIllegal for one that no name server could keep.
+        Raises ArgumentIllegal for an entry that no name server could keep.
         """
         if fault := key_fault(namespace) or key_fault(key):
             raise ArgumentIllegal(fault)
         header = PutKvConfigHeader(namespace, key, value)
-        answers = self.ask_all_namesrvs(attempt, RequestCode.PUT_KV_CONFIG, header)
-        return [address for address, _ in answers]
+        done = self._ask_all_namesrvs(failures, RequestCode.PUT_KV_CONFIG, header)
+        return [address for address, _ in done]
 
-    def delete_kv(self, attempt: Attempt, namespace: str, key: str) -> list[str]:
-        """Deletes one entry at every name server; gives those that have done it."""
+    def _delete_kv(self, failures: Failures, namespace: str, key: str) -> list[str]:
+        """Delete one entry at every name server; return the addresses of those that did."""
         header = KvConfigHeader(namespace, key)
-        answers = self.ask_all_namesrvs(attempt, RequestCode.DELETE_KV_CONFIG, header)
-        return [address for address, _ in answers]
-
-
-def _own_topics_first(topic: str) -> tuple[bool, bool, str]:
-    """The order in which a message is looked for: where it was sent to, before its copies."""
-    is_copy = topic.startswith((RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX))
-    return topic in SYSTEM_TOPICS, is_copy, topic
+        done = self._ask_all_namesrvs(failures, RequestCode.DELETE_KV_CONFIG, header)
+        return [address for address, _ in done]
 
 
 def json_object(body: bytes | memoryview | str | None) -> dict[fastjson.Key, object]:
-    """The object that an answer holds. Raises BadAnswer."""
+    """Return the object that an answer holds. Raises BadAnswer."""
     try:
         return fastjson.loads_object(body, NODES_MAX)
     except fastjson.FastjsonError as error:

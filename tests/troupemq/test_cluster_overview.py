@@ -1,4 +1,4 @@
-"""Tests of troupemq/cluster_picture.py: what a cluster looks like, with official brokers in it."""
+"""Tests of troupemq/cluster_overview.py: what a cluster looks like, with official brokers in it."""
 
 from collections.abc import Iterator
 
@@ -10,8 +10,8 @@ from protocol.bodies_own import ActorLine, ActorList
 from protocol.codes import RequestCode
 from protocol.json_body import Body
 from tests.troupemq.fake_server import FakeServer
-from troupemq.cli.admin.session import Session
-from troupemq.cluster_picture import GroupFigures, Photographer
+from troupemq.client.admin import Admin
+from troupemq.cluster_overview import ClusterPoller, GroupFigures
 
 GONE = "127.0.0.1:1"
 FIGURES = {
@@ -65,17 +65,17 @@ def servers() -> Iterator[tuple[FakeServer, FakeServer, FakeServer]]:
 def test_all_brokers_are_there_and_one_that_is_gone_is_named(
     servers: tuple[FakeServer, FakeServer, FakeServer],
 ) -> None:
-    with Session(servers[0].address) as session:
-        picture = Photographer(session).take()
-    found = {each.place.name: each for each in picture.brokers}
+    with Admin(servers[0].address) as admin:
+        overview = ClusterPoller(admin).take()
+    found = {each.place.name: each for each in overview.brokers}
     for name in ("ours", "official"):
         one = found[name]
         assert (one.in_tps, one.out_tps, one.waiting_sends) == (12.5, 7.0, 4)
         assert (one.disk_ratio, one.log_bytes, one.behind_bytes) == (0.87, 2048, 5)
     assert found["official"].actors is None and not found["official"].trouble
     assert found["ours"].slow_handlers == 2
-    assert [actor.name for _, actor in picture.busiest_actors()] == ["pull_hold", "idle"]
-    troubles = "\n".join(picture.troubles)
+    assert [actor.name for _, actor in overview.busiest_actors()] == ["pull_hold", "idle"]
+    troubles = "\n".join(overview.troubles)
     assert "dead: " in troubles and GONE in troubles
     assert "ours: its disk is 87% full." in troubles
     assert "ours: the actor pull_hold is down." in troubles
@@ -84,8 +84,8 @@ def test_all_brokers_are_there_and_one_that_is_gone_is_named(
 def test_lag_is_added_up_over_brokers_without_retries_and_has_an_age(
     servers: tuple[FakeServer, FakeServer, FakeServer],
 ) -> None:
-    with Session(servers[0].address) as session:
-        (group,) = Photographer(session).take().worst_groups()
+    with Admin(servers[0].address) as admin:
+        (group,) = ClusterPoller(admin).take().worst_groups()
     assert (group.group, group.topic, group.lag, group.tps) == ("billing", "Orders", 6, 5.0)
     assert group.late_s(now_ms=65_000) == 60.0, "of the queue that is behind"
     assert GroupFigures("g", "t").late_s(1e9) is None
@@ -95,13 +95,13 @@ def test_lag_is_asked_less_often_than_rates(
     servers: tuple[FakeServer, FakeServer, FakeServer],
 ) -> None:
     namesrv, ours, _ = servers
-    with Session(namesrv.address) as session:
-        photographer = Photographer(session)
-        first = photographer.take()
+    with Admin(namesrv.address) as admin:
+        poller = ClusterPoller(admin)
+        first = poller.take()
         ours.on(
             RequestCode.GET_BROKER_CONSUME_STATS,
             lambda command: command.answer(1, remark="asked again"),
         )
-        second = photographer.take()
+        second = poller.take()
     assert second.groups == first.groups
     assert not any("asked again" in each for each in second.troubles)

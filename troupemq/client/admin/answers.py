@@ -1,0 +1,222 @@
+"""Answers: what the methods of Admin return, with what failed beside it.
+
+A Result is frozen, and its fields are the keys of `troupemq admin --json`, in this order.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from datetime import datetime
+from functools import wraps
+from inspect import Parameter, signature
+from re import sub
+from types import GenericAlias
+from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, get_args, overload
+
+from troupemq.client.errors import ClientError
+
+Row = Mapping[str, object]
+OPTIONAL = {"optional": True}
+"""Metadata of a field that `row` leaves out where it is None."""
+HIDDEN = {"hidden": True}
+"""Metadata of a field that `row` leaves out."""
+
+Found = TypeVar("Found")
+Asker = TypeVar("Asker")
+Given = ParamSpec("Given")
+
+
+class Time(int):
+    """A wall-clock time in ms since 1970: a number in JSON, local time in a table.
+
+    What is not above 0 is no time: null, and `-`.
+    """
+
+    def __str__(self) -> str:
+        if self <= 0:
+            return "-"
+        try:
+            return datetime.fromtimestamp(self / 1000).isoformat(" ", "milliseconds")
+        except (ValueError, OverflowError, OSError):  # beyond the year 9999
+            return str(int(self))
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Base of all results."""
+
+    def row(self) -> dict[str, object]:
+        """Return the fields by name, those of a result within it beside the others."""
+        found: dict[str, object] = {}
+        for each in fields(self):
+            if "hidden" in each.metadata:
+                continue
+            value = getattr(self, each.name)
+            if isinstance(value, Result):
+                found |= value.row()
+            elif isinstance(value, tuple):
+                found[each.name] = [one.row() if isinstance(one, Result) else one for one in value]
+            elif value is not None or "optional" not in each.metadata:
+                found[each.name] = value
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Change(Result):
+    """Base of the results of changes: each says in a sentence what was carried out."""
+
+    SENTENCE: ClassVar[str]
+
+    @property
+    def sentence(self) -> str:
+        return self.SENTENCE.format(self)
+
+
+class Failures:
+    """Sentences on the parts of one question that failed."""
+
+    def __init__(self) -> None:
+        self._said: list[str] = []
+        self._told: Callable[[str], None] | None = None
+
+    def add(self, sentence: str) -> None:
+        """Note that a part did not work; the method goes on."""
+        self._said.append(sentence)
+        if self._told is not None:
+            self._told(sentence)
+
+    @contextmanager
+    def attempt(self) -> Iterator[None]:
+        """Run a part that may fail: with one broker or name server of several, say."""
+        try:
+            yield
+        except ClientError as error:
+            self.add(str(error))
+
+    def tell(self, told: Callable[[str], None]) -> None:
+        """Call `told` with each failure, from now on as it happens."""
+        for each in self._said:
+            told(each)
+        self._told = told
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._said)
+
+
+class Answers(Sequence[Found], Generic[Found]):
+    """The results of one method, in order; those of servers that failed are missing.
+
+    Servers are asked while it is iterated over for the first time, or when its length or its
+    failures are wanted. Raises ClientError then.
+    """
+
+    def __init__(self, ask: Callable[[Failures], Iterator[Found]]) -> None:
+        self._found: list[Found] = []
+        self._failures = Failures()
+        self._error: ClientError | None = None
+        self._rest = ask(self._failures)
+
+    def tell(self, told: Callable[[str], None]) -> "Answers[Found]":
+        """Call `told` with each failure, from now on as it happens."""
+        self._failures.tell(told)
+        return self
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """A sentence for each server that did not answer, and for all that is not in order."""
+        self._complete()
+        return tuple(self._failures)
+
+    @property
+    def is_partial(self) -> bool:
+        """Return whether something is missing or not in order."""
+        return bool(self.failures)
+
+    def __iter__(self) -> Iterator[Found]:
+        place = 0
+        while True:
+            if place == len(self._found):
+                if self._error is not None:
+                    raise self._error
+                try:
+                    self._found.append(next(self._rest))
+                except StopIteration:
+                    return
+                except ClientError as error:
+                    self._error = error
+                    raise
+            yield self._found[place]
+            place += 1
+
+    def __len__(self) -> int:
+        self._complete()
+        return len(self._found)
+
+    @overload
+    def __getitem__(self, index: int) -> Found: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Found]: ...
+    def __getitem__(self, index: int | slice) -> Found | Sequence[Found]:
+        self._complete()
+        return self._found[index]
+
+    def _complete(self) -> None:
+        for _ in self:
+            pass
+
+    def carry_out(self) -> "Answers[Found]":
+        """Ask all servers now; an error after the first change is one failure more."""
+        try:
+            self._complete()
+        except ClientError as error:
+            if not self._found and not list(self._failures):
+                raise
+            self._error = None
+            self._failures.add(str(error))
+        return self
+
+
+_PLACES = tuple(
+    Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=str | None)
+    for name in ("broker", "cluster")
+)
+"""What `**where` stands for."""
+
+
+def reads(
+    method: Callable[Concatenate[Asker, Failures, Given], Iterator[Found]],
+) -> Callable[Concatenate[Asker, Given], Answers[Found]]:
+    """Make a method of Admin of a generator: it asks as its answers are iterated over."""
+
+    @wraps(method)
+    def asked(self: Asker, /, *given: Given.args, **named: Given.kwargs) -> Answers[Found]:
+        return Answers(lambda failures: method(self, failures, *given, **named))
+
+    found = signature(method)
+    kept = [each for each in found.parameters.values() if each.name not in ("failures", "where")]
+    kept += _PLACES if "where" in found.parameters else ()
+    made = GenericAlias(Answers, get_args(found.return_annotation))
+    asked.__signature__ = found.replace(parameters=kept, return_annotation=made)  # type: ignore[attr-defined]
+    return asked
+
+
+def changes(
+    method: Callable[Concatenate[Asker, Failures, Given], Iterator[Found]],
+) -> Callable[Concatenate[Asker, Given], Answers[Found]]:
+    """Make a method of Admin of a generator: it has carried out all when it returns."""
+    ask = reads(method)
+
+    @wraps(ask)
+    def done(self: Asker, /, *given: Given.args, **named: Given.kwargs) -> Answers[Found]:
+        return ask(self, *given, **named).carry_out()
+
+    return done
+
+
+def snake_case(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return RocketMQ's names in snake case: `readQueueNums` is `read_queue_nums`."""
+    return {_snake(name): value for name, value in found.items()}
+
+
+def _snake(name: str) -> str:
+    return sub(r"(?<=[a-z0-9])([A-Z]+)", lambda found: "_" + found[1].lower(), name)

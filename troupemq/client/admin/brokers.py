@@ -1,0 +1,509 @@
+"""Brokers and name servers: their figures, settings and stores; transactions that are open."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from time import time_ns
+from typing import TypeVar, Unpack
+
+from actors.settings.properties_file import format_property, parse_properties
+from protocol.bodies import KVTable
+from protocol.bodies_own import OpenTransaction, OpenTransactions, StoreState
+from protocol.codes import RequestCode
+from protocol.headers.namesrv import (
+    AddWritePermResponseHeader,
+    BrokerNameHeader,
+    WipeWritePermResponseHeader,
+)
+from protocol.headers.transaction import OpenTransactionsHeader, ResumeCheckHalfMessageHeader
+from storage.spelling import closest
+from troupemq.client.admin.answers import OPTIONAL, Change, Failures, Result, Time, changes, reads
+from troupemq.client.admin.base import TIMEOUT_MS, AdminBase, BrokerPlace, Where
+from troupemq.client.errors import ArgumentIllegal, BrokerError, ClientError, understood
+from troupemq.numbers import first_finite
+
+_HOUR_MS = 3_600_000
+
+Figures = TypeVar("Figures")
+
+
+class FilesToClean(Enum):
+    """The files that brokers are told to delete."""
+
+    QUEUES = RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE
+    """Of consume queues, whose messages are gone."""
+    LOG = RequestCode.DELETE_EXPIRED_COMMITLOG
+    """Of the commit log, which are expired."""
+    TOPICS = RequestCode.CLEAN_UNUSED_TOPIC
+    """Consume queues of topics that no longer exist."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRates(Result):
+    """One broker now; without figures of which it tells, they are 0."""
+
+    cluster: str
+    broker: str
+    id: int
+    address: str
+    version: str | None
+    in_tps: float
+    out_tps: float
+    waiting_sends: int
+    send_wait_ms: int
+    waiting_pulls: int
+    pull_wait_ms: int
+    page_cache_ms: int
+    kept_hours: float
+    disk: float
+    one_of: str | None = field(default=None, metadata=OPTIONAL)
+    """Of several brokers under one process: the name of the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerDays(Result):
+    """The messages of one broker, yesterday and today."""
+
+    cluster: str
+    broker: str
+    id: int
+    in_yesterday: int
+    out_yesterday: int
+    in_today: int
+    out_today: int
+    one_of: str | None = field(default=None, metadata=OPTIONAL)
+
+
+@dataclass(frozen=True, slots=True)
+class Properties:
+    """Figures or settings of one server by name, in order."""
+
+    address: str
+    values: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class StoreReport(Result):
+    """The store of one broker, and what of it is damaged."""
+
+    broker_address: str
+    log_start: int
+    log_end: int
+    log_files: int
+    not_flushed: int
+    not_dispatched: int
+    queues: int
+    index_files: int
+    disk_bytes: int
+    disk_free_bytes: int
+    verified_percent: int
+    verified_ms: Time
+    damaged_places: int
+    damaged_bytes: int
+    damage: tuple[str, ...]
+    damaged_tables: tuple[str, ...]
+    found_at_start: tuple[str, ...]
+
+    @classmethod
+    def of(cls, address: str, found: StoreState) -> "StoreReport":
+        """Return the report of what a broker says."""
+        return cls(
+            address,
+            found.log_start,
+            found.log_end,
+            found.log_files,
+            max(0, found.log_end - found.flushed),
+            max(0, found.log_end - found.dispatched),
+            found.queues,
+            found.index_files,
+            found.disk_bytes,
+            found.disk_free_bytes,
+            found.verified_percent,
+            Time(found.verified_ms),
+            found.damaged_places,
+            found.damaged_bytes,
+            tuple(f"{each.start} to {each.end}: {each.why}" for each in found.damage),
+            tuple(found.damaged_tables),
+            tuple(found.found_at_start),
+        )
+
+
+class _SettingChanged(Change):
+    __slots__ = ()
+    key: str
+    value: str
+    remark: str | None
+
+    def _said(self, address: str) -> str:
+        """Return the sentence, with what the server adds: that it has to be restarted, say."""
+        says = f" It says: {self.remark}" if self.remark else ""
+        return f"{self.key} is {self.value} at {address}.{says}"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSettingChanged(_SettingChanged):
+    """A setting of one broker."""
+
+    broker_address: str
+    key: str
+    value: str
+    remark: str | None
+
+    @property
+    def sentence(self) -> str:
+        return self._said(self.broker_address)
+
+
+@dataclass(frozen=True, slots=True)
+class NamesrvSettingChanged(_SettingChanged):
+    """A setting of one name server."""
+
+    namesrv: str
+    key: str
+    value: str
+    remark: str | None
+
+    @property
+    def sentence(self) -> str:
+        return self._said(self.namesrv)
+
+
+@dataclass(frozen=True, slots=True)
+class CleaningBegun(Change):
+    """A broker that has begun to delete files."""
+
+    SENTENCE = "{0.broker_address} cleans."
+    broker_address: str
+    cleans: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class KvChanged(Change):
+    """An entry of a table at one name server; None: deleted."""
+
+    namesrv: str
+    namespace: str
+    key: str
+    value: str | None
+
+    @property
+    def sentence(self) -> str:
+        what = "deleted" if self.value is None else self.value
+        return f"{self.namespace}: {self.key} is {what} at {self.namesrv}."
+
+
+@dataclass(frozen=True, slots=True)
+class WritesWiped(Change):
+    """A broker whose topics can only be read, says one name server."""
+
+    SENTENCE = "{0.namesrv}: {0.topics} topics of {0.broker} can only be read."
+    namesrv: str
+    broker: str
+    topics: int
+
+
+@dataclass(frozen=True, slots=True)
+class WritesRestored(Change):
+    """A broker whose topics can be written again, says one name server."""
+
+    SENTENCE = "{0.namesrv}: {0.topics} topics of {0.broker} can be written again."
+    namesrv: str
+    broker: str
+    topics: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransactionAt(Result):
+    """A transaction that is neither committed nor rolled back."""
+
+    producer_group: str
+    topic: str
+    message_id: str
+    offset_message_id: str
+    age_s: int
+    born_ms: Time
+    checked: int
+    producer: str
+    broker: str
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionResumed(Change):
+    """A transaction whose producers are asked again."""
+
+    SENTENCE = "{0.message_id} will be checked again."
+    broker_address: str
+    message_id: str
+
+
+def first_number(text: str | None) -> float:
+    """Return the first of the averages over 10, 60 and 600 s; 0 where it is missing."""
+    return first_finite(text) or 0.0
+
+
+def setting(key: str, value: str) -> bytes:
+    """Return a setting as a line. Raises ArgumentIllegal for more than one line."""
+    if not key.strip() or any(each in key + value for each in "\r\n"):
+        raise ArgumentIllegal("A setting is one line, and has a name.")
+    return format_property(key.strip(), value).encode()
+
+
+def properties_of(body: bytes | memoryview | None) -> dict[str, str]:
+    """Return the settings in a body, in order of their names, without comments."""
+    found = {}
+    for line in bytes(body or b"").decode(errors="replace").split("\n"):
+        if "=" in line:
+            found.update(_setting_in(line.strip()))
+    return dict(sorted(found.items()))
+
+
+def _setting_in(line: str) -> dict[str, str]:
+    """Return the setting of a line; RocketMQ writes values without escaping them."""
+    try:
+        return parse_properties(line)
+    except ValueError:
+        name, _, value = line.partition("=")
+        return {name.strip(): value.strip()}
+
+
+class BrokerAdmin(AdminBase):
+    """The methods of an Admin about brokers and name servers."""
+
+    @reads
+    def broker_rates(self, failures: Failures) -> Iterator[BrokerRates]:
+        """Return all brokers, how busy they are and how full."""
+        yield from self._figures(failures, _rates)
+
+    @reads
+    def broker_days(self, failures: Failures) -> Iterator[BrokerDays]:
+        """Return the messages of all brokers, yesterday and today."""
+        yield from self._figures(failures, _days)
+
+    def _figures(
+        self, failures: Failures, show: Callable[[BrokerPlace, dict[str, str]], Figures]
+    ) -> Iterator[Figures]:
+        for place in self.brokers():
+            try:
+                table = self.runtime_info(place.address)
+            except BrokerError as error:
+                failures.add(f"{place.name} {place.id} refuses to say how it is: {error}")
+            except ClientError as error:
+                failures.add(f"{place.name} {place.id} does not answer: {error}")
+            else:
+                yield show(place, table)
+
+    def runtime_info(self, address: str, timeout_ms: float = TIMEOUT_MS) -> dict[str, str]:
+        """Return what a broker says of itself."""
+        code = RequestCode.GET_BROKER_RUNTIME_INFO
+        return self.read(KVTable, address, code, timeout_ms=timeout_ms).table
+
+    @reads
+    def broker_status(self, failures: Failures, **where: Unpack[Where]) -> Iterator[Properties]:
+        """Return all figures of a broker, or of the brokers of a cluster or of all."""
+        for address in self.targets(**where, masters_only=False):
+            with failures.attempt():
+                yield Properties(address, dict(sorted(self.runtime_info(address).items())))
+
+    @reads
+    def store_reports(self, failures: Failures, **where: Unpack[Where]) -> Iterator[StoreReport]:
+        """Return what stores hold; damage is a failure, too. Official brokers do not tell."""
+        for address in self.targets(**where, masters_only=False):
+            with failures.attempt():
+                found = self.read(StoreState, address, RequestCode.GET_STORE_STATE)
+                yield StoreReport.of(address, found)
+                if found.damaged_places:
+                    failures.add(
+                        f"{found.damaged_places} places of the log of {address} are damaged,"
+                        f" {found.damaged_bytes} bytes in all."
+                    )
+                for path in found.damaged_tables:
+                    failures.add(f"The start of {address} found {path} damaged.")
+
+    @reads
+    def broker_settings(self, failures: Failures, **where: Unpack[Where]) -> Iterator[Properties]:
+        """Return the settings of a broker, or of the brokers of a cluster or of all."""
+        for address in self.targets(**where, masters_only=False):
+            with failures.attempt():
+                yield Properties(address, self.settings_at(address))
+
+    def settings_at(self, address: str) -> dict[str, str]:
+        """Return all settings of one broker."""
+        return properties_of(self.ask(address, RequestCode.GET_BROKER_CONFIG).body)
+
+    @changes
+    def update_broker_setting(
+        self, failures: Failures, key: str, value: str, **where: Unpack[Where]
+    ) -> Iterator[BrokerSettingChanged]:
+        """Change a setting of a broker, or of the masters of a cluster or of all.
+
+        It holds while the broker runs, and in its file.
+        """
+        body = setting(key, value)
+        for address in self.targets(**where):
+            with failures.attempt():
+                self._check_known(address, RequestCode.GET_BROKER_CONFIG, key)
+                remark = self.ask(address, RequestCode.UPDATE_BROKER_CONFIG, body=body).remark
+                yield BrokerSettingChanged(address, key, value, remark)
+
+    def _check_known(self, address: str, code: RequestCode, key: str) -> None:
+        """Raise ClientError for a key that misspells a setting; `code` asks for all settings.
+
+        A server answers success for a key that it does not know.
+        """
+        try:
+            known = properties_of(self.ask(address, code).body)
+        except ClientError:
+            return  # the change itself fails with the reason, or is allowed where this is not
+        name = key.strip()
+        if name not in known and (found := closest(name, known)) is not None:
+            raise ClientError(f"unknown setting {name}: did you mean {found}? nothing was changed")
+
+    @changes
+    def clean(
+        self, failures: Failures, what: FilesToClean, **where: Unpack[Where]
+    ) -> Iterator[CleaningBegun]:
+        """Have files deleted at one broker, or at the masters of a cluster or of all."""
+        for address in self.targets(**where):
+            with failures.attempt():
+                self.ask(address, what.value)
+                yield CleaningBegun(address)
+
+    # --- name servers
+
+    @reads
+    def namesrv_settings(self, failures: Failures) -> Iterator[Properties]:
+        """Return the settings of each name server."""
+        for address, answer in self._ask_all_namesrvs(failures, RequestCode.GET_NAMESRV_CONFIG):
+            yield Properties(address, properties_of(answer.body))
+
+    @changes
+    def update_namesrv_setting(
+        self, failures: Failures, key: str, value: str
+    ) -> Iterator[NamesrvSettingChanged]:
+        """Change a setting of every name server."""
+        body = setting(key, value)
+        for address in self.namesrvs:
+            self._check_known(address, RequestCode.GET_NAMESRV_CONFIG, key)
+        code = RequestCode.UPDATE_NAMESRV_CONFIG
+        for address, answer in self._ask_all_namesrvs(failures, code, body=body):
+            yield NamesrvSettingChanged(address, key, value, answer.remark)
+
+    @changes
+    def put_kv(
+        self, failures: Failures, namespace: str, key: str, value: str
+    ) -> Iterator[KvChanged]:
+        """Set an entry of a table that every name server keeps."""
+        for address in self._put_kv(failures, namespace, key, value):
+            yield KvChanged(address, namespace, key, value)
+
+    @changes
+    def delete_kv(self, failures: Failures, namespace: str, key: str) -> Iterator[KvChanged]:
+        """Delete an entry of a table that every name server keeps."""
+        for address in self._delete_kv(failures, namespace, key):
+            yield KvChanged(address, namespace, key, None)
+
+    @changes
+    def wipe_writes(self, failures: Failures, broker_name: str) -> Iterator[WritesWiped]:
+        """Have producers avoid a broker: name servers say that its topics can only be read."""
+        code, header = RequestCode.WIPE_WRITE_PERM_OF_BROKER, BrokerNameHeader(broker_name)
+        for address, answer in self._ask_all_namesrvs(failures, code, header):
+            found = understood(WipeWritePermResponseHeader.decode, answer.fields)
+            yield WritesWiped(address, broker_name, found.wipe_topic_count)
+        self._check_registered(failures, broker_name)
+
+    @changes
+    def restore_writes(self, failures: Failures, broker_name: str) -> Iterator[WritesRestored]:
+        """Restore a broker's write permission."""
+        code, header = RequestCode.ADD_WRITE_PERM_OF_BROKER, BrokerNameHeader(broker_name)
+        for address, answer in self._ask_all_namesrvs(failures, code, header):
+            found = understood(AddWritePermResponseHeader.decode, answer.fields)
+            yield WritesRestored(address, broker_name, found.add_topic_count)
+        self._check_registered(failures, broker_name)
+
+    def _check_registered(self, failures: Failures, broker_name: str) -> None:
+        """Fail for an unknown broker: name servers answer a success, and 0 topics."""
+        with failures.attempt():
+            if broker_name not in self.cluster_info().broker_addr_table:
+                failures.add(f"no broker {broker_name} is registered")
+
+    # --- transactions
+
+    @reads
+    def transactions(
+        self, failures: Failures, *, producer_group: str | None = None, **where: Unpack[Where]
+    ) -> Iterator[OpenTransactionAt]:
+        """Return open transactions, oldest first; official brokers keep no table of them."""
+        now_ms = time_ns() // 1_000_000
+        for address in self.targets(**where):
+            for each in self._open_at(failures, address):
+                if producer_group in (None, each.producer_group):
+                    yield OpenTransactionAt(
+                        each.producer_group,
+                        each.topic,
+                        each.message_id,
+                        each.offset_message_id,
+                        (now_ms - each.born_timestamp) // 1000,
+                        Time(each.born_timestamp),
+                        each.check_times,
+                        each.born_host,
+                        address,
+                    )
+
+    def _open_at(self, failures: Failures, address: str) -> Iterator[OpenTransaction]:
+        """Yield all open transactions of one broker, from as many answers as it takes."""
+        behind = -1
+        code = RequestCode.GET_OPEN_TRANSACTIONS
+        while True:
+            found: list[OpenTransaction] = []
+            with failures.attempt():
+                header = OpenTransactionsHeader(behind)
+                found = self.read(OpenTransactions, address, code, header).transactions
+            if not found:
+                return
+            yield from found
+            behind = found[-1].physical_offset
+
+    def resume_transaction(self, broker: str, offset_message_id: str) -> TransactionResumed:
+        """Have producers asked again about a transaction that the broker has given up."""
+        header = ResumeCheckHalfMessageHeader(offset_message_id)
+        self.ask(broker, RequestCode.RESUME_CHECK_HALF_MESSAGE, header)
+        return TransactionResumed(broker, offset_message_id)
+
+
+def _number(table: dict[str, str], name: str) -> float:
+    return first_number(table.get(name))
+
+
+def _rates(place: BrokerPlace, table: dict[str, str]) -> BrokerRates:
+    earliest_ms = int(_number(table, "earliestMessageTimeStamp"))
+    now_ms = time_ns() // 1_000_000
+    return BrokerRates(
+        place.cluster,
+        place.name,
+        place.id,
+        place.address,
+        table.get("brokerVersionDesc"),
+        _number(table, "putTps"),
+        _number(table, "getTransferedTps"),
+        int(_number(table, "sendThreadPoolQueueSize")),
+        int(_number(table, "sendThreadPoolQueueHeadWaitTimeMills")),
+        int(_number(table, "pullThreadPoolQueueSize")),
+        int(_number(table, "pullThreadPoolQueueHeadWaitTimeMills")),
+        int(_number(table, "pageCacheLockTimeMills")),
+        (now_ms - earliest_ms) / _HOUR_MS if earliest_ms > 0 else 0.0,
+        _number(table, "commitLogDiskRatio"),
+        table.get("oneOf"),
+    )
+
+
+def _days(place: BrokerPlace, table: dict[str, str]) -> BrokerDays:
+    put, get = (
+        [
+            int(_number(table, f"msg{kind}TotalTodayMorning")),
+            int(_number(table, f"msg{kind}TotalYesterdayMorning")),
+            int(_number(table, f"msg{kind}TotalTodayNow")),
+        ]
+        for kind in ("Put", "Get")
+    )
+    days = put[0] - put[1], get[0] - get[1], put[2] - put[0], get[2] - get[0]
+    return BrokerDays(place.cluster, place.name, place.id, *days, table.get("oneOf"))

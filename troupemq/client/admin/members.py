@@ -1,0 +1,393 @@
+"""Members of consumer groups, and producers: their connections, and what they say of themselves."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from time import time_ns
+from typing import TypeVar
+
+from protocol.bodies import MessageQueue
+from protocol.bodies_admin import (
+    ClientConnection,
+    ConsumerConnection,
+    ProducerConnection,
+    ProducerTable,
+)
+from protocol.bodies_own import AclRefusal, AclRefusals, GroupChanges
+from protocol.codes import RequestCode
+from protocol.errors import RemoteError
+from protocol.fastjson import Key
+from protocol.headers.admin import ConsumerGroupHeader, ProducerGroupHeader
+from protocol.headers.client import GetConsumerRunningInfoHeader
+from protocol.java_numbers import plain_number
+from troupemq.client.admin.answers import OPTIONAL, Failures, Result, Time, reads
+from troupemq.client.admin.base import INT_MAX, json_object
+from troupemq.client.admin.queues import QueueAdmin
+from troupemq.client.errors import ClientError, RouteNotFound, understood
+from troupemq.numbers import odd_number, whole
+
+DENIED_MS = 600_000
+"""A consumer tries again every 30 s: older refusals are of one that works by now, or is gone."""
+
+DENIED_SHOWN_MAX = 10
+"""Newest refusals of name servers: any of them may be the one looked for."""
+
+_CACHED = "cachedMsgCount"
+_KEY_CHARS_MAX, _ODD_CHARS_MAX, _ODDITIES_MAX = 100, 40, 5
+
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectedClient(Result):
+    """A connected client."""
+
+    client: str
+    address: str
+    language: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectedProducer(Result):
+    """A producer of a group at one broker."""
+
+    broker: str
+    connection: ConnectedClient
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerProducer(Result):
+    """A producer at one broker, and when it was last heard of."""
+
+    group: str
+    connection: ConnectedClient
+    last_seen_ms: Time
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMembers(Result):
+    """The members of a group, and what they subscribe to: topic → expression."""
+
+    members: tuple[ConnectedClient, ...]
+    subscriptions: Mapping[str, str]
+    consume_type: str | None
+    message_model: str | None
+    consume_from_where: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class MemberStacks(Result):
+    """The stacks of a member's threads; None: it says none."""
+
+    jstack: object
+
+
+@dataclass(frozen=True, slots=True)
+class MemberState(Result):
+    """State of one member of a group, as it says itself."""
+
+    client: str
+    version: int
+    model: object
+    subscriptions: tuple[str, ...]
+    queues: int
+    cached: int
+    """Messages that it has fetched and not consumed."""
+    queue_names: tuple[str, ...]
+    stacks: MemberStacks | None = field(default=None, metadata=OPTIONAL)
+
+
+@dataclass(frozen=True, slots=True)
+class MembershipChange(Result):
+    """A member that joined or left; each makes the members rebalance."""
+
+    time_ms: Time
+    what: str
+    client: str
+    address: str
+    why: str
+    members: int
+    broker: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClientInfo(Result):
+    """All that a member says of itself, under RocketMQ's names."""
+
+    said: Mapping[str, object]
+
+    def row(self) -> dict[str, object]:
+        return dict(self.said)
+
+    @property
+    def queues(self) -> list[MessageQueue]:
+        """Assigned queues."""
+        queues = (_queue_named(str(key)) for key in self.table)
+        return [queue for queue in queues if queue is not None]
+
+    @property
+    def table(self) -> Mapping[str, object]:
+        """Assigned queues by name, `topic@broker:number`."""
+        found = self.said.get("mqTable")
+        return found if isinstance(found, dict) else {}
+
+    def state(self, client: ClientConnection, with_stacks: bool) -> MemberState:
+        """Return the figures that a table shows of it."""
+        settings = self.said.get("properties")
+        cached = (each.get(_CACHED) for each in self.table.values() if isinstance(each, dict))
+        return MemberState(
+            client.client_id,
+            client.version,
+            settings.get("messageModel") if isinstance(settings, dict) else None,
+            tuple(sorted(map(_subscription, _items(self.said.get("subscriptionSet"))))),
+            len(self.table),
+            sum(whole(each) or 0 for each in cached),
+            tuple(sorted(self.table)),
+            MemberStacks(self.said.get("jstack")) if with_stacks else None,
+        )
+
+    def oddities(self) -> list[str]:
+        """Return sentences on figures that are invalid, and not in the sum."""
+        found = []
+        for name, each in self.table.items():
+            if not isinstance(each, dict):
+                found.append(f"nothing that can be understood of the queue {name}")
+            elif each.get(_CACHED) is not None and whole(each[_CACHED]) is None:
+                odd = (odd_number(each[_CACHED]) or str(each[_CACHED]))[:_ODD_CHARS_MAX]
+                found.append(f"{odd!r} where the number of messages of the queue {name} should be")
+        return found[:_ODDITIES_MAX]
+
+
+class MemberAdmin(QueueAdmin):
+    """The methods of an Admin about members and producers."""
+
+    @reads
+    def producers_of(
+        self, failures: Failures, group: str, topic: str
+    ) -> Iterator[ConnectedProducer]:
+        """Return the producers of a group at the brokers of a topic."""
+        code, header = RequestCode.GET_PRODUCER_CONNECTION_LIST, ProducerGroupHeader(group)
+        for place in self.topic_brokers(topic):
+            with failures.attempt():
+                found = self.read(ProducerConnection, place.address, code, header)
+                for each in found.connection_set:
+                    yield ConnectedProducer(place.name, _client(each))
+
+    @reads
+    def producers_at(self, failures: Failures, broker: str) -> Iterator[BrokerProducer]:
+        """Return all producers of a broker, by group."""
+        table = self.read(ProducerTable, broker, RequestCode.GET_ALL_PRODUCER_INFO)
+        for group, members in sorted(table.data.items()):
+            for each in members:
+                address = each.remote_ip.removeprefix("/")
+                client = ConnectedClient(each.client_id, address, each.language, each.version)
+                yield BrokerProducer(group, client, Time(each.last_update_timestamp))
+
+    def group_members(self, group: str, *, broker: str | None = None) -> GroupMembers:
+        """Return the members of a consumer group, and what they subscribe to.
+
+        Raises BrokerError(CONSUMER_NOT_ONLINE) for a group without members.
+        """
+        found = self.members_of(group, broker)
+        return GroupMembers(
+            tuple(map(_client, found.connection_set)),
+            {topic: each.sub_string for topic, each in found.subscription_table.items()},
+            found.consume_type,
+            found.message_model,
+            found.consume_from_where,
+        )
+
+    def members_of(self, group: str, broker: str | None = None) -> ConsumerConnection:
+        """Return what a broker says of the members: all members are at every broker."""
+        code, header = RequestCode.GET_CONSUMER_CONNECTION_LIST, ConsumerGroupHeader(group)
+        return self._of_any(
+            group, broker, lambda address: self.read(ConsumerConnection, address, code, header)
+        )
+
+    def running_info(
+        self, group: str, client_id: str, *, broker: str | None = None, with_stacks: bool = False
+    ) -> ClientInfo:
+        """Return what a member says of itself, asked by one broker, or by any of the group's."""
+        header = GetConsumerRunningInfoHeader(group, client_id, with_stacks)
+
+        def ask(address: str) -> ClientInfo:
+            answer = self.ask(address, RequestCode.GET_CONSUMER_RUNNING_INFO, header)
+            return ClientInfo(understood(plain_names, json_object(answer.body)))
+
+        return self._of_any(group, broker, ask)
+
+    def _of_any(self, group: str, broker: str | None, ask: Callable[[str], Found]) -> Found:
+        """Return what the broker answers, or the first of the group's brokers that does."""
+        if broker is not None:
+            return ask(broker)
+        *others, last = self.group_brokers(group)
+        for place in others:
+            with suppress(ClientError):
+                return ask(place.address)
+        return ask(last.address)
+
+    @reads
+    def member_states(
+        self,
+        failures: Failures,
+        group: str,
+        *,
+        broker: str | None = None,
+        with_stacks: bool = False,
+    ) -> Iterator[MemberState]:
+        """Return what the members of a group say of themselves; a failure where they disagree."""
+        for sentence in self._denied(group, broker):
+            failures.add(sentence)
+        try:
+            members = self.members_of(group, broker).connection_set
+        except RouteNotFound:
+            for sentence in self._denied_routes():
+                failures.add(sentence)
+            raise
+        found: list[MemberState] = []
+        for member in members:
+            client = member.client_id
+            try:
+                info = self.running_info(group, client, broker=broker, with_stacks=with_stacks)
+            except ClientError as error:
+                failures.add(f"{client} says nothing: {error}")
+                continue
+            found.append(info.state(member, with_stacks))
+            yield found[-1]
+            for sentence in info.oddities():
+                failures.add(f"{client} says {sentence}.")
+        if len({each.subscriptions for each in found}) > 1:
+            failures.add(f"The members of {group} subscribe differently: messages get lost.")
+        shared = Counter(queue for each in found for queue in each.queue_names)
+        twice = sorted(queue for queue, count in shared.items() if count > 1)
+        if twice and all(each.model == "CLUSTERING" for each in found):
+            sentence = f"Several members have the same queues at the moment: {', '.join(twice)}."
+            failures.add(sentence)
+
+    def _denied(self, group: str, broker: str | None) -> list[str]:
+        """Return sentences on members that access control refuses; official brokers have none."""
+        found = []
+        for address in self.targets(broker, None):
+            try:
+                seen = self._changes_of(group, address)
+            except ClientError:
+                continue  # an official broker, or one that is gone: others say so
+            found += [_refused(address, each) for each in seen.refusals if _is_recent(each)]
+        return found
+
+    def _denied_routes(self) -> list[str]:
+        """Return sentences on clients that got no route: they reach no broker of their group.
+
+        Only of name servers of TroupeMQ, and for accounts that may ask them.
+        """
+        found: list[tuple[int, str]] = []
+        for address in self.namesrvs:
+            try:
+                seen = self.read(AclRefusals, address, RequestCode.GET_ACL_REFUSALS)
+            except ClientError:
+                continue
+            found += (
+                (each.last_timestamp, _refused(address, each))
+                for each in seen.refusals
+                if each.code == RequestCode.GET_ROUTEINFO_BY_TOPIC and _is_recent(each)
+            )
+        newest = sorted(found, reverse=True)[:DENIED_SHOWN_MAX]
+        return [sentence for _, sentence in newest]
+
+    def _changes_of(self, group: str, address: str) -> GroupChanges:
+        header = ConsumerGroupHeader(group)
+        return self.read(GroupChanges, address, RequestCode.GET_GROUP_CHANGES, header)
+
+    @reads
+    def rebalances(
+        self, failures: Failures, group: str, *, broker: str | None = None
+    ) -> Iterator[MembershipChange]:
+        """Return the latest membership changes of a group; a failure where members disagree."""
+        places = [] if broker is not None else self.group_brokers(group)
+        found: list[MembershipChange] = []
+        differing: set[str] = set()
+        for address in [broker] if broker is not None else [each.address for each in places]:
+            seen = GroupChanges(group)
+            with failures.attempt():
+                seen = self._changes_of(group, address)
+            found += (
+                MembershipChange(
+                    Time(each.timestamp),
+                    each.kind,
+                    each.client_id,
+                    each.client_addr,
+                    each.why,
+                    each.members,
+                    address,
+                )
+                for each in seen.changes
+            )
+            differing |= {
+                f"{one.topic}: {wanted.expression or 'nothing'} by {', '.join(wanted.client_ids)}"
+                for one in seen.mismatches
+                for wanted in one.wanted
+            }
+        yield from sorted(found, key=lambda each: each.time_ms)
+        if differing:
+            why = "; ".join(sorted(differing))
+            failures.add(f"The members of {group} subscribe differently. {why}.")
+
+
+def _client(connection: ClientConnection) -> ConnectedClient:
+    return ConnectedClient(
+        connection.client_id, connection.client_addr, connection.language, connection.version
+    )
+
+
+def _is_recent(refusal: AclRefusal) -> bool:
+    return time_ns() // 1_000_000 - refusal.last_timestamp < DENIED_MS
+
+
+def _refused(address: str, refusal: AclRefusal) -> str:
+    client = f"the account {refusal.account}" if refusal.account else "a stranger"
+    return (
+        f"{address} refused {client} from {refusal.address} {refusal.count} times, the last time"
+        f" with code {refusal.code} at {Time(refusal.last_timestamp)}: {refusal.remark}."
+    )
+
+
+def _queue_named(text: str) -> MessageQueue | None:
+    """Return the queue of a text `topic@broker:number`; None for other texts."""
+    names, colon, number = text.rpartition(":")
+    topic, at, broker = names.rpartition("@")
+    queue_id = plain_number(number, INT_MAX)
+    if not colon or not at or queue_id is None:
+        return None
+    return MessageQueue(topic, broker, queue_id)
+
+
+def plain_names(found: Mapping[Key, object]) -> dict[str, object]:
+    return {str(key): _plain(value) for key, value in found.items()}
+
+
+def _plain(value: object) -> object:
+    """For JSON: keys that are queues become texts."""
+    if isinstance(value, dict):
+        return {_key(key): _plain(each) for key, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, list) else value
+
+
+def _key(key: object) -> str:
+    if isinstance(key, int | str):
+        return str(key)
+    try:
+        queue = MessageQueue.from_json(dict(key) if isinstance(key, tuple | frozenset) else key)
+    except (RemoteError, TypeError, ValueError):
+        return str(key)[:_KEY_CHARS_MAX]
+    return f"{queue.topic}@{queue.broker_name}:{queue.queue_id}"
+
+
+def _items(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
+
+
+def _subscription(found: object) -> str:
+    table = found if isinstance(found, dict) else {}
+    return f"{table.get('topic')}: {table.get('subString')}"

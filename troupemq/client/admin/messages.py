@@ -1,0 +1,500 @@
+"""Messages: found by id, key or offset; their consumers; sent, and consumed again."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from ipaddress import ip_address
+from socket import SOCK_STREAM, getaddrinfo
+
+from protocol.bodies import SubscriptionData
+from protocol.bodies_admin import ConsumeMessageDirectlyResult, ConsumeQueueView, ConsumeStatsBody
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand
+from protocol.headers.admin import GetConsumeStatsHeader, QueryConsumeQueueHeader
+from protocol.headers.client import ConsumeMessageDirectlyHeader
+from protocol.headers.pull import QueryMessageHeader, ViewMessageHeader
+from protocol.message import MessageRecord
+from protocol.message_id import is_offset_message_id, parse_message_id
+from protocol.properties import ORIGIN_MESSAGE_ID, RESERVED_NAMES, RETRY_TOPIC
+from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, SYSTEM_TOPICS, TRACE_TOPIC
+from troupemq.client.admin.answers import HIDDEN, Change, Failures, Result, reads, snake_case
+from troupemq.client.admin.base import TIMEOUT_MS
+from troupemq.client.admin.brokers import BrokerAdmin
+from troupemq.client.admin.offsets import OffsetAdmin
+from troupemq.client.admin.reading import QueueReader, TraceEvent, events_of, records_of
+from troupemq.client.arguments import MS_MAX, check_instance, check_integer, check_time
+from troupemq.client.connection.connection import split_address
+from troupemq.client.connection.route import MASTER_ID, route_of
+from troupemq.client.errors import (
+    BadAnswer,
+    BrokerError,
+    ClientError,
+    ConnectionFailed,
+    MessageIllegal,
+    MessageNotFound,
+    RequestTimeout,
+    RouteNotFound,
+)
+from troupemq.client.message import (
+    Message,
+    MessageQueue,
+    MessageView,
+    check_topic,
+    host_text,
+    view_of,
+)
+from troupemq.client.producing.producer_settings import ProducerSettings
+
+FOREVER_MS = (1 << 63) - 1
+QUERIED_MAX = 64
+"""Messages of one answer: as many as 4.9.7 gives."""
+
+DIRECTLY_TIMEOUT_MS = 30_000
+TOOLS_GROUP = "TOOLS_CONSUMER"
+"""A group that every broker has, for tools."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageTrack(Result):
+    """The state of a message for a group of its topic.
+
+    consumed, filtered, not_yet, offline, pull (which does not tell) or unknown.
+    """
+
+    group: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class MessageSent(Result):
+    """A message that was sent, and its place."""
+
+    broker: str
+    queue_id: int
+    queue_offset: int
+    status: str
+    message_id: str
+    offset_message_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class SentAgain(Change):
+    """A message that was sent to its topic again."""
+
+    SENTENCE = "{0.before} is sent again: {0.message_id} in {0.queue}."
+    before: str
+    message_id: str
+    offset_message_id: str
+    queue: MessageQueue = field(metadata=HIDDEN)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumedDirectly(Result):
+    """Result of a member for a message that it was given."""
+
+    auto_commit: bool
+    consume_result: str | None
+    order: bool
+    remark: str | None
+    spent_time_mills: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueUnit(Result):
+    """One unit of a consume queue, and what a group's filter says of it."""
+
+    index: int
+    bit_map: str | None
+    eval: bool
+    extend_data_json: str | None
+    msg: str | None
+    physic_offset: int
+    physic_size: int
+    tags_code: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueUnits:
+    """Some units of a consume queue, and the group's filter."""
+
+    units: Sequence[QueueUnit]
+    min_index: int
+    max_index: int
+    subscription: str | None
+    filter: str | None
+
+
+class MessageAdmin(OffsetAdmin, BrokerAdmin):
+    """The methods of an Admin about messages."""
+
+    def query_by_key(
+        self,
+        topic: str,
+        key: str,
+        count_max: int = 64,
+        *,
+        begin_ms: int = 0,
+        end_ms: int = FOREVER_MS,
+    ) -> list[MessageView]:
+        """Return the messages of a topic that have `key` among their keys, or as their message id.
+
+        Stored between the two times (both included, ms since 1970); of each broker the newest,
+        oldest first. Raises RouteNotFound for a topic that does not exist.
+        """
+        check_topic(topic)
+        check_instance(key, str, "a key is a string")
+        check_integer(count_max, 1, MS_MAX, "count_max")
+        check_time(begin_ms, "begin_ms")
+        check_time(end_ms, "end_ms")
+        header = QueryMessageHeader(topic, key, count_max, begin_ms, end_ms)
+        found: list[MessageView] = []
+        for name, address in sorted(self._masters(topic).items()):
+            found += self._query(address, name, header)
+        return sorted(found, key=lambda each: each.store_timestamp_ms)
+
+    def _query(
+        self, address: str, broker_name: str, header: QueryMessageHeader
+    ) -> list[MessageView]:
+        """Return the messages with the key that one broker has."""
+        command = RemotingCommand(RequestCode.QUERY_MESSAGE, key_question(header).encode())
+        try:
+            answer = self._ask(address, command, TIMEOUT_MS)
+        except BrokerError as error:
+            if error.code != ResponseCode.QUERY_NOT_FOUND:
+                raise
+            return []
+        return views_with_key(answer.body, broker_name, header)
+
+    def view_message(self, offset_message_id: str) -> MessageView:
+        """Return the message with this id of the broker's (`SendResult.offset_message_id`).
+
+        Raises MessageIllegal for a text that is no such id, RouteNotFound where no name server
+        lists the broker, BrokerError when nothing lies there.
+        """
+        check_instance(offset_message_id, str, "a message's id is a string")
+        try:
+            host, offset = parse_message_id(offset_message_id)
+        except ValueError as error:
+            raise MessageIllegal(str(error)) from None
+        name, address = self.listed(host_text(host))
+        command = RemotingCommand(
+            RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageHeader(offset).encode()
+        )
+        answer = self._ask(address, command, TIMEOUT_MS)
+        records = records_of(answer.body)
+        if len(records) != 1:
+            raise BadAnswer(f"{address} answered {len(records)} messages instead of one")
+        return view_of(records[0], _queue_of(records[0], name))
+
+    def listed(self, address: str) -> tuple[str, str]:
+        """Return the name and the address of the broker there, as the name servers list it.
+
+        Any server may be at the address of a message, and would get a signed request.
+        Raises RouteNotFound for one that no name server lists.
+        """
+        places = [
+            (each.broker_name, where)
+            for each in self._client.routes.listed_brokers()
+            for where in each.broker_addrs.values()
+        ]
+        for place in places:
+            if place[1] == address:
+                return place
+        ip, port = split_address(address)
+        for place in places:
+            if _is_at(place[1], ip, port):
+                return place
+        raise RouteNotFound(f"{address} is not asked: no name server lists a broker there")
+
+    def find_message(self, message_id: str, topic: str | None = None) -> MessageView:
+        """Return the message with this id, be it the broker's or its producer's.
+
+        A producer's id does not name a place: without `topic` all topics are searched, retries and
+        dead letters last. Raises ClientError when no topic has it.
+        """
+        error: ClientError | None = None
+        if is_offset_message_id(message_id):
+            try:
+                return self.view_message(message_id)
+            except (BrokerError, ConnectionFailed, RequestTimeout, RouteNotFound) as failure:
+                error = failure
+        for each in [topic] if topic is not None else sorted(self.topics(), key=_own_topics_first):
+            try:
+                places = self.topic_brokers(each)
+            except RouteNotFound:
+                if topic is not None:
+                    raise
+                continue  # it was deleted meanwhile
+            for place in places:
+                header = QueryMessageHeader(each, message_id, QUERIED_MAX, 0, FOREVER_MS)
+                try:
+                    found = self._query(place.address, place.name, header)
+                except ClientError as failure:
+                    error = error or failure
+                    continue
+                for view in found:
+                    if view.message_id == message_id:
+                        return view
+        if error is not None:
+            raise error
+        raise MessageNotFound(
+            f"no message with the id {message_id} is in {topic or 'any topic'}:"
+            " it was not stored, or is deleted already"
+        )
+
+    def has_accounts(self, topic: str) -> bool:
+        """Return whether a broker of the topic has access control, or refuses to say so.
+
+        Without it every client may send to every topic, and no origin needs a proof.
+        """
+        for address in self._masters(topic).values():
+            try:
+                settings = self.settings_at(address)
+            except BrokerError:
+                return True
+            if settings.get("aclEnable", "").lower() == "true":
+                return True
+        return False
+
+    def original_of(self, copy: MessageView) -> MessageView | None:
+        """Return the message that a retry or a dead letter says it is a copy of.
+
+        None where no broker has it, or where it is in another topic or has another body.
+        """
+        topic, origin = (copy.properties.get(name, "") for name in (RETRY_TOPIC, ORIGIN_MESSAGE_ID))
+        found: list[MessageView] = []
+        if is_offset_message_id(origin):
+            with suppress(BrokerError, RouteNotFound):  # deleted, or its broker has moved
+                found = [self.view_message(origin)]
+        if topic and not found:
+            with suppress(RouteNotFound):
+                found = self.query_by_key(topic, copy.message_id)
+        for each in found:
+            if each.queue.topic == topic and each.stored_body == copy.stored_body:
+                return each
+        return None
+
+    def _masters(self, topic: str) -> dict[str, str]:
+        """Return broker name → address of every master that has the topic."""
+        addresses = self._client.routes.look_up(topic).addresses
+        return {name: ids[MASTER_ID] for name, ids in addresses.items() if MASTER_ID in ids}
+
+    # --- queues
+
+    def readable_queues(
+        self, topic: str, broker_name: str | None = None, queue_id: int | None = None
+    ) -> list[MessageQueue]:
+        """Return the queues that can be read. Raises RouteNotFound where the named ones are not."""
+        found = [
+            queue
+            for queue in sorted(route_of(topic, self.route(topic)).subscribe_queues)
+            if broker_name in (None, queue.broker_name) and queue_id in (None, queue.queue_id)
+        ]
+        if not found:
+            which = "queue to read" if queue_id is None else f"queue {queue_id} to read"
+            where = "" if broker_name is None else f" at the broker {broker_name}"
+            raise RouteNotFound(f"the topic {topic} has no {which}{where}")
+        return found
+
+    def reader(
+        self, queue: MessageQueue, expression: str = "*", group: str | None = None
+    ) -> QueueReader:
+        """Return a reader of a queue's messages; a group's offsets stay as they are.
+
+        Raises RouteNotFound for a broker that does not have the topic.
+        """
+        for place in self.topic_brokers(queue.topic):
+            if place.name == queue.broker_name:
+                return QueueReader(self, place.address, queue, expression, group or TOOLS_GROUP)
+        raise RouteNotFound(f"the broker {queue.broker_name} does not have the topic {queue.topic}")
+
+    def queue_units(
+        self,
+        topic: str,
+        queue_id: int,
+        index: int,
+        count: int = 10,
+        *,
+        broker: str | None = None,
+        group: str | None = None,
+    ) -> QueueUnits:
+        """Return units of a consume queue, and what the filter of a group says of them."""
+        address = broker or self.topic_brokers(topic)[0].address
+        header = QueryConsumeQueueHeader(topic, queue_id, index, count, group)
+        found = self.read(ConsumeQueueView, address, RequestCode.QUERY_CONSUME_QUEUE, header)
+        wanted = found.subscription_data
+        return QueueUnits(
+            [
+                QueueUnit(number, **snake_case(each.to_json()))
+                for number, each in enumerate(found.queue_data, index)
+            ],
+            found.min_queue_index,
+            found.max_queue_index,
+            None if wanted is None else wanted.sub_string,
+            found.filter_data,
+        )
+
+    # --- consumers
+
+    @reads
+    def message_tracks(self, failures: Failures, view: MessageView) -> Iterator[MessageTrack]:
+        """Return the consumer groups of a message, and what is known of each."""
+        try:
+            places = self.topic_brokers(view.topic)
+        except RouteNotFound:
+            return
+        groups: set[str] = set()
+        for place in places:
+            with failures.attempt():
+                groups.update(self._consumers_of(place, view.topic))
+        if not groups:
+            return
+        address = None
+        with suppress(RouteNotFound):  # it was stored by a broker that is gone, or has moved
+            _, address = self.listed(view.store_host)
+        found = [
+            MessageTrack(group, "unknown" if address is None else self._track(view, group, address))
+            for group in sorted(groups)
+        ]
+        yield from found
+
+    def _track(self, view: MessageView, group: str, address: str) -> str:
+        try:
+            members = self.members_of(group)
+        except RouteNotFound:
+            return "unknown"
+        except BrokerError as error:
+            return "offline" if error.code == ResponseCode.CONSUMER_NOT_ONLINE else "unknown"
+        if members.consume_type == "CONSUME_ACTIVELY":
+            return "pull"
+        if not self._has_passed(view, group, address):
+            return "not_yet"
+        wanted = members.subscription_table.get(view.topic)
+        return "consumed" if wanted is None or _wants(wanted, view.tags) else "filtered"
+
+    def _has_passed(self, view: MessageView, group: str, address: str) -> bool:
+        code, header = RequestCode.GET_CONSUME_STATS, GetConsumeStatsHeader(group, view.queue.topic)
+        stats = self.read(ConsumeStatsBody, address, code, header)
+        return any(
+            where.consumer_offset > view.queue_offset
+            for queue, where in stats.offset_table.items()
+            if queue.topic == view.queue.topic and queue.queue_id == view.queue.queue_id
+        )
+
+    def trace_events(self, message_id: str, trace_topic: str = TRACE_TOPIC) -> list[TraceEvent]:
+        """Return what clients have noted about a message: sent, consumed, how long it took."""
+        found = [
+            event
+            for view in self.query_by_key(trace_topic, message_id)
+            for event in events_of(view.body)
+            if event.message_id == message_id
+        ]
+        return sorted(found, key=lambda event: str(event.time_ms or ""))
+
+    # --- sending
+
+    def send_message(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        tags: str | None = None,
+        keys: Sequence[str] = (),
+        queue: MessageQueue | None = None,
+        trace: bool = False,
+    ) -> MessageSent:
+        """Send one message; a program that sends more has a Producer."""
+        message = Message(topic, body, tags=tags, keys=tuple(keys))
+        with self.producer(settings=ProducerSettings(trace=trace)) as producer:
+            result = producer.send(message, queue=queue)
+        return MessageSent(
+            result.queue.broker_name,
+            result.queue.queue_id,
+            result.queue_offset,
+            result.status.value,
+            result.message_id,
+            result.offset_message_id,
+        )
+
+    def send_again(self, view: MessageView) -> SentAgain:
+        """Send a message to its topic again.
+
+        Raises MessageNotFound for a retry whose original no broker has, where there are accounts.
+        """
+        source = view
+        is_retry = view.queue.topic != view.topic  # its sender says which topic it is from
+        if is_retry and self.has_accounts(view.queue.topic):
+            original = self.original_of(view)
+            if original is None:
+                raise MessageNotFound(
+                    f"{view.offset_message_id} is a retry that names {view.topic} as its topic, and"
+                    " no broker has that message there: it is not sent"
+                )
+            source = original
+        pairs = source.properties.items()
+        own = {name: value for name, value in pairs if name not in RESERVED_NAMES}
+        message = Message(source.topic, source.body, source.tags, source.keys, own)
+        with self.producer() as producer:
+            result = producer.send(message)
+        return SentAgain(
+            source.offset_message_id, result.message_id, result.offset_message_id, result.queue
+        )
+
+    def consume_directly(self, view: MessageView, group: str, client_id: str) -> ConsumedDirectly:
+        """Have one member of a group consume a message now; no offset is moved."""
+        found = self.read(
+            ConsumeMessageDirectlyResult,
+            self.listed(view.store_host)[1],
+            RequestCode.CONSUME_MESSAGE_DIRECTLY,
+            ConsumeMessageDirectlyHeader(group, client_id, view.offset_message_id),
+            timeout_ms=DIRECTLY_TIMEOUT_MS,
+        )
+        return ConsumedDirectly(**snake_case(found.to_json()))
+
+
+def _own_topics_first(topic: str) -> tuple[bool, bool, str]:
+    """Return the sort key of topics to search: own topics, then retries, then dead letters."""
+    is_copy = topic.startswith((RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX))
+    return topic in SYSTEM_TOPICS, is_copy, topic
+
+
+def _wants(subscription: SubscriptionData, tags: str | None) -> bool:
+    named = subscription.tags_set
+    return not named or "*" in named or tags in named
+
+
+def _is_at(listed: str, ip: str, port: int) -> bool:
+    """Return whether a listed address, which may be a name, leads there."""
+    try:
+        host, listed_port = split_address(listed)
+        found = getaddrinfo(host, port, type=SOCK_STREAM) if listed_port == port else []
+    except (ClientError, OSError, UnicodeError):
+        return False
+    return any(ip_address(str(each[4][0]).partition("%")[0]) == ip_address(ip) for each in found)
+
+
+def key_question(header: QueryMessageHeader) -> QueryMessageHeader:
+    """Return what a broker is asked: 4.9.7 knows seconds only, and may leave out the begin."""
+    return replace(header, begin_timestamp=max(0, header.begin_timestamp - 999))
+
+
+def views_with_key(
+    body: bytes | memoryview | None, broker_name: str, header: QueryMessageHeader
+) -> list[MessageView]:
+    """Return what one broker has found of a key.
+
+    The index of 4.9.7 knows only the hash of topic and key: messages of others may have it, too.
+    """
+    key, times = header.key, (header.begin_timestamp, header.end_timestamp)
+    found = [view_of(each, _queue_of(each, broker_name)) for each in records_of(body)]
+    return [
+        each
+        for each in found
+        if each.queue.topic == header.topic
+        and times[0] <= each.store_timestamp_ms <= times[1]
+        and (key in each.keys or key == each.message_id)
+    ]
+
+
+def _queue_of(record: MessageRecord, broker_name: str) -> MessageQueue:
+    return MessageQueue(record.topic, broker_name, record.queue_id)

@@ -1,0 +1,148 @@
+"""Offsets of consumer groups: reset, skipped, cloned."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from protocol.bodies import MessageQueue
+from protocol.bodies_admin import ConsumeStatsBody, ResetOffsetBody
+from protocol.codes import LanguageCode, RequestCode, ResponseCode
+from protocol.headers.admin import CloneGroupOffsetHeader, GetConsumeStatsHeader
+from protocol.headers.client import ResetOffsetHeader
+from protocol.headers.offset import QueueHeader, SearchOffsetHeader, UpdateConsumerOffsetHeader
+from protocol.topic_names import group_name_fault, topic_name_fault
+from troupemq.client.admin.answers import Change, Failures, Result, changes
+from troupemq.client.admin.base import BrokerPlace
+from troupemq.client.admin.groups import GroupAdmin
+from troupemq.client.errors import ArgumentIllegal, BrokerError, understood
+
+NEWEST = -1
+
+
+@dataclass(frozen=True, slots=True)
+class QueueReset(Result):
+    """The offset of a group in one queue, as it is now; members: told, or offline."""
+
+    broker: str
+    queue_id: int
+    offset: int
+    members: str
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsCloned(Change):
+    """A group that has the offsets of another one, at one broker."""
+
+    SENTENCE = "{0.group} is where {0.source_group} is, in {0.topic} at {0.broker_address}."
+    broker_address: str
+    source_group: str
+    group: str
+    topic: str
+
+
+class OffsetAdmin(GroupAdmin):
+    """The methods of an Admin about offsets of groups."""
+
+    @changes
+    def reset_offsets(
+        self,
+        failures: Failures,
+        group: str,
+        topic: str,
+        time_ms: int | None = None,
+        *,
+        force: bool = True,
+        is_cplus: bool = False,
+    ) -> Iterator[QueueReset]:
+        """Set a group to a time, in one topic; None: behind the last message.
+
+        `force`: forward too. `is_cplus`: the members are C++ clients.
+        """
+        header = ResetOffsetHeader(topic, group, NEWEST if time_ms is None else time_ms, force)
+        for place in self.topic_brokers(topic):
+            with failures.attempt():
+                try:
+                    found = list(self._reset_online(place, header, is_cplus))
+                except BrokerError as error:
+                    if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
+                        raise
+                    found = list(self._reset_offline(place, header))
+                yield from found
+
+    def _reset_online(
+        self, place: BrokerPlace, header: ResetOffsetHeader, is_cplus: bool
+    ) -> Iterator[QueueReset]:
+        """Have the broker tell the members, which go there."""
+        language = LanguageCode.CPP if is_cplus else LanguageCode.JAVA
+        code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
+        answer = self.ask(place.address, code, header, language=language)
+        table = understood(ResetOffsetBody.decode, answer.body).offset_table
+        for queue, offset in sorted(table.items(), key=lambda item: item[0].queue_id):
+            yield QueueReset(queue.broker_name, queue.queue_id, offset, "told")
+
+    def _reset_offline(self, place: BrokerPlace, header: ResetOffsetHeader) -> Iterator[QueueReset]:
+        """Set the offsets that the broker keeps, for a group without members.
+
+        Raises ArgumentIllegal for names under which it keeps none.
+        """
+        if fault := topic_name_fault(header.topic) or group_name_fault(header.group):
+            raise ArgumentIllegal(fault)
+        for queue, before in self._consumed(place, header):
+            offset = self._offset_at(place, queue, header.timestamp)
+            if header.is_force or offset <= before:
+                update = UpdateConsumerOffsetHeader(
+                    header.group, header.topic, queue.queue_id, offset, queue.broker_name
+                )
+                self.ask(place.address, RequestCode.UPDATE_CONSUMER_OFFSET, update)
+            else:
+                offset = before
+            yield QueueReset(queue.broker_name, queue.queue_id, offset, "offline")
+
+    def _consumed(
+        self, place: BrokerPlace, header: ResetOffsetHeader
+    ) -> list[tuple[MessageQueue, int]]:
+        """Return the group's offset in each queue; the min offset where it has none."""
+        of_group = GetConsumeStatsHeader(header.group)
+        code = RequestCode.GET_CONSUME_STATS
+        stats = self.read(ConsumeStatsBody, place.address, code, of_group)
+        found = [
+            (queue, where.consumer_offset)
+            for queue, where in stats.offset_table.items()
+            if queue.topic == header.topic
+        ]
+        if not found:
+            ends = self._offset_table(place, header.topic)
+            found = [(queue, where.min_offset) for queue, where in ends]
+        return sorted(found, key=lambda item: item[0].queue_id)
+
+    def _offset_at(self, place: BrokerPlace, queue: MessageQueue, time_ms: int) -> int:
+        name, number, broker = queue.topic, queue.queue_id, queue.broker_name
+        if time_ms == NEWEST:
+            header = QueueHeader(name, number, broker)
+            return self._offset(self.ask(place.address, RequestCode.GET_MAX_OFFSET, header))
+        search = SearchOffsetHeader(name, number, time_ms, broker)
+        code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
+        return self._offset(self.ask(place.address, code, search))
+
+    @changes
+    def clone_offsets(
+        self,
+        failures: Failures,
+        source_group: str,
+        group: str,
+        topic: str,
+        *,
+        offline: bool = False,
+    ) -> Iterator[OffsetsCloned]:
+        """Set a group to the offsets of another one; `offline`: also a group without members."""
+        if fault := group_name_fault(group):
+            raise ArgumentIllegal(fault)
+        header = CloneGroupOffsetHeader(source_group, group, topic, offline)
+        for place in self.topic_brokers(topic):
+            with failures.attempt():
+                if source_group not in self._consumers_of(place, topic):
+                    failures.add(
+                        f"{place.address} has no offsets of the group {source_group} in {topic}."
+                    )
+                    continue
+                self.ask(place.address, RequestCode.CLONE_GROUP_OFFSET, header)
+                yield OffsetsCloned(place.address, source_group, group, topic)

@@ -1,0 +1,261 @@
+"""Queues of topics: their offsets, what they hold, and the traffic of topics."""
+
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from protocol.bodies import MessageQueue as TableQueue
+from protocol.bodies_admin import BrokerStatsData, ConsumeStatsBody, TopicOffset, TopicStatsTable
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand
+from protocol.headers.admin import GetConsumeStatsHeader, TopicHeader, ViewBrokerStatsHeader
+from protocol.headers.offset import (
+    EarliestStoreTimeResponseHeader,
+    OffsetResponseHeader,
+    QueryConsumerOffsetHeader,
+    QueueHeader,
+)
+from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
+from troupemq.client.admin.answers import OPTIONAL, Failures, Result, Time, reads
+from troupemq.client.admin.base import BrokerPlace
+from troupemq.client.admin.topics import TopicAdmin
+from troupemq.client.arguments import check_instance
+from troupemq.client.connection.route import route_of
+from troupemq.client.consuming.assignment import averagely
+from troupemq.client.errors import BrokerError, RouteNotFound, understood
+from troupemq.client.message import MessageQueue, check_topic
+
+
+@dataclass(frozen=True, slots=True)
+class QueueBounds(Result):
+    """The offsets that one queue begins and ends with; `max_offset` is behind its last message."""
+
+    broker: str
+    queue_id: int
+    min_offset: int
+    max_offset: int
+    last_updated_ms: Time
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation(Result):
+    """A queue that a member of a group would get."""
+
+    member: str
+    broker: str
+    queue_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTimes(Result):
+    """The times at which the first and the last message of a queue were stored."""
+
+    first_stored_ms: Time
+    last_stored_ms: Time
+
+
+@dataclass(frozen=True, slots=True)
+class QueueOfGroup(Result):
+    """The offset of a group in a queue, and whether the broker still keeps it; None: no offset."""
+
+    group_offset: int | None
+    group_offset_kept: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueState(Result):
+    """One queue, and what was asked of it."""
+
+    broker: str
+    queue_id: int
+    messages: int
+    times: StoredTimes | None = field(default=None, metadata=OPTIONAL)
+    of_group: QueueOfGroup | None = field(default=None, metadata=OPTIONAL)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicTraffic(Result):
+    """Messages sent to a topic and consumed by one of its groups; an empty group: none does."""
+
+    topic: str
+    group: str
+    lag: int
+    in_tps: float
+    out_tps: float
+    in_day: int
+    out_day: int
+
+
+class QueueAdmin(TopicAdmin):
+    """The methods of an Admin about queues."""
+
+    def queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """Return the queues that can be read. Raises RouteNotFound for a missing topic."""
+        check_topic(topic)
+        return self._client.routes.look_up(topic).subscribe_queues
+
+    def offsets(self, queue: MessageQueue) -> tuple[int, int]:
+        """Return the min offset of a queue and the one behind its last message."""
+        check_instance(queue, MessageQueue, "the queue is a MessageQueue")
+        self._client.routes.get(queue.topic)
+        address = self._client.routes.master(queue.broker_name)
+        return self._ends_at(address, queue)
+
+    def _ends_at(self, address: str, queue: MessageQueue) -> tuple[int, int]:
+        header = QueueHeader(queue.topic, queue.queue_id, queue.broker_name)
+        first = self._offset(self.ask(address, RequestCode.GET_MIN_OFFSET, header))
+        return first, self._offset(self.ask(address, RequestCode.GET_MAX_OFFSET, header))
+
+    @staticmethod
+    def _offset(answer: RemotingCommand) -> int:
+        return understood(OffsetResponseHeader.decode, answer.fields).offset
+
+    def message_count(self, topic: str) -> int:
+        """Return the number of messages in the queues of `topic`; 0 if it does not exist."""
+        try:
+            queues = self.queues(topic)
+        except RouteNotFound:
+            return 0
+        return sum(end - begin for begin, end in map(self.offsets, queues))
+
+    def allocate_queues(self, topic: str, members: Iterable[str]) -> list[Allocation]:
+        """Return which queues members of a group would get, by the default allocation."""
+        queues = sorted(route_of(topic, self.route(topic)).subscribe_queues)
+        names = sorted(set(members))
+        return [
+            Allocation(member, queue.broker_name, queue.queue_id)
+            for member in names
+            for queue in averagely(member, names, queues)
+        ]
+
+    @reads
+    def topic_status(self, failures: Failures, topic: str) -> Iterator[QueueBounds]:
+        """Return the first and the last offset of each queue, and when it last grew."""
+        for place in self.topic_brokers(topic):
+            table: list[tuple[TableQueue, TopicOffset]] = []
+            with failures.attempt():
+                table = self._offset_table(place, topic)
+            for queue, ends in table:
+                yield QueueBounds(
+                    queue.broker_name,
+                    queue.queue_id,
+                    ends.min_offset,
+                    ends.max_offset,
+                    Time(ends.last_update_timestamp),
+                )
+
+    def _offset_table(self, place: BrokerPlace, topic: str) -> list[tuple[TableQueue, TopicOffset]]:
+        code, header = RequestCode.GET_TOPIC_STATS_INFO, TopicHeader(topic)
+        table = self.read(TopicStatsTable, place.address, code, header).offset_table
+        return sorted(table.items(), key=lambda item: item[0].queue_id)
+
+    @reads
+    def queue_states(
+        self, failures: Failures, topic: str, *, with_times: bool = False, group: str | None = None
+    ) -> Iterator[QueueState]:
+        """Return the queues of a topic, how much they hold, and since when.
+
+        `group`: whether what this group wants next is still kept.
+        """
+        known = False
+        found: list[QueueState] = []
+        for place in self.topic_brokers(topic):
+            with failures.attempt():
+                groups = self._consumers_of(place, topic)
+                known = known or group in groups
+                for queue, ends in self._offset_table(place, topic):
+                    times = self._times(place, queue, ends) if with_times else None
+                    of_group = None
+                    if group is not None:
+                        of_group = self._queue_of_group(place, queue, ends, group, groups)
+                    count = ends.max_offset - ends.min_offset
+                    found.append(
+                        QueueState(queue.broker_name, queue.queue_id, count, times, of_group)
+                    )
+        yield from found
+        if group is not None and not known:
+            failures.add(f"The group {group} has no offsets in {topic}.")
+
+    def _times(self, place: BrokerPlace, queue: TableQueue, ends: TopicOffset) -> StoredTimes:
+        header = QueueHeader(queue.topic, queue.queue_id, queue.broker_name)
+        answer = self.ask(place.address, RequestCode.GET_EARLIEST_MSG_STORETIME, header)
+        first = understood(EarliestStoreTimeResponseHeader.decode, answer.fields).timestamp
+        return StoredTimes(Time(first), Time(ends.last_update_timestamp))
+
+    def _queue_of_group(
+        self,
+        place: BrokerPlace,
+        queue: TableQueue,
+        ends: TopicOffset,
+        group: str,
+        groups: Collection[str],
+    ) -> QueueOfGroup:
+        if group not in groups:
+            return QueueOfGroup(None, None)
+        header = QueryConsumerOffsetHeader(group, queue.topic, queue.queue_id, queue.broker_name)
+        try:
+            answer = self.ask(place.address, RequestCode.QUERY_CONSUMER_OFFSET, header)
+        except BrokerError as error:
+            if error.code != ResponseCode.QUERY_NOT_FOUND:
+                raise
+            return QueueOfGroup(None, None)
+        offset = self._offset(answer)
+        return QueueOfGroup(offset, ends.min_offset <= offset <= ends.max_offset)
+
+    # --- traffic
+
+    @reads
+    def topic_traffic(self, failures: Failures, topic: str | None = None) -> Iterator[TopicTraffic]:
+        """Return what goes into and out of one topic or of all, and the lag of the groups."""
+        if topic is not None:
+            self.route(topic)  # a missing one is an error
+        for each in self.topics() if topic is None else [topic]:
+            if not each.startswith((RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)):
+                yield from self._traffic(failures, each)
+
+    def _traffic(self, failures: Failures, topic: str) -> Iterator[TopicTraffic]:
+        places: list[BrokerPlace] = []
+        names: set[str] = set()
+        with suppress(RouteNotFound):
+            for place in self.topic_brokers(topic):
+                with failures.attempt():
+                    names |= {*self._consumers_of(place, topic)}
+                    places.append(place)
+        if not places:
+            return
+        came = [self._counter(place, "TOPIC_PUT_NUMS", topic) for place in places]
+        for group in sorted(names) or [""]:
+            went = [self._counter(each, "GROUP_GET_NUMS", f"{topic}@{group}") for each in places]
+            yield TopicTraffic(
+                topic,
+                group,
+                sum(self._lag(place, topic, group) for place in places) if group else 0,
+                sum(each.stats_minute.tps for each in came),
+                sum(each.stats_minute.tps for each in went),
+                sum(_day(each) for each in came),
+                sum(_day(each) for each in went),
+            )
+
+    def _counter(self, place: BrokerPlace, name: str, key: str) -> BrokerStatsData:
+        """Return one counter of a broker; zeros where it never counted that."""
+        try:
+            return self.counter(place.address, name, key)
+        except BrokerError as error:
+            if error.code != ResponseCode.SYSTEM_ERROR:
+                raise
+            return BrokerStatsData()
+
+    def counter(self, address: str, name: str, key: str) -> BrokerStatsData:
+        """Return a counter of a broker. Raises BrokerError(SYSTEM_ERROR) where it never counted."""
+        header = ViewBrokerStatsHeader(name, key)
+        return self.read(BrokerStatsData, address, RequestCode.VIEW_BROKER_STATS_DATA, header)
+
+    def _lag(self, place: BrokerPlace, topic: str, group: str) -> int:
+        header = GetConsumeStatsHeader(group, topic)
+        stats = self.read(ConsumeStatsBody, place.address, RequestCode.GET_CONSUME_STATS, header)
+        return sum(each.lag for each in stats.offset_table.values())
+
+
+def _day(data: BrokerStatsData) -> int:
+    """Return the count of the widest span: a young broker has not counted for a day."""
+    return data.stats_day.sum or data.stats_hour.sum or data.stats_minute.sum

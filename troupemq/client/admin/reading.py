@@ -1,0 +1,168 @@
+"""Reading of queues, for no group's consumption, and of the messages that are traces.
+
+A body holds records that end with the character 2; the fields of a record are separated by the
+character 1, the first one names its kind:
+
+    Pub             time, region, group, topic, message id, tags, keys, store host, body bytes,
+                    cost ms, message type, broker's id, success, client host
+    SubBefore       time, region, group, request id, message id, retries, keys, client host
+    SubAfter        request id, message id, cost ms, success, keys, context code, time, group
+    EndTransaction  time, region, group, topic, message id, tags, keys, store host, message type,
+                    client host, transaction id, state, from a check
+
+Older clients leave the last fields out.
+
+Source: client/trace/TraceDataEncoder.java.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand
+from protocol.headers.offset import OffsetResponseHeader, QueueHeader, SearchOffsetHeader
+from protocol.headers.pull import PullMessageHeader, PullMessageResponseHeader
+from protocol.message import MessageRecord, RecordError, decode_records
+from protocol.sysflag import PULL_SUBSCRIPTION
+from troupemq.client.admin.answers import Result, Time
+from troupemq.client.admin.base import TIMEOUT_MS, AdminBase
+from troupemq.client.errors import BadAnswer, BrokerError, understood
+from troupemq.client.message import MessageQueue, MessageView, view_of
+from troupemq.numbers import whole
+
+PULLED_MAX = 32
+PASSED_OVER = (
+    ResponseCode.PULL_NOT_FOUND,
+    ResponseCode.PULL_RETRY_IMMEDIATELY,
+    ResponseCode.PULL_OFFSET_MOVED,
+)
+
+
+@dataclass
+class QueueReader:
+    """Reads one queue at one broker."""
+
+    admin: AdminBase
+    address: str
+    queue: MessageQueue
+    expression: str
+    group: str
+
+    def ends(self) -> tuple[int, int]:
+        """Return the min offset and the one behind the last message."""
+        header = QueueHeader(self.queue.topic, self.queue.queue_id, self.queue.broker_name)
+        first = self._offset(self.admin.ask(self.address, RequestCode.GET_MIN_OFFSET, header))
+        last = self._offset(self.admin.ask(self.address, RequestCode.GET_MAX_OFFSET, header))
+        return first, last
+
+    def offset_at(self, time_ms: int) -> int:
+        """Return the offset of the first message that was stored then or later."""
+        queue = self.queue
+        header = SearchOffsetHeader(queue.topic, queue.queue_id, time_ms, queue.broker_name)
+        code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
+        return self._offset(self.admin.ask(self.address, code, header))
+
+    def _offset(self, answer: RemotingCommand) -> int:
+        return understood(OffsetResponseHeader.decode, answer.fields).offset
+
+    def at(self, offset: int) -> MessageView | None:
+        """Return the message there, if there is one."""
+        views, _ = self._pull(offset, 1)
+        return next((view for view in views if view.queue_offset == offset), None)
+
+    def messages(self, first: int, last: int) -> Iterator[MessageView]:
+        """Yield the messages from `first` on and before `last`."""
+        while first < last:
+            views, following = self._pull(first, PULLED_MAX)
+            for view in views:
+                if view.queue_offset >= last:
+                    return
+                yield view
+            if following <= first:
+                return
+            first = following
+
+    def _pull(self, offset: int, count: int) -> tuple[list[MessageView], int]:
+        header = PullMessageHeader(
+            consumer_group=self.group,
+            topic=self.queue.topic,
+            queue_id=self.queue.queue_id,
+            queue_offset=offset,
+            max_msg_nums=count,
+            sys_flag=PULL_SUBSCRIPTION,
+            commit_offset=0,
+            suspend_timeout_ms=0,
+            sub_version=0,
+            subscription=self.expression,
+        )
+        command = RemotingCommand(RequestCode.PULL_MESSAGE, header.encode())
+        answer = self.admin.call(self.address, command, TIMEOUT_MS)
+        if answer.code not in (ResponseCode.SUCCESS, *PASSED_OVER):
+            raise BrokerError(answer.code, answer.remark, self.address)
+        found = understood(PullMessageResponseHeader.decode, answer.fields)
+        views = (view_of(record, self.queue) for record in records_of(answer.body))
+        return [view for view in views if self._wants(view)], found.next_begin_offset
+
+    def _wants(self, view: MessageView) -> bool:
+        """Return whether its tag is wanted: brokers compare hashes, which tags may share."""
+        tags = {tag.strip() for tag in self.expression.split("||")}
+        return "*" in tags or "" in tags or view.tags in tags
+
+
+def records_of(body: bytes | memoryview | None) -> list[MessageRecord]:
+    """Return the records of an answer. Raises BadAnswer."""
+    try:
+        return list(decode_records(bytes(body or b"")))
+    except RecordError as error:
+        raise BadAnswer(f"messages that cannot be understood: {error}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class TraceEvent(Result):
+    """One record of a trace: what a client notes about a message, as texts."""
+
+    kind: str
+    message_id: str
+    time_ms: Time | str | None
+    """A time that is no number stays the text that it is."""
+    group: str | None
+    client: str | None
+    cost_ms: str | None
+    success: str | None
+    retries: str | None
+    state: str | None
+    host: str | None
+
+
+FIELD, RECORD = "\x01", "\x02"
+
+_FIELDS = {
+    "Pub": "time_ms region group topic message_id tags keys host body_bytes cost_ms message_type"
+    " offset_message_id success client",
+    "SubBefore": "time_ms region group request_id message_id retries keys client",
+    "SubAfter": "request_id message_id cost_ms success keys context_code time_ms group",
+    "EndTransaction": "time_ms region group topic message_id tags keys host message_type client"
+    " transaction_id state from_check",
+}
+
+
+def events_of(body: bytes) -> Iterator[TraceEvent]:
+    """Yield the records of a trace message that can be understood."""
+    for record in body.decode(errors="replace").split(RECORD):
+        kind, *values = record.split(FIELD)
+        found = dict(zip(_FIELDS.get(kind, "").split(), values, strict=False))
+        if "message_id" not in found:
+            continue
+        time = whole(found.get("time_ms"))
+        yield TraceEvent(
+            kind,
+            found["message_id"],
+            found.get("time_ms") or None if time is None else Time(time),
+            found.get("group"),
+            found.get("client"),
+            found.get("cost_ms"),
+            found.get("success"),
+            found.get("retries"),
+            found.get("state"),
+            found.get("host"),
+        )

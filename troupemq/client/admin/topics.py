@@ -1,0 +1,409 @@
+"""Topics: created, changed and deleted; their brokers, queues, offsets and traffic."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Unpack
+
+from protocol.bodies import PERM_READ, PERM_WRITE, TopicConfig, TopicConfigTable
+from protocol.bodies_admin import GroupList, TopicStatsTable
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand
+from protocol.headers.admin import CreateTopicHeader, TopicHeader
+from protocol.headers.namesrv import DeleteTopicInNamesrvHeader
+from protocol.table_rules import asked_topic_fault
+from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
+from troupemq.client.admin.answers import (
+    HIDDEN,
+    OPTIONAL,
+    Change,
+    Failures,
+    Result,
+    changes,
+    reads,
+    snake_case,
+)
+from troupemq.client.admin.base import ORDER_CONFIGURATION, AdminBase, BrokerPlace, Where
+from troupemq.client.arguments import check_instance, check_integer
+from troupemq.client.connection.route import DEFAULT_TOPIC
+from troupemq.client.errors import ArgumentIllegal, ClientError, RouteNotFound, understood
+from troupemq.client.message import check_topic
+
+QUEUES_MAX = 1 << 16
+UNREAD_TIMEOUT_MS = 3000.0
+READ_WRITE = PERM_READ | PERM_WRITE
+
+
+@dataclass(frozen=True, slots=True)
+class TopicChanged(Change):
+    """A topic's settings at one broker, as they are now."""
+
+    SENTENCE = (
+        "{0.topic_name} has {0.read_queue_nums} queues to read and "
+        "{0.write_queue_nums} to write at {0.broker_address}."
+    )
+    broker_address: str
+    order: bool
+    perm: int
+    read_queue_nums: int
+    topic_filter_type: str
+    topic_name: str
+    topic_sys_flag: int
+    write_queue_nums: int
+    unread_messages: int | None = field(default=None, metadata=OPTIONAL)
+    """Messages in queues that consumers can no longer read; None: there are none."""
+    unread_queues: tuple[int, ...] = field(default=(), metadata=HIDDEN)
+
+    @property
+    def warnings(self) -> list[str]:
+        """Sentences on messages that can no longer be read, and on queues without a reader."""
+        at = f"{self.topic_name} at {self.broker_address}"
+        found = []
+        if self.unread_queues:
+            queues = ", ".join(map(str, self.unread_queues))
+            found.append(
+                f"warning: {self.unread_messages} messages of {at} can no longer be read (queues "
+                f"{queues}): readQueueNums of {max(self.unread_queues) + 1} makes them readable"
+            )
+        if self.write_queue_nums > self.read_queue_nums:
+            found.append(
+                f"warning: queues {self.read_queue_nums} to {self.write_queue_nums - 1} of {at} "
+                "are written and not read: consumers do not get what is sent there"
+            )
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDeleted(Change):
+    """A topic that one broker has deleted."""
+
+    SENTENCE = "{0.topic} is deleted at {0.deleted_at}."
+    topic: str
+    deleted_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopicForgotten(Change):
+    """A topic that one name server has taken out of its routes."""
+
+    SENTENCE = "{0.topic} is forgotten by {0.forgotten_by}."
+    topic: str
+    forgotten_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPermissionChanged(Change):
+    """A topic's permission at one broker."""
+
+    SENTENCE = "{0.topic} at {0.broker_address}: permission {0.perm_before} is now {0.perm}."
+    broker_address: str
+    topic: str
+    perm_before: int
+    perm: int
+
+
+@dataclass(frozen=True, slots=True)
+class OrderChanged(Change):
+    """The order of a topic at one name server; None: deleted."""
+
+    namesrv: str
+    topic: str
+    order: str | None
+
+    @property
+    def sentence(self) -> str:
+        what = "deleted" if self.order is None else self.order
+        return f"The order of {self.topic} is {what} at {self.namesrv}."
+
+
+@dataclass(frozen=True, slots=True)
+class RouteQueues(Result):
+    """The queues of a topic at the brokers of one name."""
+
+    broker: str
+    read_queues: int
+    write_queues: int
+    perm: int
+    sys_flag: int
+
+
+@dataclass(frozen=True, slots=True)
+class RouteBroker(Result):
+    """The brokers of one name that have a topic; their addresses by id."""
+
+    cluster: str
+    broker: str
+    addresses: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class RoutePlace(Result):
+    """Brokers of one name and the queues that they have of a topic."""
+
+    cluster: str
+    broker: str
+    addresses: Mapping[str, str]
+    read_queues: int
+    write_queues: int
+    perm: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRoute(Result):
+    """The brokers and queues of a topic, as a name server knows them."""
+
+    queues: tuple[RouteQueues, ...]
+    brokers: tuple[RouteBroker, ...]
+    order: str | None
+
+    @property
+    def places(self) -> list[RoutePlace]:
+        """Queues and addresses together."""
+        brokers = {each.broker: each for each in self.brokers}
+        return [
+            RoutePlace(
+                brokers[each.broker].cluster,
+                each.broker,
+                brokers[each.broker].addresses,
+                each.read_queues,
+                each.write_queues,
+                each.perm,
+            )
+            for each in self.queues
+            if each.broker in brokers
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicGroup(Result):
+    """A group that consumes a topic; empty where no group does."""
+
+    cluster: str
+    topic: str
+    group: str
+
+
+def order_entries(text: str | None) -> dict[str, str]:
+    """Return broker name → count of queues, of `broker-a:4;broker-b:4`."""
+    pairs = (entry.split(":") for entry in (text or "").split(";"))
+    return {pair[0]: pair[1] for pair in pairs if len(pair) == 2}
+
+
+class TopicAdmin(AdminBase):
+    """The methods of an Admin about topics."""
+
+    def create_topic(self, topic: str, queue_count: int = 8, *, cluster: str | None = None) -> None:
+        """Create or change a topic at every master of the cluster, or of all clusters.
+
+        Raises MessageIllegal for a name that no topic may have, RouteNotFound without a master.
+        """
+        check_topic(topic)
+        check_integer(queue_count, 1, QUEUES_MAX, "queue_count")
+        if cluster is not None:
+            check_instance(cluster, str, "cluster is a string")
+        masters = self._client.routes.masters_of_cluster(cluster)
+        if not masters:
+            raise RouteNotFound(f"no broker of {cluster or 'any cluster'} is registered")
+        for address in masters.values():
+            self._set_topic(address, TopicConfig(topic, queue_count, queue_count))
+
+    @changes
+    def update_topic(
+        self,
+        failures: Failures,
+        topic: str,
+        read_queues: int = 8,
+        write_queues: int = 8,
+        *,
+        perm: int = READ_WRITE,
+        order: bool = False,
+        sys_flag: int = 0,
+        broker: str | None = None,
+        cluster: str | None = None,
+    ) -> Iterator[TopicChanged]:
+        """Create or change a topic at one broker, or at the masters of a cluster or of all.
+
+        `perm`: 4 read, 2 write, 6 both. `order`: ordered across brokers.
+        """
+        check_topic(topic)
+        config = TopicConfig(topic, read_queues, write_queues, perm, "SINGLE_TAG", sys_flag, order)
+        if broker is None:
+            places = self.masters(cluster)
+        elif order:
+            places = [self._place_of(broker)]
+        else:
+            places = [BrokerPlace("", "", 0, broker)]
+        counts: dict[str, int] = {}
+        for place in places:
+            with failures.attempt():
+                unread = self._unread_messages(place.address, config)
+                self._set_topic(place.address, config)
+                counts[place.name] = write_queues
+                yield TopicChanged(
+                    place.address,
+                    **snake_case(config.to_json()),
+                    unread_messages=sum(unread.values()) or None,
+                    unread_queues=tuple(sorted(unread)),
+                )
+        if order and counts:
+            self._put_order(failures, topic, counts, whole=broker is None)
+
+    def _place_of(self, address: str) -> BrokerPlace:
+        """Return the master there: name servers know brokers of ordered topics by their names."""
+        for place in self.masters():
+            if place.address == address:
+                return place
+        raise RouteNotFound(f"no master is registered with the address {address}")
+
+    def _set_topic(self, address: str, config: TopicConfig) -> None:
+        """Create or change a topic at one broker. Raises ArgumentIllegal for an invalid one."""
+        if fault := asked_topic_fault(config):
+            raise ArgumentIllegal(f"{config.topic_name}: {fault}")
+        header = CreateTopicHeader(
+            topic=config.topic_name,
+            default_topic=DEFAULT_TOPIC,
+            read_queue_nums=config.read_queue_nums,
+            write_queue_nums=config.write_queue_nums,
+            perm=config.perm,
+            topic_filter_type=config.topic_filter_type,
+            topic_sys_flag=config.topic_sys_flag,
+            order=config.order,
+        )
+        self.ask(address, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+
+    def _unread_messages(self, address: str, config: TopicConfig) -> dict[int, int]:
+        """Return how many messages each queue holds that `config` would not let consumers read.
+
+        Ask before the change: afterwards no broker lists these queues. Where the broker does not
+        answer, the change itself tells.
+        """
+        table = TopicStatsTable()
+        header = TopicHeader(config.topic_name).encode()
+        question = RemotingCommand(RequestCode.GET_TOPIC_STATS_INFO, header)
+        if not asked_topic_fault(config):
+            with suppress(ClientError):
+                answer = self.call(address, question, UNREAD_TIMEOUT_MS)
+                if answer.code == ResponseCode.SUCCESS:
+                    table = understood(TopicStatsTable.decode, answer.body)
+        return {
+            queue.queue_id: count
+            for queue, ends in table.offset_table.items()
+            if queue.queue_id >= config.read_queue_nums
+            and (count := ends.max_offset - ends.min_offset) > 0
+        }
+
+    @changes
+    def delete_topic(
+        self, failures: Failures, topic: str, cluster: str
+    ) -> Iterator[TopicDeleted | TopicForgotten]:
+        """Delete a topic from a cluster and from the name servers."""
+        for place in self.masters(cluster):
+            with failures.attempt():
+                self.ask(place.address, RequestCode.DELETE_TOPIC_IN_BROKER, TopicHeader(topic))
+                yield TopicDeleted(topic, place.address)
+        for address in self._forget_topic(failures, topic, cluster):
+            yield TopicForgotten(topic, address)
+
+    def _forget_topic(self, failures: Failures, topic: str, cluster: str) -> list[str]:
+        """Take a topic out of the name servers' tables; return the addresses of those that did."""
+        header = DeleteTopicInNamesrvHeader(topic, cluster)
+        code = RequestCode.DELETE_TOPIC_IN_NAMESRV
+        done = self._ask_all_namesrvs(failures, code, header)
+        self._delete_kv(failures, ORDER_CONFIGURATION, topic)
+        return [address for address, _ in done]
+
+    @changes
+    def update_topic_permission(
+        self, failures: Failures, topic: str, perm: int, **where: Unpack[Where]
+    ) -> Iterator[TopicPermissionChanged]:
+        """Change what clients may do with a topic: 4 read, 2 write, 6 both."""
+        for address in sorted(set(self.targets(**where))):
+            with failures.attempt():
+                table = self.read(TopicConfigTable, address, RequestCode.GET_ALL_TOPIC_CONFIG)
+                config = table.topic_configs.get(topic)
+                if config is None:
+                    failures.add(f"{address} does not have the topic {topic}.")
+                    continue
+                before, config.perm = config.perm, perm
+                self._set_topic(address, config)
+                yield TopicPermissionChanged(address, topic, before, perm)
+
+    def topic_route(self, topic: str) -> TopicRoute:
+        """Return which brokers have a topic, and how many of its queues."""
+        route = self.route(topic)
+        return TopicRoute(
+            tuple(
+                RouteQueues(
+                    each.broker_name,
+                    each.read_queue_nums,
+                    each.write_queue_nums,
+                    each.perm,
+                    each.topic_sys_flag,
+                )
+                for each in sorted(route.queue_datas, key=lambda each: each.broker_name)
+            ),
+            tuple(
+                RouteBroker(
+                    each.cluster,
+                    each.broker_name,
+                    {str(number): address for number, address in sorted(each.broker_addrs.items())},
+                )
+                for each in sorted(route.broker_datas, key=lambda each: each.broker_name)
+            ),
+            route.order_topic_conf,
+        )
+
+    def topic_clusters(self, topic: str) -> list[str]:
+        """Return the names of the clusters that have a topic."""
+        return sorted({each.cluster for each in self.route(topic).broker_datas})
+
+    @reads
+    def topic_groups(self, failures: Failures) -> Iterator[TopicGroup]:
+        """Return all topics with their clusters and consumer groups."""
+        for topic in self.topics():
+            if topic.startswith((RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)):
+                continue
+            try:
+                places = self.topic_brokers(topic)
+                clusters = sorted({place.cluster for place in places})
+                groups = {group for place in places for group in self._consumers_of(place, topic)}
+            except RouteNotFound:
+                continue
+            for cluster in clusters:
+                for group in sorted(groups) or [""]:
+                    yield TopicGroup(cluster, topic, group)
+
+    def _consumers_of(self, place: BrokerPlace, topic: str) -> list[str]:
+        """Return the groups that consume a topic at one broker, or once did."""
+        code = RequestCode.QUERY_TOPIC_CONSUME_BY_WHO
+        return self.read(GroupList, place.address, code, TopicHeader(topic)).group_list
+
+    # --- the order of a topic
+
+    def order_of(self, topic: str) -> str | None:
+        """Return how many queues each broker has of an ordered topic: `broker-a:4;broker-b:4`."""
+        return self.kv(ORDER_CONFIGURATION, topic)
+
+    @changes
+    def put_order(self, failures: Failures, topic: str, order: str) -> Iterator[OrderChanged]:
+        """Set the order of a topic at every name server."""
+        for address in self._put_kv(failures, ORDER_CONFIGURATION, topic, order):
+            yield OrderChanged(address, topic, order)
+
+    @changes
+    def delete_order(self, failures: Failures, topic: str) -> Iterator[OrderChanged]:
+        """Delete the order of a topic at every name server."""
+        for address in self._delete_kv(failures, ORDER_CONFIGURATION, topic):
+            yield OrderChanged(address, topic, None)
+
+    def _put_order(
+        self, failures: Failures, topic: str, counts: Mapping[str, int], *, whole: bool
+    ) -> None:
+        """Tell the name servers how many queues of an ordered topic each broker has.
+
+        `whole`: no other broker has any; else those of before stay.
+        """
+        kept = {} if whole else order_entries(self.order_of(topic))
+        table = kept | {name: str(count) for name, count in counts.items()}
+        value = ";".join(f"{name}:{count}" for name, count in table.items())
+        self._put_kv(failures, ORDER_CONFIGURATION, topic, value)
