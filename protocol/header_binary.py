@@ -42,17 +42,7 @@ assert _HEAD.size == 17
 def encode_header(command: RemotingCommand) -> bytes:
     """The header; code and version are cut to 16 bits, as RocketMQ cuts them."""
     remark = command.remark.encode("utf-8", "replace") if command.remark else b""
-    parts: list[bytes] = []
-    for name, value in (command.fields or {}).items():
-        name_bytes = name.encode("utf-8", "replace")
-        value_bytes = value.encode("utf-8", "replace")
-        parts += (
-            _NAME_LENGTH.pack(len(name_bytes)),
-            name_bytes,
-            _LENGTH.pack(len(value_bytes)),
-            value_bytes,
-        )
-    entries = b"".join(parts)
+    entries = _entries(command.fields) if command.fields else b""
     head = _HEAD.pack(
         _signed_16(command.code),
         command.language,
@@ -62,6 +52,20 @@ def encode_header(command: RemotingCommand) -> bytes:
         len(remark),
     )
     return b"".join((head, remark, _LENGTH.pack(len(entries)), entries))
+
+
+def _entries(fields: dict[str, str]) -> bytes:
+    parts: list[bytes] = []
+    for name, value in fields.items():
+        name_bytes = name.encode("utf-8", "replace")
+        value_bytes = value.encode("utf-8", "replace")
+        parts += (
+            _NAME_LENGTH.pack(len(name_bytes)),
+            name_bytes,
+            _LENGTH.pack(len(value_bytes)),
+            value_bytes,
+        )
+    return b"".join(parts)
 
 
 def decode_header(data: bytes | memoryview) -> RemotingCommand:
