@@ -190,5 +190,9 @@ def process_as_before() -> Iterator[None]:
 def simulated_brokers_stopped() -> Iterator[None]:
     """Stop the simulated brokers that a test has started, the last one first."""
     yield
-    while running:
-        running[-1].stop()
+    left = running[::-1]
+    try:
+        for each in left:
+            each.stop()
+    finally:
+        running.clear()

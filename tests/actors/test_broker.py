@@ -55,7 +55,6 @@ def test_every_request_code_has_one_who_serves_it() -> None:
     names = {spec.name for spec in made.broker.children()}
     assert {name for name, _ in RESPONDERS} <= names
     assert set(codes_of(RESPONDERS).values()) <= names
-    made.stop()
 
 
 def test_the_fast_port_serves_all_but_pulls() -> None:
@@ -65,7 +64,6 @@ def test_the_fast_port_serves_all_but_pulls() -> None:
     pulls |= {RequestCode.READ_RECORDS, RequestCode.READ_UNITS}
     assert main.routes.keys() - fast.routes.keys() == pulls
     assert main.sends_to is fast.sends_to is made.system.address("put_message")
-    made.stop()
 
 
 def test_tables_come_before_the_log_and_the_log_before_its_readers() -> None:
@@ -77,7 +75,6 @@ def test_tables_come_before_the_log_and_the_log_before_its_readers() -> None:
     assert [name for name in names if name in order] == order
     grouped = [spec.name for spec in made.broker.children() if spec.group == LOG_GROUP]
     assert grouped == ["group_commit", "reput", "put_message", "sink"]
-    made.stop()
 
 
 # --- its days
@@ -96,7 +93,6 @@ def test_a_clean_stop_leaves_nothing_to_recover() -> None:
     assert (report.dispatched_count, report.zeroed_bytes, report.findings) == (0, 0, [])
     assert [record.body for record in made.messages(queue_id=1)] == bodies
     assert (made.send(queue_id=1).fields or {})["queueOffset"] == "50"
-    made.stop()
 
 
 def test_sends_of_the_last_moment_are_answered_before_the_stop() -> None:
@@ -116,7 +112,6 @@ def test_sends_of_the_last_moment_are_answered_before_the_stop() -> None:
     stored = [each[0] for each in answers if each[0].code == ResponseCode.SUCCESS]
     made.start()
     assert len(made.messages()) == len(stored)
-    made.stop()
 
 
 def start(

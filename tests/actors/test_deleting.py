@@ -83,7 +83,6 @@ def test_a_deleted_topic_stays_deleted_after_a_crash() -> None:
     made.start()
     assert "Topic" not in made.broker.tables.topics.value
     assert "Other" in made.broker.tables.topics.value
-    made.stop()
 
 
 def test_a_topic_that_is_not_there_is_deleted_all_the_same() -> None:
@@ -138,14 +137,12 @@ def test_a_deleted_group_is_gone_and_its_offsets_if_wanted(with_offsets: bool) -
     made.start()
     assert "G" not in made.broker.tables.groups.value
     assert offsets(made) == (others if with_offsets else others | own)
-    made.stop()
 
 
 def test_a_slave_refuses_both() -> None:
     made = SimulatedBroker(1, config=replace(BROKER, broker_role="SLAVE", broker_id=1))
     for answer in (delete_topic(made), delete_group(made, "G", offsets=True)):
         assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, SLAVE)
-    made.stop()
 
 
 # --- names
@@ -244,4 +241,3 @@ def test_a_topic_that_is_made_again_has_its_messages_after_a_crash(wait_ms: floa
     made.disk = made.disk.killed()
     made.start()
     assert [record.body for record in made.messages()] == sent
-    made.stop()

@@ -138,6 +138,7 @@ def test_the_disk_is_really_full_for_everybody_at_one_time_or_another() -> None:
             filling.fill()
             for _ in range(4):
                 filling.produce_while_full()
+        filling.made.crash()
         said |= {line["event"] for line in lines}
     assert {
         "config file not written",

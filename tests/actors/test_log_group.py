@@ -82,7 +82,6 @@ def test_a_failed_append_answers_everybody_and_sends_go_on(
     told = 12 + sum(1 for answer in answers if not answer.code)
     assert len(bodies) == told if not after else len(bodies) >= told
     assert made.system.address("put_message").incarnation == 2
-    made.stop()
 
 
 def test_a_send_in_hand_is_answered_once_and_its_bytes_are_released(
@@ -97,7 +96,6 @@ def test_a_send_in_hand_is_answered_once_and_its_bytes_are_released(
     assert [answer.opaque for answer in peer.received] == [0, 1, 2, 0, 1, 2]
     assert [answer.code for answer in peer.received] == [1, 1, 1, 0, 0, 0]
     assert peer.released_bytes == 200
-    made.stop()
 
 
 def test_a_failure_while_a_send_is_taken_answers_all_that_came_with_it(
@@ -113,7 +111,6 @@ def test_a_failure_while_a_send_is_taken_answers_all_that_came_with_it(
     ]
     assert peer.released_bytes == 100
     assert made.send().code == ResponseCode.SUCCESS
-    made.stop()
 
 
 def poisoned(original: Callable[..., Any]) -> Any:
@@ -139,7 +136,6 @@ def test_sends_that_come_while_it_restarts_are_kept_for_the_next(
     made.system.advance(RESTART_MS)
     assert [answers[0].code for answers in kept] == [ResponseCode.SUCCESS] * 5
     assert no_gap_and_no_duplicate(made) == [b"%d" % number for number in range(5)]
-    made.stop()
 
 
 def test_sends_that_waited_for_the_disk_are_flushed_and_answered(
@@ -160,7 +156,6 @@ def test_sends_that_waited_for_the_disk_are_flushed_and_answered(
     log = made.broker.store.commit_log
     assert log.flushed_offset == log.end_offset
     assert no_gap_and_no_duplicate(made) == [b"before", b"waits", b"behind"]
-    made.stop()
 
 
 class SlowWriter(ConfigWriter):
@@ -180,7 +175,6 @@ def test_parked_sends_are_refused_when_it_fails(monkeypatch: pytest.MonkeyPatch)
     failed = made.start_send(topic="TBW102")
     made.system.advance(1)
     assert failed[0].code == parked[0].code == ResponseCode.SYSTEM_ERROR
-    made.stop()
 
 
 def test_more_than_five_failures_in_ten_seconds_are_too_many(
@@ -193,8 +187,7 @@ def test_more_than_five_failures_in_ten_seconds_are_too_many(
         assert made.send().code == ResponseCode.SYSTEM_ERROR
         made.system.advance(1500)
     assert made.system.gave_up == "Bug: as asked"
-    made.system.stop(60)
-    made.broker.store.abandon()
+    made.crash()
 
 
 def test_failures_far_apart_are_not_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,7 +199,6 @@ def test_failures_far_apart_are_not_too_many(monkeypatch: pytest.MonkeyPatch) ->
         made.system.advance(2500)
         assert made.send().code == ResponseCode.SUCCESS
     assert made.system.gave_up is None
-    made.stop()
 
 
 # --- Reput
@@ -239,7 +231,6 @@ def test_a_failed_dispatch_is_caught_up_from_the_log(
         hits = index.query("Topic", f"key{number}", 64, 0, 1 << 62).physical_offsets
         assert len(set(hits)) == 1
     assert made.system.address("reput").incarnation == 2
-    made.stop()
 
 
 def test_queue_units_that_find_no_room_stop_the_sends_until_there_is_some() -> None:
@@ -259,7 +250,6 @@ def test_queue_units_that_find_no_room_stop_the_sends_until_there_is_some() -> N
     events = [line["event"] for line in lines if "messages" in line["event"]]
     assert events == ["no more messages are taken", "messages are taken again"]
     assert no_gap_and_no_duplicate(made) == [b"before", b"behind"]
-    made.stop()
 
 
 # --- the disk
@@ -285,7 +275,6 @@ def test_a_full_disk_refuses_the_send_with_its_figures_and_takes_the_next() -> N
     assert made.send(b"behind").code == ResponseCode.SUCCESS
     assert no_gap_and_no_duplicate(made) == [b"before", b"behind"]
     assert made.system.address("put_message").incarnation == 1
-    made.stop()
 
 
 def test_only_who_forbade_for_good_counts_for_good() -> None:
@@ -300,4 +289,3 @@ def test_only_who_forbade_for_good_counts_for_good() -> None:
     assert made.send().code == ResponseCode.SERVICE_NOT_AVAILABLE
     made.system.drain()
     assert made.offset(RequestCode.GET_MAX_OFFSET) == 1
-    made.stop()

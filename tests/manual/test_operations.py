@@ -36,7 +36,7 @@ def block_with(words: str) -> list[list[str]]:
 def test_the_lines_for_administrators_do_what_they_say(inhabited: Servers) -> None:
     namesrv = f"127.0.0.1:{inhabited.ports['namesrv']}"
     printed = {}
-    for words in block_with("admin clusterList"):
+    for words in block_with("admin clusterList -n"):
         for sign in ("|", ">"):  # what becomes of the output is another program's
             words = words[: words.index(sign)] if sign in words else words
         done = run(*(namesrv if word == NAMESRV else word for word in words))

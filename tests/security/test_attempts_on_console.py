@@ -401,4 +401,3 @@ def test_a48_topics_and_groups_made_up_by_the_hundred_do_not_make_the_page_longe
     sent = samples(scraper.text())["rocketmq_messages_in_total"]
     assert sum(count for _, count in sent) == 80, "none is left out of the sum"
     assert sum(own["topic"] == "other" for own, _ in sent) == 1
-    made.stop()

@@ -204,7 +204,6 @@ def test_a54_a_query_of_the_same_name_moves_no_lane_of_another_account() -> None
     assert len({each[b"UNIQ_KEY"] for each in own}) == len(own) == 3
     shown = b"".join(each[b"TROUPE_SINK"] for each in own)
     assert b"sender" not in shown and b"shop" not in shown
-    broker.stop()
 
 
 @pytest.mark.parametrize("is_read_again", [False, True], ids=["by the file", "by the log"])
@@ -222,7 +221,6 @@ def test_a54_a_lane_is_its_accounts_after_a_start(is_read_again: bool) -> None:
     for account, batch in (("shop-account", 7), ("sender-account", 9)):
         found = again.ask_as(account, progress_command(topic="Topic"))
         assert progress_in(found) == (batch, 4)
-    again.stop()
 
 
 def test_a54_a_query_goes_on_whose_lanes_are_from_before_there_were_accounts() -> None:
@@ -236,7 +234,6 @@ def test_a54_a_query_goes_on_whose_lanes_are_from_before_there_were_accounts() -
     made.system.advance(2000)
     assert progress_in(made.ask_as("shop-account", sink(7))) == (7, 4)
     assert len([each for queue in range(4) for each in made.messages("Topic", queue)]) == 4
-    made.stop()
 
 
 def test_a54_no_lane_leaps(made: GuardedBroker) -> None:

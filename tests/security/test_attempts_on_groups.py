@@ -55,7 +55,6 @@ def test_a18_offsets_of_groups_topics_and_queues_that_are_none_have_a_ceiling() 
         made.make_group(name)
     made.system.advance(10_000)
     assert made.ask(commit("one-more")).code == 0, "five of them are known now"
-    made.stop()
 
 
 def test_a18_a_save_copies_only_the_offsets_that_have_changed() -> None:
@@ -71,7 +70,6 @@ def test_a18_a_save_copies_only_the_offsets_that_have_changed() -> None:
     same = {key for key in before if after[key] is before[key]}
     assert same == {"Topic@group-0", "Topic@group-2"}
     assert len(before) == 3 and len(after) == 4
-    made.stop()
 
 
 def locking(count: int, group: str = "consumers", topic: str = "Topic") -> RemotingCommand:
@@ -97,7 +95,6 @@ def test_a18_a_request_locks_so_many_queues_and_more_are_not_even_read(
             assert answer.code == ResponseCode.SYSTEM_ERROR
             assert answer.remark == "a request locks or unlocks 4096 queues at the most"
     assert times(logs, "too many queues to lock") == [1]
-    made.stop()
 
 
 def test_a18_so_many_queues_are_locked_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +107,6 @@ def test_a18_so_many_queues_are_locked_in_all(monkeypatch: pytest.MonkeyPatch) -
     assert locked(made.ask(locking(8, "made-up-1"))) == 8, "who holds some renews them"
     made.system.advance(queue_locks.LOCK_LIVES_MS + 20_000)
     assert locked(made.ask(locking(8))) == 8
-    made.stop()
 
 
 @pytest.mark.parametrize("where", ["group", "topic"])
@@ -119,4 +115,3 @@ def test_a18_a_lock_keeps_no_long_names(where: str) -> None:
     answer = made.ask(locking(1, **{where: "x" * 2000}))
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert answer.remark == "names of more than 1024 characters lock no queues"
-    made.stop()

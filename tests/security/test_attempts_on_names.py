@@ -114,7 +114,6 @@ def test_a17_a_topic_that_is_a_path_is_refused_and_makes_nothing(name: str) -> N
     made.system.advance(20_000)
     assert {*made.broker.tables.topics.value} == topics
     assert places_of(made) == before
-    made.stop()
 
 
 def group_text(name: str) -> str:
@@ -175,7 +174,6 @@ def test_a17_a_group_that_is_a_path_is_refused_by_text_and_makes_nothing(name: s
     assert tables_of(made) == before
     assert made.broker.store.commit_log.end_offset == end
     assert places_of(made) == files
-    made.stop()
 
 
 @pytest.mark.parametrize("name", GROUP_NAMES.values(), ids=GROUP_NAMES.keys())
@@ -200,13 +198,11 @@ def test_a17_a_group_that_is_a_path_reads_as_there_and_makes_nothing(name: str) 
     made.system.advance(20_000)
     assert tables_of(made) == before
     assert places_of(made) == files
-    made.stop()
 
 
 def test_a17_a_send_without_a_group_goes_on() -> None:
     made = SimulatedBroker(1)
     assert made.send(producer_group="").code == 0
-    made.stop()
 
 
 @pytest.mark.parametrize("kind", SerializeType, ids=lambda kind: kind.name)
@@ -243,7 +239,6 @@ def test_a17_nobody_subscribes_a_topic_that_is_a_path_or_says_how_far_he_is_ther
     assert (answer.code, answer.remark) == (1, topic_text(name))
     made.system.advance(20_000)
     assert tables_of(made) == before
-    made.stop()
 
 
 def test_a17_every_name_that_official_clients_take_goes_on() -> None:
@@ -258,7 +253,6 @@ def test_a17_every_name_that_official_clients_take_goes_on() -> None:
         assert made.pull(consumer_group=group, topic="a|b").code == ResponseCode.PULL_NOT_FOUND
         assert made.ask(heartbeat(group, producers=True)).code == 0
         assert made.send(topic="NS%Topic", producer_group=group).code == 0
-    made.stop()
 
 
 def test_a17_names_that_a_store_of_4_9_7_has_go_on() -> None:
@@ -276,7 +270,6 @@ def test_a17_names_that_a_store_of_4_9_7_has_go_on() -> None:
     lock = LockBatchRequest("client", "old.group", [MessageQueue("Topic", "broker-a", 0)])
     assert made.ask(RemotingCommand(Code.LOCK_BATCH_MQ, body=lock.encode())).code == 0
     assert made.pull(consumer_group="old.group").code == ResponseCode.PULL_NOT_FOUND
-    made.stop()
 
 
 # --- A18: made up by the thousand
@@ -300,7 +293,6 @@ def test_a18_topics_that_sends_make_have_a_ceiling() -> None:
     assert made.send(topic="made-up-1").code == 0, "those that are there go on"
     retries = [made.send(topic=f"%RETRY%group-{n}").code for n in range(60)]
     assert retries.count(0) <= 20
-    made.stop()
 
 
 def test_a18_groups_that_consumers_make_have_a_ceiling() -> None:
@@ -325,7 +317,6 @@ def test_a18_groups_that_consumers_make_have_a_ceiling() -> None:
     made.make_group("by-an-administrator")
     assert made.ask(heartbeat("by-an-administrator")).code == 0
     assert "by-an-administrator" in made.broker.tables.consumers.value
-    made.stop()
 
 
 def test_a18_a_client_is_in_so_many_groups() -> None:
@@ -339,4 +330,3 @@ def test_a18_a_client_is_in_so_many_groups() -> None:
         made.system.advance(60_000)
     assert times(logs, "a client is in too many groups") == [1, 9]
     assert made.ask(heartbeat(*(f"g{n}" for n in range(GROUPS_MAX)), producers=True)).code == 0
-    made.stop()

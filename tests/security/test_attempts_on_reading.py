@@ -179,7 +179,6 @@ def test_a9_a_body_that_is_an_attack_is_refused(data: bytes) -> None:
     assert answer[0].code == ResponseCode.SYSTEM_ERROR
     too_much = ["a client is in too many groups"] if data == REFUSED["many groups"] else []
     assert [e["event"] for e in logs if e["log_level"] in ("error", "warning")] == too_much
-    made.stop()
 
 
 def test_a9_to_a11_nobody_else_notices() -> None:
@@ -285,7 +284,6 @@ def test_a13_an_expression_that_is_an_attack_is_refused(expression: str) -> None
     kind = "a body is too long" if expected == 1 else "an expression is too long"
     assert times(logs, kind) == ([1] if len(expression) > EXPRESSION_CHARS_MAX else [])
     assert floods(logs) == []
-    made.stop()
 
 
 @pytest.mark.heavy
@@ -329,7 +327,6 @@ def test_a14_who_names_another_expression_all_the_time_has_a_budget() -> None:
     assert other.request(command).code == 0, "others are not held up"
     made.system.advance(60_000)
     assert checked(made, "a = 7").code == 0, "it fills again"
-    made.stop()
 
 
 def test_a15_a_tag_expression_has_a_limit() -> None:
@@ -355,7 +352,6 @@ def test_a15_a_tag_expression_has_a_limit() -> None:
     assert times(logs, "a tag expression is too long") == [1]
     assert times(more, "a tag expression is too long") == [10], "of pulls and heartbeats together"
     assert len(TagFilter.parse(tags[:50_000]).tags) > 4000, "thousands of tags are fine"
-    made.stop()
 
 
 # --- A16: properties
@@ -387,7 +383,6 @@ def test_a16_odd_properties_are_stored_as_they_are_read(properties: str) -> None
     assert read.properties == record.properties
     too_long = made.send(b"body", properties="k\x01" + "y" * 32_768)
     assert too_long.code == ResponseCode.MESSAGE_ILLEGAL
-    made.stop()
 
 
 def test_a16_32_767_bytes_of_properties_are_stored_whole_and_no_more() -> None:
@@ -403,7 +398,6 @@ def test_a16_32_767_bytes_of_properties_are_stored_whole_and_no_more() -> None:
         assert len(record.properties) == 32_767
         sent = {**parse(text.encode()), "CLUSTER": "DefaultCluster"}
         assert view_of(record, MessageQueue("Topic", "broker-a", 0)).properties == sent
-    made.stop()
 
 
 def many(total: int) -> Iterator[str]:

@@ -67,7 +67,6 @@ def test_a37_who_asks_for_what_is_not_there_gets_nothing(slaves: list[Slave], of
     assert not slaves[0].is_open
     assert b"secret" not in slaves[0].read()
     assert made.broker.replicas.link_count == 0
-    made.stop()
 
 
 def test_a37_nobody_has_more_than_he_was_given(slaves: list[Slave]) -> None:
@@ -80,7 +79,6 @@ def test_a37_nobody_has_more_than_he_was_given(slaves: list[Slave]) -> None:
     slaves[0].say(encode_report(made.broker.store.commit_log.end_offset + 1))
     assert not slaves[0].is_open
     assert made.broker.replicas.acked_offset == acked
-    made.stop()
 
 
 def test_a37_strangers_have_a_limit_and_cost_one_line_each(slaves: list[Slave]) -> None:
@@ -91,7 +89,6 @@ def test_a37_strangers_have_a_limit_and_cost_one_line_each(slaves: list[Slave]) 
     assert len([each for each in logs if each["event"] == "too many slaves"]) == 1
     made.system.advance(60_000)
     assert not any(each.is_open for each in slaves), "who says nothing is no slave"
-    made.stop()
 
 
 def test_a37_slaves_that_come_and_go_cost_few_lines(
@@ -114,7 +111,6 @@ def test_a37_slaves_that_come_and_go_cost_few_lines(
     told = [each for each in told if "slave" in each]
     assert len(told) == 13 and told[-1] == "slave follows"
     assert times(logs, "many slaves come and go") == [1, 40 * 3 - 10 - 1], "at once, and the rest"
-    made.stop()
 
 
 def test_a37_with_accounts_strangers_get_nothing_and_confirm_nothing(slaves: list[Slave]) -> None:
@@ -131,7 +127,6 @@ def test_a37_with_accounts_strangers_get_nothing_and_confirm_nothing(slaves: lis
     assert answer.code == ResponseCode.SLAVE_NOT_AVAILABLE
     assert made.broker.replicas.link_count == made.broker.replicas.acked_offset == 0
     assert len([each for each in logs if each["event"] == "no slave is allowed from there"]) == 1
-    made.stop()
 
 
 def test_a37_what_was_not_given_is_not_confirmed(slaves: list[Slave]) -> None:
@@ -147,7 +142,6 @@ def test_a37_what_was_not_given_is_not_confirmed(slaves: list[Slave]) -> None:
     assert made.broker.replicas.acked_offset == 0
     made.system.advance(made.config.slave_timeout_ms + 1000)
     assert all(answers[0].code != 0 for answers in waiting)
-    made.stop()
 
 
 def test_a37_only_allowed_addresses_follow(slaves: list[Slave]) -> None:
@@ -159,4 +153,3 @@ def test_a37_only_allowed_addresses_follow(slaves: list[Slave]) -> None:
         slaves += [Slave(made, host) for host in ("10.0.0.7", "10.1.0.9")]
     assert [each.is_open for each in slaves] == [False] * 50 + [True] * 2
     assert len([each for each in logs if each["event"] == "no slave is allowed from there"]) == 1
-    made.stop()

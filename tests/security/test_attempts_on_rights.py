@@ -94,7 +94,6 @@ def test_a19_no_request_changes_what_is_the_operators(key: str) -> None:
     with capture_logs() as logs:
         made.system.advance(60_000)
     assert times(logs, "settings not changed") == [len(smuggled(key)) - 1]
-    made.stop()
 
 
 @pytest.mark.parametrize("value", ["1\nnamesrvAddr=a:1", "1\\nnamesrvAddr=a:1", "1\\u000aa=b"])
@@ -112,7 +111,6 @@ def test_a19_a_value_brings_no_key_along_and_joins_none(value: str, end: bytes) 
     assert found.items() >= before.items()
     added = (0, {"regionId"}) if "\n" not in value else (ResponseCode.NO_PERMISSION, set())
     assert (answer.code, found.keys() - before.keys()) == added
-    made.stop()
 
 
 @pytest.mark.parametrize(
@@ -182,7 +180,6 @@ def test_a27_offsets_and_queues_of_a_foreign_group_stay_as_they_are() -> None:
         Code.QUERY_CONSUMER_OFFSET, QueryConsumerOffsetHeader("shop", "Orders", 0).encode()
     )
     assert (made.ask_as("shop-account", asked).fields or {})["offset"] == "2"
-    made.stop()
 
 
 def test_a28_a_reply_without_the_right_is_refused_and_told() -> None:
@@ -196,7 +193,6 @@ def test_a28_a_reply_without_the_right_is_refused_and_told() -> None:
         answer = made.ask_as(READER, reply)
     assert answer.code == 1 and "No default permission" in (answer.remark or "")
     assert refused(logs) == {(READER, Code.SEND_REPLY_MESSAGE_V2): 1} and floods(logs) == []
-    made.stop()
 
 
 # --- A31, A33: signatures
@@ -279,7 +275,6 @@ def test_a31_a_key_of_a_megabyte_is_neither_hashed_for_long_nor_shown_whole() ->
         assert answer.code == 1
         assert len(answer.remark or "") < 400
         assert all(len(repr(each)) < 2000 for each in logs)
-    made.stop()
 
 
 SIGNATURES = {
@@ -306,7 +301,6 @@ def test_a33_a_signature_that_is_none_has_failed(signature: str | None) -> None:
         assert floods(logs) == []
         made.system.advance(60_000)
     assert refused(logs) == {("shop-account", 310): 3, ("shop-account", 11): 3}
-    made.stop()
 
 
 @pytest.mark.parametrize("code", [310, 11])
@@ -345,7 +339,6 @@ def test_a33_groups_codes_and_keys_that_somebody_makes_up_are_no_lines_of_their_
     assert refused(logs) == {(READER, 11): 100, ("", 11): 1, ("", 20_000): 199}
     found = [each.count for each in made.broker.refusals.all()]
     assert (len(found), sum(found)) == (102, 300)
-    made.stop()
 
 
 def test_a33_codes_that_nobody_serves_are_one_line_a_minute() -> None:
@@ -382,7 +375,6 @@ def test_one_way_requests_are_no_way_around() -> None:
     made.system.advance(1000)
     assert made.broker.store.commit_log.end_offset == before
     assert made.broker.config.broker_permission == 6
-    made.stop()
 
 
 def test_administration_from_elsewhere_is_refused_whoever_signs() -> None:
@@ -397,4 +389,3 @@ def test_administration_from_elsewhere_is_refused_whoever_signs() -> None:
     assert "New" not in made.broker.tables.topics.value
     assert made.ask_as("administrator", replace(asked), host="10.1.2.3").code == 0
     assert made.ask_as("shop-account", send_command(topic="Orders"), host="10.0.0.8").code == 0
-    made.stop()

@@ -34,7 +34,6 @@ def test_a32_a_signature_is_not_taken_for_another_body() -> None:
     command = signed(send_command(b"one", topic="Orders"), "shop-account")
     assert made.client.request(replace(command)).code == 0
     assert made.client.request(replace(command, body=b"two")).code == 1
-    made.stop()
 
 
 SEARCH = RemotingCommand(
@@ -122,7 +121,6 @@ def test_a32_a_time_without_a_seal_is_not_enough() -> None:
         answer = made.client.request(command)
         text = "Check signature failed for accessKey=shop-account"
         assert answer.code == 1 and (answer.remark or "").endswith(text)
-    made.stop()
 
 
 @pytest.mark.parametrize("kind", SerializeType, ids=lambda kind: kind.name)
@@ -197,4 +195,3 @@ def test_a31_a_wrong_key_takes_the_same_way_as_a_wrong_signature(
         assert made.client_at(STRANGE_HOST).request(wrong).code == 1
     (first, second) = looked_at
     assert first[1:] == second[1:] == (b"body",), "both are computed, over all of it"
-    made.stop()

@@ -109,7 +109,6 @@ def test_a12_a_broker_hands_a_body_on_as_it_came(record: MessageRecord) -> None:
         assert answer.body == record.body
 
     assert made_bytes(attempt) < 32 << 20
-    made.stop()
 
 
 def test_a12_what_these_codecs_unfold_within_the_limit_is_read() -> None:

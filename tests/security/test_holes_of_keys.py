@@ -54,7 +54,6 @@ def test_h8_signatures_are_compared_in_constant_time(monkeypatch: pytest.MonkeyP
         command = signed(RemotingCommand(Code.GET_MAX_OFFSET, {"topic": "Orders"}), account, secret)
         assert made.client.request(command).code == 1
     assert compared == [(28, 28), (28, 28)]
-    made.stop()
 
 
 def test_h11_only_the_client_that_was_asked_can_answer() -> None:
@@ -75,7 +74,6 @@ def test_h11_only_the_client_that_was_asked_can_answer() -> None:
     asked.reply(passed_on.answer(body=b"its own"))
     made.system.drain()
     assert [each.body for each in answers] == [b"its own"]
-    made.stop()
 
 
 def test_h12_no_secret_and_no_signature_is_logged() -> None:
@@ -148,7 +146,6 @@ def test_h13_an_account_that_is_proven_opens_no_door_to_guesses_at_another() -> 
     with pytest.raises(ShutOut):
         guess(proven(), "administrator", None)
     assert before.grant(own), "who is right goes on"
-    made.stop()
 
 
 @pytest.mark.parametrize("host", [WHITE_HOST, "192.0.2.9"], ids=["global", "of the account"])
@@ -170,7 +167,6 @@ def test_h13_secrets_are_not_tried_out_from_a_white_address_either(host: str) ->
     looked = RemotingCommand(Code.GET_MAX_OFFSET, {"topic": "Orders"})
     grant = Gate(guard, host).grant(signed(looked, "administrator", "another"))
     assert grant.is_white and not grant.is_admin
-    made.stop()
 
 
 def test_h18_a_file_makes_no_objects() -> None:
@@ -189,7 +185,6 @@ def test_h19_no_name_is_a_path_whoever_sends(topic: str) -> None:
     before = made.broker.store.commit_log.end_offset
     assert made.ask_as("administrator", send_command(topic=topic)).code != 0
     assert made.broker.store.commit_log.end_offset == before
-    made.stop()
 
 
 @pytest.mark.parametrize("part", ["body", "properties"])
@@ -210,13 +205,11 @@ def test_h20_traces_need_no_permission_and_have_a_limit(
     made.system.advance(3_600_000)
     codes = [made.ask_as("nothing-account", trace).code for _ in range(3)]
     assert codes == [0, 0, 1], "an hour without traces saves nothing up"
-    made.stop()
 
 
 def test_h20_traces_go_to_the_topic_of_clients_whatever_the_brokers_is_called() -> None:
     made = with_accounts(1, ACCOUNTS, {"trace_topic_enable": True, "trace_topic_name": "Payroll"})
     assert made.ask_as("nothing-account", send_command(topic="Payroll")).code == 1
-    made.stop()
 
 
 def test_h21_brokers_whose_accounts_differ_can_be_told_apart() -> None:

@@ -62,7 +62,6 @@ def test_h1_a_batch_needs_the_topic() -> None:
     for code in (Code.SEND_BATCH_MESSAGE, Code.SEND_MESSAGE_V2):
         assert refused(made, READER, replace(batch, code=code)) == "topic:Orders"
     assert made.broker.store.commit_log.end_offset == before
-    made.stop()
 
 
 @pytest.mark.parametrize("code", [Code.SEND_MESSAGE, Code.SEND_MESSAGE_V2])
@@ -81,7 +80,6 @@ def test_h1_a_retry_topic_needs_its_own_group_whatever_group_the_sender_names(co
         command = replace(command, code=code, fields=fields)
     assert refused(made, READER, command) == "group:shop"
     assert made.records() == []
-    made.stop()
 
 
 def test_h1_a_message_is_seen_by_its_place_only_with_its_topic() -> None:
@@ -98,7 +96,6 @@ def test_h1_a_message_is_seen_by_its_place_only_with_its_topic() -> None:
         assert refused(made, READER, view(offset)) == "topic:Topic"
         assert made.ask_as("shop-account", view(offset)).code == 0
     assert made.ask_as(READER, view(orders)).code == 0
-    made.stop()
 
 
 def test_h1_a_message_is_sent_back_only_by_who_may_read_it() -> None:
@@ -116,7 +113,6 @@ def test_h1_a_message_is_sent_back_only_by_who_may_read_it() -> None:
     assert len(made.records()) == count
     assert made.ask_as(READER, back(orders)).code == 0
     assert len(made.records()) == count + 1
-    made.stop()
 
 
 def test_h1_a_place_in_the_log_is_a_messages_only_if_its_queue_says_so() -> None:
@@ -136,7 +132,6 @@ def test_h1_a_place_in_the_log_is_a_messages_only_if_its_queue_says_so() -> None
         assert made.ask_as("shop-account", view).code == code
         assert made.ask_as("shop-account", back).code == code
     assert not any(b"secret" in each.properties for each in made.records())
-    made.stop()
 
 
 def test_h1_a_half_message_is_ended_only_by_who_may_send_to_its_topic() -> None:
@@ -150,7 +145,6 @@ def test_h1_a_half_message_is_ended_only_by_who_may_send_to_its_topic() -> None:
     assert len(made.records()) == count, "it is still open"
     assert made.ask_as("shop-account", replace(command)).code == 0
     assert len(made.records()) > count
-    made.stop()
 
 
 def test_h1_a_query_finds_no_messages_of_other_topics_with_the_same_hash() -> None:
@@ -164,7 +158,6 @@ def test_h1_a_query_finds_no_messages_of_other_topics_with_the_same_hash() -> No
         command = RemotingCommand(Code.QUERY_MESSAGE, header.encode())
         assert made.ask(replace(command)).code == code
     assert made.ask_as(READER, replace(command)).code == 22
-    made.stop()
 
 
 def test_h1_offsets_need_group_and_topic_to_be_asked() -> None:
@@ -176,7 +169,6 @@ def test_h1_offsets_need_group_and_topic_to_be_asked() -> None:
 
     assert refused(made, READER, ask("shop", "Orders")) == "group:shop"
     assert refused(made, READER, ask("readers", "Topic")) == "topic:Topic"
-    made.stop()
 
 
 @pytest.mark.parametrize("code", [Code.LOCK_BATCH_MQ, Code.UNLOCK_BATCH_MQ])
@@ -186,7 +178,6 @@ def test_h1_queues_are_locked_only_for_ones_own_group(code: Code) -> None:
     assert refused(made, READER, RemotingCommand(code, body=body)) == "group:shop"
     body = LockBatchRequest("client", "readers", []).encode()
     assert made.ask_as(READER, RemotingCommand(code, body=body)).code == 0
-    made.stop()
 
 
 def test_h1_an_expression_is_compiled_only_for_ones_own_group() -> None:
@@ -195,7 +186,6 @@ def test_h1_an_expression_is_compiled_only_for_ones_own_group() -> None:
     body = CheckClientRequest("client", "shop", data).encode()
     command = RemotingCommand(Code.CHECK_CLIENT_CONFIG, body=body)
     assert refused(made, READER, command) == "group:shop"
-    made.stop()
 
 
 def test_h1_a_reply_needs_pub_of_the_reply_topic() -> None:
@@ -203,7 +193,6 @@ def test_h1_a_reply_needs_pub_of_the_reply_topic() -> None:
     made = with_accounts(1, ACCOUNTS.replace("topicPerms: [Orders=SUB]", listed))
     reply = replace(send_command(topic="Orders"), code=Code.SEND_REPLY_MESSAGE_V2)
     assert refused(made, READER, reply) == "topic:DefaultCluster_REPLY_TOPIC"
-    made.stop()
 
 
 @pytest.mark.parametrize("code", [Code.SEND_REPLY_MESSAGE, Code.SEND_REPLY_MESSAGE_V2])
@@ -227,7 +216,6 @@ def test_h1_a_reply_is_stored_only_where_its_sender_may_send(code: Code) -> None
     made.system.drain()
     topics = ["DefaultCluster_REPLY_TOPIC", "Orders", "%RETRY%shop"]
     assert [record.topic for record in made.records()] == topics
-    made.stop()
 
 
 def test_h1_the_reply_topic_takes_replies_unless_it_is_listed_as_denied() -> None:
@@ -238,7 +226,6 @@ def test_h1_the_reply_topic_takes_replies_unless_it_is_listed_as_denied() -> Non
     made.system.drain()
     assert [record.body for record in made.records()] == [b"reply"]
     assert refused(made, READER, command) == "topic:DefaultCluster_REPLY_TOPIC", "as a send"
-    made.stop()
 
 
 def test_h1_a_heartbeat_needs_every_group_and_every_topic() -> None:
@@ -248,7 +235,6 @@ def test_h1_a_heartbeat_needs_every_group_and_every_topic() -> None:
     assert refused(made, READER, heartbeat("shop", "Orders")) == "group:shop"
     assert refused(made, READER, heartbeat("readers", "Topic")) == "topic:Topic"
     assert made.ask_as(READER, pull_command(topic="Orders", consumer_group="shop")).code == 1
-    made.stop()
 
 
 # --- H2 to H6: administrators
@@ -262,7 +248,6 @@ def test_h2_only_an_administrator_administers(code: int) -> None:
     answer = made.ask_as(READER, RemotingCommand(code, fields | {"group": "readers"}))
     assert answer.remark == f"{NEED_ADMIN}{code}, but accessKey={READER} is not"
     assert made.disk.read_bytes(ACL_PATH) == before
-    made.stop()
 
 
 def test_h2_the_last_administrator_stays_one() -> None:
@@ -273,7 +258,6 @@ def test_h2_the_last_administrator_stays_one() -> None:
     second = {"accessKey": "second-admin", "secretKey": "secret-second", "admin": "true"}
     assert made.ask(RemotingCommand(50, second)).code == 0
     assert made.ask(RemotingCommand(51, {"accessKey": "administrator"})).code == 0
-    made.stop()
 
 
 def refused_with(made: GuardedBroker, code: Code, fields: dict[str, str]) -> str:
@@ -302,7 +286,6 @@ def test_h3_only_files_that_are_read_are_written(path: str) -> None:
     assert text == "The globalWhiteAddresses[10.0.0.1] has been updated failed."
     for other in ("/etc/other.yml", "/etc/other", "/conf/other.yml"):
         assert made.disk.read_bytes(other) == b""
-    made.stop()
 
 
 def test_h4_nobody_is_shown_a_secret() -> None:
@@ -311,7 +294,6 @@ def test_h4_nobody_is_shown_a_secret() -> None:
     text = bytes(answer.body or b"")
     assert text.count(b'"secretKey":"******"') == 6
     assert b"secret-" not in text
-    made.stop()
 
 
 def test_h5_a_white_address_is_no_administrator() -> None:
@@ -322,7 +304,6 @@ def test_h5_a_white_address_is_no_administrator() -> None:
     for code in (17, 25, 50, 215, 222):
         answer = made.ask_as(None, RemotingCommand(code, {}), host=white)
         assert (answer.remark or "").startswith(NEED_ADMIN)
-    made.stop()
 
 
 def test_h5_it_is_one_where_an_operator_wants_what_4_9_7_does() -> None:
@@ -331,7 +312,6 @@ def test_h5_it_is_one_where_an_operator_wants_what_4_9_7_does() -> None:
         None, RemotingCommand(Code.GET_BROKER_CLUSTER_ACL_CONFIG), host="192.0.2.7"
     )
     assert answer.code == 0
-    made.stop()
 
 
 def test_h6_an_address_of_an_administrator_is_no_administrator() -> None:
@@ -341,7 +321,6 @@ def test_h6_an_address_of_an_administrator_is_no_administrator() -> None:
     unsigned = RemotingCommand(Code.GET_BROKER_CLUSTER_ACL_CONFIG, dict(fields))
     answer = made.ask_as(None, unsigned, host="192.0.2.10")
     assert (answer.remark or "").startswith(NEED_ADMIN)
-    made.stop()
 
 
 # --- H7 to H12
@@ -358,7 +337,6 @@ def test_h7_an_old_request_is_not_played_again_where_an_account_wants_fresh_ones
     made.system.advance(31_000)
     answer = made.client.request(replace(command))
     assert answer.code == 1 and "too old" in (answer.remark or "")
-    made.stop()
 
 
 @pytest.mark.parametrize("signed_by", [None, "nobody-known", READER])
@@ -370,7 +348,6 @@ def test_h9_a_body_is_read_only_when_the_signature_is_right(signed_by: str | Non
         signed(command, signed_by, "another-secret")
     answer = made.client.request(command)
     assert (answer.remark or "").startswith("org.apache.rocketmq.acl.common.AclException: ")
-    made.stop()
 
 
 def test_h10_a_consumer_does_not_see_who_asked_about_it() -> None:
@@ -384,4 +361,3 @@ def test_h10_a_consumer_does_not_see_who_asked_about_it() -> None:
     made.system.drain()
     (passed_on,) = [each for each in consumer.received if each.code == 307]
     assert passed_on.fields == {"consumerGroup": "shop", "clientId": "c", "jstackEnable": "false"}
-    made.stop()

@@ -60,7 +60,6 @@ def test_h2_who_is_no_administrator_any_more_does_not_put_himself_back() -> None
     else:
         assert sorted(each.code for each in answers) == [0, 1]
     assert made.ask_as("evil-admin", again).code == 1
-    made.stop()
 
 
 @pytest.mark.parametrize("text", ["", "\n".join(ACCOUNTS.splitlines()[:2])])
@@ -70,7 +69,6 @@ def test_h2_a_file_that_is_half_written_is_not_the_base_of_a_change(text: str) -
     answer = made.ask(change("new-account", "secret-of-it"))
     assert answer.code == 1 and (answer.remark or "").startswith(NEED_ADMIN)
     assert made.disk.read_bytes(ACL_PATH) == text.encode()
-    made.stop()
 
 
 def test_h2_a_file_with_a_mistake_in_it_is_not_written_over() -> None:
@@ -80,7 +78,6 @@ def test_h2_a_file_with_a_mistake_in_it_is_not_written_over() -> None:
     answer = made.ask(change("new-account", "secret-of-it"))
     assert answer.code == 209 and "stay as they are" in (answer.remark or "")
     assert made.disk.read_bytes(ACL_PATH) == text.encode()
-    made.stop()
 
 
 def test_h7_the_old_secret_stays_valid_when_it_is_asked_for_twice() -> None:
@@ -91,7 +88,6 @@ def test_h7_the_old_secret_stays_valid_when_it_is_asked_for_twice() -> None:
     for secret in ("secret-two", "secret-shop"):
         command = signed(send_command(topic="Orders"), "shop-account", secret)
         assert made.client.request(command).code == 0
-    made.stop()
 
 
 def store_of(path: str) -> AclStore:
@@ -155,7 +151,6 @@ def test_h16_a_slave_goes_with_its_account(slaves: list[Slave]) -> None:
     assert not slaves[0].is_open
     slaves.append(Slave(made, SLAVE_HOST))
     assert not slaves[1].is_open, "and it does not come in again"
-    made.stop()
 
 
 @pytest.mark.parametrize(
@@ -202,7 +197,6 @@ def test_a_secret_that_is_rotated_is_not_gone() -> None:
     write_accounts(made.disk, ACCOUNTS.replace("secret-shop", "secret-new"))
     made.system.advance(LOOK_MS)
     assert not grant.current().may_use_topic("Orders", 4)
-    made.stop()
 
 
 def test_a_send_whose_head_is_known_is_still_judged_by_signature_and_right() -> None:

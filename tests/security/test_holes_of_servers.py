@@ -339,7 +339,6 @@ def test_h16_a_stranger_gets_no_log() -> None:
     made = GuardedBroker(1)
     assert not connects(made, "198.51.100.1")
     assert made.broker.replicas.link_count == 0
-    made.stop()
 
 
 def test_h16_a_slave_comes_in_by_its_white_address_or_after_it_has_shown_itself() -> None:
@@ -353,14 +352,12 @@ def test_h16_a_slave_comes_in_by_its_white_address_or_after_it_has_shown_itself(
     assert connects(made, "10.0.0.9")
     made.system.advance(BROKER_KNOWN_MS)
     assert not connects(made, "10.0.0.9")
-    made.stop()
 
 
 def test_h16_only_allowed_addresses_where_they_are_named() -> None:
     made = with_accounts(1, ACCOUNTS, {"ha_allowed_addresses": "10.0.0.*"})
     assert connects(made, "10.0.0.9")
     assert not connects(made, "192.0.2.7")
-    made.stop()
 
 
 # --- H17: settings
@@ -378,4 +375,3 @@ def test_h17_no_request_takes_a_broker_from_its_operator(key: str) -> None:
     made = GuardedBroker(1)
     answer = made.ask(RemotingCommand(Code.UPDATE_BROKER_CONFIG, body=f"{key}=x\n".encode()))
     assert (answer.code, answer.remark) == (16, REFUSED)
-    made.stop()

@@ -56,7 +56,6 @@ def test_h1_a_default_right_reads_nothing_where_messages_of_denied_topics_wait()
         assert b"secret" in bytes(answer.body or b""), account
     answer = made.ask_as("listed-admin", read(Code.PULL_MESSAGE, INNER[1]))
     assert answer.code == 17, "no round of checks has made it yet: its right is not the reason"
-    made.stop()
 
 
 def produces(made: GuardedBroker, account: str, host: str, *groups: str) -> LocalClient:
@@ -98,7 +97,6 @@ def test_h1_a_half_message_is_shown_only_to_who_may_send_to_its_topic() -> None:
         produces(made, SHOP, VICTIM, "bookers")
     assert questions(owner) == 3, "each round asks it, whoever else is in its group"
     assert [questions(each) for each in attackers] == [0, 0, 0]
-    made.stop()
 
 
 def test_h1_who_may_no_more_send_to_its_topic_is_not_shown_it() -> None:
@@ -112,7 +110,6 @@ def test_h1_who_may_no_more_send_to_its_topic_is_not_shown_it() -> None:
         produces(made, NOTHING, "192.0.2.7", "bookers")
     assert questions(owner) == 0
     assert questions(white) == 2, "a white address as before"
-    made.stop()
 
 
 def reply_to(client_id: str) -> RemotingCommand:
@@ -146,7 +143,6 @@ def test_h1_replies_go_to_who_had_the_client_id_first_not_to_another_account() -
     made.system.drain()
     produces(made, NOTHING, ATTACKER, "evil")
     assert takes_reply(made, thief) == [1], "nobody has it any more"
-    made.stop()
 
 
 def test_h1_a_held_pull_of_an_account_that_lost_its_right_gets_no_message() -> None:
@@ -168,4 +164,3 @@ def test_h1_a_held_pull_of_an_account_that_lost_its_right_gets_no_message() -> N
     assert b"secret" in bytes(given.body or b"")
     assert denied.code == 1 and not denied.body
     assert "No default permission" in (denied.remark or "")
-    made.stop()

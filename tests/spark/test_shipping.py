@@ -27,6 +27,7 @@ MAY_LACK = {
     "orjson": "the fast decoders of a broker only",
     "crcmod": "the driver only, of archives and checkpoints",
     "yaml": "the accounts of a broker only",
+    "__pypy__": "PyPy only",
 }
 """What modules in the zip import though a worker does not have it, and who of them needs it."""
 

@@ -176,7 +176,6 @@ class SimulatedBroker:
 
     def start(self) -> None:
         """Open the store and start the actors."""
-        running.append(self)
         self.system = SimulatedSystem(self.seed, self.disk, self.start_ms)
         self.broker = Broker(
             self.system,
@@ -187,6 +186,7 @@ class SimulatedBroker:
             random=Random(self.seed),
         )
         self.system.start(*self.before, *map(self._replaced, self.broker.children()))
+        running.append(self)
         self.client = self.new_client()
 
     def _replaced(self, spec: ChildSpec) -> ChildSpec:

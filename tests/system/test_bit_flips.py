@@ -177,7 +177,6 @@ def test_every_message_but_the_hit_one_is_served(
     broker.system.advance(SCRUB_MS)
     compare_the_rest(broker, store, hit, random)
     assert broker.send(b"goes on", topic=TOPICS[0]).code == ResponseCode.SUCCESS
-    broker.stop()
 
 
 def choose(random: Random, disk: FakeDisk) -> tuple[str, int, int]:

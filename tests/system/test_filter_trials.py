@@ -105,4 +105,3 @@ def test_a_group_finds_exactly_what_matches(seed: int, with_bits: bool) -> None:
         else:
             check(made, known, version)
     check(made, known, STEPS)
-    made.stop()

@@ -90,7 +90,6 @@ def test_every_group_of_the_original_finds_its_messages(
     assert 0 < len(wanted) < 120
     assert pulled(made, group, None) == wanted
     assert pulled(made, group, EXPRESSIONS[group]) == wanted
-    made.stop()
 
 
 def test_the_originals_bits_decide_before_any_record_is_asked(tmp_path: Path) -> None:
@@ -105,7 +104,6 @@ def test_the_originals_bits_decide_before_any_record_is_asked(tmp_path: Path) ->
     made.broker.tables.filters.value = filters
     found = pulled(made, group, None)
     assert set(found) < set(expected(group)), "no number is above 5 and below it"
-    made.stop()
 
 
 def test_the_file_that_is_saved_is_the_originals_with_nothing_lost(tmp_path: Path) -> None:
@@ -118,4 +116,3 @@ def test_the_file_that_is_saved_is_the_originals_with_nothing_lost(tmp_path: Pat
     made.start()
     assert {each.group: each for each in made.broker.tables.filters.value} == before
     assert len(before) == 3
-    made.stop()

@@ -99,7 +99,6 @@ def test_every_message_is_found_by_queue_offset_key_and_id(name: str, tmp_path: 
         for key in filter(None, (message.get("keys") or "").split(" ")):
             if sum(key in (each.get("keys") or "").split(" ") for each in messages) < QUERY_MAX:
                 assert expected in by_key(broker, message, key, unique=False)
-    broker.stop()
 
 
 def by_queue_offset(broker: SimulatedBroker, message: dict[str, Any]) -> bytes:

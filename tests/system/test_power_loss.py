@@ -195,7 +195,6 @@ def test_a_store_that_rolls_and_deletes_keeps_what_it_promised(seed: int, flush:
     table = broker.broker.tables.topics.value
     assert {name: table[name].read_queue_nums for name in life.topics} == life.topics
     assert broker.send(b"goes on").code == ResponseCode.SUCCESS
-    broker.stop()
 
 
 @pytest.mark.trial(short=5, long=500)

@@ -274,7 +274,6 @@ def test_whatever_is_asked_is_answered_and_harms_nobody(seed: int) -> None:
     made.stop()
     made.start()
     check_serves(fuzz, "Again")
-    made.stop()
 
 
 def ask_everything(fuzz: Fuzz) -> dict[str, list[RemotingCommand]]:
@@ -307,7 +306,6 @@ def test_nobody_is_left_silent_when_an_actor_fails(seed: int) -> None:
         silent = [code for code, got in answers.items() if not got]
         assert not silent, (name, silent)
     check_serves(fuzz, "After")
-    made.stop()
 
 
 @pytest.mark.trial(short=2, long=500)

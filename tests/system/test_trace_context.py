@@ -53,7 +53,6 @@ def test_it_comes_with_every_retry_and_into_the_dead_letters() -> None:
     give_back(made, again)
     (dead,) = made.messages("%DLQ%consumers")
     assert carried(dead) == CONTEXT
-    made.stop()
 
 
 def test_it_comes_with_a_delayed_message() -> None:
@@ -62,7 +61,6 @@ def test_it_comes_with_a_delayed_message() -> None:
     made.system.advance(4000)
     (due,) = made.messages()
     assert carried(due) == CONTEXT
-    made.stop()
 
 
 def test_it_comes_with_a_committed_transaction_after_checks() -> None:
@@ -76,7 +74,6 @@ def test_it_comes_with_a_committed_transaction_after_checks() -> None:
     assert carried(newest) == CONTEXT
     (committed,) = made.messages()
     assert carried(committed) == CONTEXT
-    made.stop()
 
 
 def test_it_survives_a_restart_of_the_broker_before_its_time() -> None:
@@ -88,4 +85,3 @@ def test_it_survives_a_restart_of_the_broker_before_its_time() -> None:
     made.system.advance(10_000)
     (due,) = made.messages()
     assert carried(due) == CONTEXT
-    made.stop()

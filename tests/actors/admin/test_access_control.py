@@ -88,7 +88,6 @@ def test_a_new_account_works_at_once_and_after_a_restart() -> None:
     made.stop()
     again = GuardedBroker(2, disk=made.disk)
     assert account(again, "new-account") is not None
-    again.stop()
 
 
 def test_what_a_change_does_not_name_stays() -> None:
@@ -99,7 +98,6 @@ def test_what_a_change_does_not_name_stays() -> None:
     assert found["topicPerms"] == ["Orders=PUB|SUB", "Topic=PUB|SUB"]
     orders = send_command(topic="Orders")
     assert made.ask_as("shop-account", orders).code == 0, "its secret is the same"
-    made.stop()
 
 
 def test_a_secret_is_replaced_at_once_or_stays_valid_beside_the_new_one() -> None:
@@ -115,7 +113,6 @@ def test_a_secret_is_replaced_at_once_or_stays_valid_beside_the_new_one() -> Non
     assert found is not None and found["previousSecretKey"] == "******"
     assert change(made, "shop-account", "secret-three") == ""
     assert (code("secret-three"), code("secret-two"), code("secret-shop")) == (0, 1, 1)
-    made.stop()
 
 
 @pytest.mark.parametrize(
@@ -146,7 +143,6 @@ def test_an_account_that_cannot_be_is_refused_in_the_known_words(
     assert answer.code == 209 and (answer.remark or "").startswith(text)
     assert "secret12" not in str(answer.remark) and "short!" not in str(answer.remark)
     assert made.disk.read_bytes(ACL_PATH) == before
-    made.stop()
 
 
 def test_an_account_is_deleted_once() -> None:
@@ -155,7 +151,6 @@ def test_an_account_is_deleted_once() -> None:
     assert delete(made, "shop-account") == ""
     assert delete(made, "shop-account") == text
     assert "No acl config" in str(made.ask_as("shop-account", send_command()).remark)
-    made.stop()
 
 
 def test_white_addresses_are_replaced() -> None:
@@ -165,7 +160,6 @@ def test_white_addresses_are_replaced() -> None:
     assert made.ask_as(None, send_command(), host="10.0.0.2").code == 0
     assert made.ask_as(None, send_command(), host="192.0.2.7").code == 1, "the old one"
     assert "has been updated failed" in whiten(made, "10.0.0")
-    made.stop()
 
 
 def test_versions_count_every_change_by_request_and_by_hand() -> None:
@@ -186,7 +180,6 @@ def test_versions_count_every_change_by_request_and_by_hand() -> None:
     assert found is not None and found["defaultTopicPerm"] == "PUB"
     assert change(made, "shop-account", default_topic_perm="SUB") == ""
     assert counter(made) == 3
-    made.stop()
 
 
 def test_files_that_differ_have_other_fingerprints_whatever_their_version() -> None:
@@ -211,7 +204,6 @@ def test_a_file_written_badly_by_hand_changes_nothing_until_it_is_mended() -> No
     write_accounts(made.disk, ACCOUNTS.replace("Orders=PUB|SUB", "Orders=SUB"))
     made.system.advance(WATCH_MS)
     assert made.ask_as("shop-account", orders).code == 1
-    made.stop()
 
 
 def test_what_somebody_writes_by_hand_just_before_a_change_is_not_lost() -> None:
@@ -220,7 +212,6 @@ def test_what_somebody_writes_by_hand_just_before_a_change_is_not_lost() -> None
     write_accounts(made.disk, ACCOUNTS + more)
     assert change(made, "shop-account", default_topic_perm="SUB") == ""
     assert account(made, "by-hand-account") is not None
-    made.stop()
 
 
 def test_a_file_more_or_less_below_acl_is_noticed() -> None:
@@ -235,7 +226,6 @@ def test_a_file_more_or_less_below_acl_is_noticed() -> None:
     made.disk.unlink("/conf/acl/team.yml")
     made.system.advance(WATCH_MS)
     assert account(made, "team-account") is None
-    made.stop()
 
 
 def test_refusals_are_shown_to_administrators() -> None:
@@ -244,7 +234,6 @@ def test_refusals_are_shown_to_administrators() -> None:
     answer = made.ask(RemotingCommand(Code.GET_ACL_REFUSALS))
     (found,) = json.loads(bytes(answer.body or b""))["refusals"]
     assert (found["account"], found["code"], found["count"]) == ("reader-account", 310, 1)
-    made.stop()
 
 
 @pytest.mark.parametrize(("code", "refused"), [(50, 209), (51, 210), (53, 211), (52, 1), (54, 1)])
@@ -252,7 +241,6 @@ def test_without_access_control_its_codes_are_refused_in_words(code: int, refuse
     made = SimulatedBroker(1)
     answer = made.ask(RemotingCommand(code, {"accessKey": "a", "globalWhiteAddrs": ""}))
     assert (answer.code, answer.remark) == (refused, ACL_IS_OFF)
-    made.stop()
 
 
 def test_a_broker_does_not_start_with_accounts_that_cannot_be_used() -> None:
@@ -280,4 +268,3 @@ def test_files_that_cannot_be_read_are_told_once_and_change_nothing() -> None:
     assert made.ask_as("shop-account", send_command(topic="Orders")).code == 1
     known = "access control knows no account: nobody may do anything"
     assert [each["event"] for each in logs].count(known) == 1
-    made.stop()

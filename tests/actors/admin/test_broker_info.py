@@ -204,7 +204,6 @@ def test_tools_of_rocketmq_5_get_one_topic_and_one_group() -> None:
     assert (missing.code, missing.remark) == (17, "No topic in this broker. topic: Nowhere")
     missing = made.ask(request(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "nobody"}))
     assert (missing.code, missing.remark) == (26, "No group in this broker")
-    made.stop()
 
 
 def test_actors_are_told_with_what_waits_for_them_and_their_restarts() -> None:
@@ -217,4 +216,3 @@ def test_actors_are_told_with_what_waits_for_them_and_their_restarts() -> None:
     assert (lines["pull_hold"].restarts, lines["put_message"].restarts) == (1, 0)
     assert lines["pull_hold"].is_up and lines["put_message"].inbox == 0
     assert lines["broker_info"].handled > 0
-    made.stop()

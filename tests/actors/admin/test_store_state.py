@@ -26,7 +26,6 @@ def test_what_the_store_holds_is_told_with_every_damaged_place() -> None:
     assert (found.damaged_places, found.damaged_bytes) == (2, 30)
     assert found.damage[0] == DamagedPlace(10, 30, "its CRC is wrong")
     assert (found.damaged_tables, found.verified_percent) == ([], 100)
-    made.stop()
 
 
 def test_of_very_many_damaged_places_the_first_are_told_and_all_are_counted() -> None:
@@ -35,7 +34,6 @@ def test_of_very_many_damaged_places_the_first_are_told_and_all_are_counted() ->
         made.broker.store.damage.add(number * 10, number * 10 + 3, "torn")
     found = asked(made)
     assert (found.damaged_places, len(found.damage)) == (PLACES_MAX + 5, PLACES_MAX)
-    made.stop()
 
 
 def test_a_table_that_the_start_found_damaged_is_named() -> None:
@@ -48,4 +46,3 @@ def test_a_table_that_the_start_found_damaged_is_named() -> None:
     disk.flip_bit(path, 0, 3)  # of its first brace
     made.start()
     assert asked(made).damaged_tables == [path]
-    made.stop()

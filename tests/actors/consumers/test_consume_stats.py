@@ -63,7 +63,6 @@ def test_the_ends_of_a_topics_queues() -> None:
     assert table[queue(1)].last_update_timestamp == 0
     answer = ask(made, RequestCode.GET_TOPIC_STATS_INFO, topic="Nobody")
     assert (answer.code, answer.remark) == (17, "topic[Nobody] not exist")
-    made.stop()
 
 
 def stats(made: SimulatedBroker, **fields: Any) -> ConsumeStatsBody:
@@ -81,7 +80,6 @@ def test_how_far_a_group_is_behind(fields: dict[str, str]) -> None:
         queue(0): OffsetWrapper(4, 3, times(made)[2]),
         queue(1): OffsetWrapper(0, 0, 0),
     }
-    made.stop()
 
 
 def test_a_group_that_nobody_knows_is_nowhere() -> None:
@@ -90,7 +88,6 @@ def test_a_group_that_nobody_knows_is_nowhere() -> None:
     found = stats(made, consumerGroup="nobody", topic="Topic").offset_table
     assert found[queue(0)] == OffsetWrapper(4, 0, 0), "a named topic is counted from its beginning"
     assert stats(made, consumerGroup="nobody", topic="Nobody").offset_table == {}
-    made.stop()
 
 
 def test_what_a_group_no_longer_subscribes_is_not_counted() -> None:
@@ -104,7 +101,6 @@ def test_what_a_group_no_longer_subscribes_is_not_counted() -> None:
     }
     Client(made, "c1", 1001, expressions={"Other": "*"})
     assert {each.topic for each in stats(made, consumerGroup="consumers").offset_table} == {"Other"}
-    made.stop()
 
 
 def test_what_a_group_gets_by_the_second_is_that_of_the_last_minute() -> None:
@@ -118,7 +114,6 @@ def test_what_a_group_gets_by_the_second_is_that_of_the_last_minute() -> None:
     assert stats(made, consumerGroup="others", topic="Topic").consume_tps == 0.0
     made.system.advance(10 * MINUTE_SAMPLE_MS)
     assert stats(made, consumerGroup="consumers").consume_tps == 0.0
-    made.stop()
 
 
 def test_all_groups_at_once() -> None:
@@ -147,7 +142,6 @@ def test_all_groups_at_once() -> None:
     ordered = ConsumeStatsList.decode(answer.body)
     assert ordered.total_diff == 0
     assert all(found == [] for each in ordered.consume_stats_list for found in each.values())
-    made.stop()
 
 
 def text(time_ms: int) -> str:
@@ -170,7 +164,6 @@ def test_age_of_the_next_message_is_right_after_the_clock_was_ahead_for_one_send
         ages.append(ConsumeTimeSpans.decode(answer.body).consume_time_span_set[0].delay_time)
     assert ages[0] == 0
     assert [round(age / 1000) for age in ages[1:]] == [4, 2, 0]
-    made.stop()
 
 
 def test_age_of_the_next_message_of_a_group_that_has_never_consumed_is_that_of_the_first() -> None:
@@ -179,7 +172,6 @@ def test_age_of_the_next_message_of_a_group_that_has_never_consumed_is_that_of_t
     answer = ask(made, RequestCode.QUERY_CONSUME_TIME_SPAN, topic="Topic", group="new")
     first, _ = ConsumeTimeSpans.decode(answer.body).consume_time_span_set
     assert first.delay_time == made.system.clock.now_ms() - times(made)[0]
-    made.stop()
 
 
 def test_how_old_the_messages_are_that_a_group_has_before_it() -> None:
@@ -203,7 +195,6 @@ def test_how_old_the_messages_are_that_a_group_has_before_it() -> None:
     assert (first.consume_time_stamp, first.delay_time) == (stored[3], 0)
     answer = ask(made, RequestCode.QUERY_CONSUME_TIME_SPAN, topic="Nobody", group="consumers")
     assert (answer.code, answer.remark) == (17, "topic[Nobody] not exist")
-    made.stop()
 
 
 def test_who_consumes_a_topic() -> None:
@@ -218,7 +209,6 @@ def test_who_consumes_a_topic() -> None:
     assert sorted(GroupList.decode(answer.body).group_list) == ["both", "online", "with-offsets"]
     answer = ask(made, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, topic="Nobody")
     assert GroupList.decode(answer.body).group_list == []
-    made.stop()
 
 
 def test_the_lowest_offsets_of_the_others() -> None:
@@ -235,7 +225,6 @@ def test_the_lowest_offsets_of_the_others() -> None:
     assert correction(compareGroup="b", filterGroups="b,x") == {0: LONG_MAX, 1: 0}
     assert correction(compareGroup="nobody", filterGroups="a,b,c") == {}
     assert correction(compareGroup="c") == {0: 2, 1: 0}, "what was left out is still there"
-    made.stop()
 
 
 # --- much, and cold
@@ -248,7 +237,6 @@ def test_many_queues_take_many_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue_work, "JOBS_PER_TURN", 2)
     assert stats(made, consumerGroup="consumers") == whole
     assert len(whole.offset_table) == 7
-    made.stop()
 
 
 class ColdProbe:
@@ -292,7 +280,6 @@ def test_what_is_not_in_memory_is_read_first_and_not_on_the_loop() -> None:
     found = stats(made, consumerGroup="consumers").offset_table[queue(0)]
     assert found == OffsetWrapper(3, 2, times(made)[1])
     assert len(probes[0].asked) == 1
-    made.stop()
 
 
 def test_a_request_without_its_field_is_an_error() -> None:
@@ -305,7 +292,6 @@ def test_a_request_without_its_field_is_an_error() -> None:
         RequestCode.QUERY_CORRECTION_OFFSET,
     ):
         assert ask(made, code).code == ResponseCode.SYSTEM_ERROR
-    made.stop()
 
 
 def test_messages_in_queues_that_nobody_reads_count_as_lag() -> None:
@@ -320,7 +306,6 @@ def test_messages_in_queues_that_nobody_reads_count_as_lag() -> None:
     made.system.advance(100)
     found = stats(made, consumerGroup="consumers").offset_table
     assert {each.queue_id: where.lag for each, where in found.items()} == {0: 0, 1: 3, 3: 3}
-    made.stop()
 
 
 @pytest.mark.parametrize(
@@ -351,7 +336,6 @@ def test_answers_about_many_queues_are_written_on_a_thread_and_looked_up_in_roun
     assert len(later) == 2 * ENCODED_HERE_MAX // queue_work.JOBS_PER_TURN
     handled = {each.name: each.handled_count for each in made.system.figures()}
     assert handled["long_answers"] == 1
-    made.stop()
 
 
 def test_large_answers_are_worked_on_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -374,7 +358,6 @@ def test_large_answers_are_worked_on_one_after_the_other(monkeypatch: pytest.Mon
     assert {each.code for each in peer.received} == {0}
     later = [work for number, work in enumerate(begun) if work in begun[:number]]
     assert len([*groupby(later)]) == 3, "behind their first turns"
-    made.stop()
 
 
 def test_answer_about_too_many_queues_is_refused_before_it_is_made(
@@ -385,4 +368,3 @@ def test_answer_about_too_many_queues_is_refused_before_it_is_made(
     for _ in range(2):
         answer = ask(made, RequestCode.GET_TOPIC_STATS_INFO, topic="Topic")
         assert (answer.code, "150 queues" in (answer.remark or "")) == (1, True)
-    made.stop()

@@ -51,7 +51,6 @@ def test_a_request_is_passed_on_without_who_asks_and_the_answer_as_it_is(
     assert (answer.code, answer.fields, answer.remark) == (7, {"x": "y"}, "mine")
     assert (answer.body, answer.serialize_type) == (b"running", kind)
     assert (answer.language, answer.version) == (LanguageCode.GO, 317)
-    made.stop()
 
 
 def test_a_message_is_consumed_directly() -> None:
@@ -74,7 +73,6 @@ def test_a_message_is_consumed_directly() -> None:
     del fields["msgId"]
     assert ask(made, DIRECTLY, **fields).code == ResponseCode.SYSTEM_ERROR
     assert member.asked(DIRECTLY) == []
-    made.stop()
 
 
 def running(made: SimulatedBroker, group: str = "consumers", client: str = "c1") -> RemotingCommand:
@@ -93,7 +91,6 @@ def test_who_is_not_there_or_too_old_is_not_asked() -> None:
         "The Consumer <old> Version <V3_1_7> too low to finish,"
         " please upgrade it to V3_1_8_SNAPSHOT"
     )
-    made.stop()
 
 
 def test_a_consumer_that_does_not_answer_in_ten_seconds() -> None:
@@ -113,7 +110,6 @@ def test_a_consumer_that_does_not_answer_in_ten_seconds() -> None:
     member.peer.reply(late.answer())
     made.system.drain()
     assert len(answers) == 1
-    made.stop()
 
 
 def test_a_consumer_whose_connection_goes_meanwhile() -> None:
@@ -127,7 +123,6 @@ def test_a_consumer_whose_connection_goes_meanwhile() -> None:
         "invoke consumer <consumers> <c1> Exception: org.apache.rocketmq.remoting.exception."
         "RemotingSendRequestException: send request to <127.0.0.1:1001> failed"
     )
-    made.stop()
 
 
 # --- the status of a group
@@ -161,7 +156,6 @@ def test_every_member_is_asked_how_far_it_is() -> None:
     assert offsets(answers[0]) == {"c2": {QUEUE: 6}}
     answer = ask(made, STATUS, topic="Topic", group="consumers", clientAddr="c3")
     assert offsets(answer) == {}
-    made.stop()
 
 
 def test_who_says_nothing_of_use_is_left_out() -> None:
@@ -178,7 +172,6 @@ def test_who_says_nothing_of_use_is_left_out() -> None:
     assert answers == []
     made.system.advance(1)
     assert offsets(answers[0]) == {"fine": {QUEUE: 1}}
-    made.stop()
 
 
 def test_a_group_that_cannot_be_asked() -> None:
@@ -196,4 +189,3 @@ def test_a_group_that_cannot_be_asked() -> None:
         "the client does not support this feature. version=V3_0_6",
     )
     assert new.asked(STATUS_OF_CLIENT) == []
-    made.stop()

@@ -63,7 +63,6 @@ def test_every_call_ends_once_whatever_becomes_of_its_client(seed: int) -> None:
     note()
     assert ends.keys() == {number for number, _ in asked}
     assert len(asked) < WAITING_MAX
-    made.stop()
 
 
 @pytest.mark.trial(short=2, long=500)
@@ -125,4 +124,3 @@ def test_nobody_of_before_undoes_a_reset_and_nobody_outside_goes_back(seed: int)
         fields = {"consumerGroup": "consumers", "topic": "Topic", "queueId": "0"}
         found = made.ask(RemotingCommand(RequestCode.QUERY_CONSUMER_OFFSET, fields))
         assert int((found.fields or {})["offset"]) == stored
-    made.stop()

@@ -124,7 +124,6 @@ def test_a_mismatch_is_logged_once_for_each_change_and_counted() -> None:
         for member in (other, third):
             member.sign_off()
         assert len(lines(logs, ALIKE)) == 1
-    made.stop()
 
 
 def test_a_client_that_comes_back_by_another_connection_counts_once() -> None:
@@ -134,7 +133,6 @@ def test_a_client_that_comes_back_by_another_connection_counts_once() -> None:
         made.system.advance(10)
         Client(made, "c1", 1002, expressions={"Topic": "B"})
         assert lines(logs, DIFFERENT) == []
-    made.stop()
 
 
 # --- what has happened to a group
@@ -167,7 +165,6 @@ def test_who_came_and_went_is_remembered() -> None:
     ]
     assert [each.timestamp - start_ms for each in body.changes[:3]] == [0, 1000, 1000]
     assert body.changes[0].client_addr == "127.0.0.1:1001"
-    made.stop()
 
 
 def test_only_so_much_is_remembered() -> None:

@@ -87,7 +87,6 @@ def test_members_are_told_where_a_time_is(goal: int, force: bool) -> None:
         }
         assert by_queue(ResetOffsetBody.decode(told.body).offset_table) == goals(answer)
     assert offsets(made) == [wanted, wanted]
-    made.stop()
 
 
 def test_cpp_clients_get_a_list() -> None:
@@ -102,7 +101,6 @@ def test_cpp_clients_get_a_list() -> None:
         ("Topic", 0, 10),
         ("Topic", 1, 10),
     ]
-    made.stop()
 
 
 def test_what_cannot_be_reset_is_refused_and_nothing_changes() -> None:
@@ -130,7 +128,6 @@ def test_what_cannot_be_reset_is_refused_and_nothing_changes() -> None:
     )
     assert new.asked(TOLD) == []
     assert offsets(made) == [5, 5]
-    made.stop()
 
 
 def test_one_queue_without_an_offset_is_enough_to_refuse() -> None:
@@ -139,7 +136,6 @@ def test_one_queue_without_an_offset_is_enough_to_refuse() -> None:
     made.ask(update("consumers", 1, 0))
     Client(made, "c1", 1001)
     assert reset(made, -1).remark == "THe consumer group <consumers> not exist"
-    made.stop()
 
 
 @pytest.mark.parametrize("goal", [2, 8])
@@ -160,7 +156,6 @@ def test_a_member_of_before_does_not_undo_it_and_may_go_on_later(goal: int) -> N
     member.commit(goal + 1)
     assert offsets(made) == [goal + 1, goal]
     assert made.broker.offset_stats.ignored_count == 2 * QUEUES
-    made.stop()
 
 
 def test_a_member_that_dies_before_it_moved_has_not_undone_it() -> None:
@@ -179,7 +174,6 @@ def test_a_member_that_dies_before_it_moved_has_not_undone_it() -> None:
     made.crash()
     made.start()
     assert offsets(made) == [2, 2], "a reset is on the disk at once"
-    made.stop()
 
 
 def test_offline_mqadmin_sets_the_offsets_itself() -> None:
@@ -192,4 +186,3 @@ def test_offline_mqadmin_sets_the_offsets_itself() -> None:
     assert offsets(made) == [2, 2]
     late.commit(4)
     assert offsets(made) == [4, 2]
-    made.stop()

@@ -59,7 +59,6 @@ def test_a_heartbeat_is_answered_once_the_retry_topic_is_there() -> None:
     made.system.advance(100)
     assert topics == [True]
     assert changes(made) == ["new"]
-    made.stop()
 
 
 @pytest.mark.parametrize("filtering", [False, True], ids=["by tags", "by properties"])
@@ -92,7 +91,6 @@ def test_name_servers_are_sent_the_retry_topic_before_consumers_hear_of_the_grou
     made.system.advance(100)
     assert changes(made) == ["new"], "nothing has changed"
     namesrv.send = FakeNamesrv(NAMESRV).send  # type: ignore[method-assign]
-    made.stop()
 
 
 def test_a_name_server_that_takes_its_time_does_not_keep_consumers_waiting() -> None:
@@ -104,4 +102,3 @@ def test_a_name_server_that_takes_its_time_does_not_keep_consumers_waiting() -> 
     assert (answered, changes(made)) == ([], [])
     made.system.advance(600)
     assert (answered, changes(made)) == ([0], ["new"])
-    made.stop()

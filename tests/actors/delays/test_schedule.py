@@ -63,7 +63,6 @@ def test_a_message_comes_when_it_is_due_and_at_most_100_ms_later(level: int) -> 
     for before, after in zip(waited, found, strict=True):
         late_ms = after.store_timestamp - before.store_timestamp - delay_ms
         assert 0 <= late_ms <= 100
-    made.stop()
 
 
 def test_two_hours_pass_on_the_wall_clock() -> None:
@@ -74,7 +73,6 @@ def test_two_hours_pass_on_the_wall_clock() -> None:
     assert bodies(made) == []
     made.system.advance(200)
     assert bodies(made) == [b"late"]
-    made.stop()
 
 
 def test_a_level_does_not_wait_for_another() -> None:
@@ -85,7 +83,6 @@ def test_a_level_does_not_wait_for_another() -> None:
     assert bodies(made) == [b"1 s"]
     made.system.advance(4000)
     assert bodies(made) == [b"1 s", b"5 s"]
-    made.stop()
 
 
 def test_a_slave_delivers_nothing() -> None:
@@ -96,7 +93,6 @@ def test_a_slave_delivers_nothing() -> None:
     made.start()
     made.system.advance(5000)
     assert [record.topic for record in made.records()] == ["SCHEDULE_TOPIC_XXXX"]
-    made.stop()
 
 
 # --- what is delivered
@@ -192,7 +188,6 @@ def test_the_delivered_message_is_found_by_its_tag_and_its_key() -> None:
     assert list(found) == [record.physical_offset]
     assert b"REAL_TOPIC\x01Topic\x02REAL_QID\x012" in record.properties
     assert b"DELAY\x011" in record.properties
-    made.stop()
 
 
 # --- where a level goes on
@@ -213,7 +208,6 @@ def test_the_offsets_are_saved_on_the_interval_and_at_the_stop() -> None:
     assert (answer.body, answer.fields) == (b'{"offsetTable":{1:2,2:1}}', None)
     made.system.advance(3000)
     assert bodies(made) == [b"1", b"2", b"3"]
-    made.stop()
 
 
 def write_offsets(made: SimulatedBroker, text: bytes) -> None:
@@ -238,7 +232,6 @@ def test_an_offset_outside_the_queue_is_moved_to_the_edge_with_one_line() -> Non
     delayed(made, b"next", 1)
     made.system.advance(3000)
     assert bodies(made) == [b"next"]
-    made.stop()
 
 
 def test_what_is_delivered_counts_only_once_it_is_on_the_disk(
@@ -262,7 +255,6 @@ def test_what_is_delivered_counts_only_once_it_is_on_the_disk(
     made.system.advance(12_000)
     assert bodies(made) == [b"1", b"1"]
     assert saved(made) == {1: 1}
-    made.stop()
 
 
 def test_after_a_stop_without_a_flush_in_between_nothing_comes_twice() -> None:
@@ -274,7 +266,6 @@ def test_after_a_stop_without_a_flush_in_between_nothing_comes_twice() -> None:
     made.start()
     made.system.advance(3000)
     assert bodies(made) == [b"1"]
-    made.stop()
 
 
 # --- what goes wrong
@@ -295,7 +286,6 @@ def test_a_put_that_fails_is_tried_again_and_never_passed() -> None:
     assert events["delayed messages wait"] == 1
     assert events["delayed messages are delivered again"] == 1
     assert bodies(made) == [b"0", b"1", b"2"]
-    made.stop()
 
 
 def flip(made: SimulatedBroker, path: str, position: int) -> None:
@@ -316,7 +306,6 @@ def test_a_damaged_message_is_skipped_with_a_line_and_the_rest_comes() -> None:
     assert [body[0] for body in bodies(made)] == [0, 2, 3]
     skipped = [line for line in lines if line["event"] == "delayed messages skipped"]
     assert [(line["count"], line["first"]) for line in skipped] == [(1, 1)]
-    made.stop()
 
 
 @pytest.mark.parametrize("position", [6, 10, 13])
@@ -331,7 +320,6 @@ def test_a_flipped_bit_in_a_unit_loses_no_message(position: int) -> None:
     made.start()
     made.system.advance(30_000)
     assert sorted(body[0] for body in bodies(made)) == [0, 1, 2, 3]
-    made.stop()
 
 
 def test_a_message_that_does_not_say_where_it_belongs_is_skipped() -> None:
@@ -345,7 +333,6 @@ def test_a_message_that_does_not_say_where_it_belongs_is_skipped() -> None:
         made.system.advance(2000)
     (line,) = [line for line in lines if line["event"] == "delayed messages skipped"]
     assert line["reason"] == "it does not say where it belongs"
-    made.stop()
 
 
 def test_a_schedule_that_failed_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -362,7 +349,6 @@ def test_a_schedule_that_failed_goes_on_where_it_was(monkeypatch: pytest.MonkeyP
     delayed(made, b"2", 1)
     made.system.advance(3000)
     assert bodies(made) == [b"1", b"2"]
-    made.stop()
 
 
 def test_what_is_not_in_memory_is_read_off_the_loop_the_queue_and_then_the_log() -> None:
@@ -383,4 +369,3 @@ def test_what_is_not_in_memory_is_read_off_the_loop_the_queue_and_then_the_log()
         slow.let_go(made)
         made.system.advance(10)
     assert len(bodies(made)) == 10
-    made.stop()

@@ -42,7 +42,6 @@ def test_message_stored_before_the_clock_steps_back_waits_once_for_its_delay(ste
     delayed(made, b"late", 3)
     step(made, -step_ms)
     assert 19_900 <= waited_ms(made) <= 22_100
-    made.stop()
 
 
 @pytest.mark.parametrize("step_ms", [2_000, 300_000, YEAR_MS])
@@ -62,7 +61,6 @@ def test_delay_is_counted_from_the_clock_after_it_was_ahead_for_one_send(step_ms
     _, _, due_ms = queue.unit(0) or (0, 0, 0)
     assert due_ms == waiting.store_timestamp + 20_000
     assert 19_000 <= waited_ms(made) <= 20_100
-    made.stop()
 
 
 def test_queue_rebuilt_from_the_commit_log_has_the_same_due_times() -> None:
@@ -85,7 +83,6 @@ def test_queue_rebuilt_from_the_commit_log_has_the_same_due_times() -> None:
         made.disk.unlink(f"{directory}/{file}")
     started(made)
     assert len(before) == 60 and units() == before
-    made.stop()
 
 
 def test_retries_keep_their_delays_while_the_clock_steps_forth_and_back() -> None:
@@ -99,7 +96,6 @@ def test_retries_keep_their_delays_while_the_clock_steps_forth_and_back() -> Non
         assert delay_ms - 100 <= waited_ms(made) <= delay_ms + 1100
         delayed(made, b"behind", level)
         assert delay_ms - 100 <= waited_ms(made) <= delay_ms + 1100
-    made.stop()
 
 
 def test_message_from_an_ahead_clock_does_not_hold_up_those_behind_it() -> None:
@@ -117,7 +113,6 @@ def test_message_from_an_ahead_clock_does_not_hold_up_those_behind_it() -> None:
     assert bodies(made) == []
     made.system.advance(1_300)
     assert bodies(made) == [b"ahead", b"next"]
-    made.stop()
 
 
 def test_message_due_too_far_away_is_logged_once() -> None:
@@ -130,7 +125,6 @@ def test_message_due_too_far_away_is_logged_once() -> None:
     assert [(each["level"], each["reason"]) for each in told] == [
         (2, "the clock was set back after it was stored")
     ]
-    made.stop()
 
 
 def test_unit_with_an_impossible_due_time_is_repaired_and_waited_for() -> None:
@@ -145,7 +139,6 @@ def test_unit_with_an_impossible_due_time_is_repaired_and_waited_for() -> None:
     assert bodies(made) == []
     made.system.advance(1_400)
     assert bodies(made) == [b"late"]
-    made.stop()
 
 
 # --- levels that are changed
@@ -160,7 +153,6 @@ def test_message_of_a_changed_level_keeps_its_due_time(levels: str) -> None:
     assert bodies(made) == []
     made.system.advance(1_500)
     assert bodies(made) == [b"late"]
-    made.stop()
 
 
 def test_messages_of_a_removed_level_are_served_and_reported() -> None:
@@ -187,7 +179,6 @@ def test_messages_of_a_removed_level_are_served_and_reported() -> None:
         made.system.advance(2_000)
     assert not [each for each in logs if each["log_level"] in ("warning", "error")]
     assert saved(made)[7] == 3
-    made.stop()
 
 
 def test_store_check_reports_messages_of_a_removed_level() -> None:
@@ -222,7 +213,6 @@ def test_level_without_a_stored_offset_is_delivered_from_its_first_message_and_r
     told = [each for each in logs if each["event"].startswith("delay offset unknown")]
     assert [(each["level"], each["messages"]) for each in told] == [(1, 1)]
     assert bodies(made) == [b"once", b"once"]
-    made.stop()
 
 
 def test_more_levels_than_eighteen_are_served() -> None:
@@ -232,4 +222,3 @@ def test_more_levels_than_eighteen_are_served() -> None:
     assert bodies(made) == []
     made.system.advance(1_000)
     assert bodies(made) == [b"21"]
-    made.stop()

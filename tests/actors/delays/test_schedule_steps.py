@@ -35,7 +35,6 @@ def test_a_busy_level_delivers_in_steps_and_nothing_before_its_time() -> None:
     assert min(late) == 0 and max(late) <= schedule.STEP_MS
     assert len({*at[:-1]}) <= 100 / schedule.STEP_MS + 2
     assert late[-1] == 0  # nothing was delivered just before
-    made.stop()
 
 
 def test_what_is_due_at_once_is_delivered_at_once_whatever_a_batch_takes() -> None:
@@ -44,4 +43,3 @@ def test_what_is_due_at_once_is_delivered_at_once_whatever_a_batch_takes() -> No
         delayed(made, b"%d" % number)
     made.system.advance(2_000)
     assert len({record.store_timestamp for record in made.messages()}) == 1
-    made.stop()

@@ -92,4 +92,3 @@ def test_nothing_is_lost_and_the_order_of_a_level_is_kept_whatever_dies(seed: in
         assert set(numbers) <= set(found)
         first_times = list(dict.fromkeys(found))
         assert first_times == sorted(first_times)
-    made.stop()

@@ -131,7 +131,6 @@ def test_after_a_crash_the_index_is_made_anew_while_messages_come(seed: int) -> 
     every_key_once(made, COUNT + 60)
     events = [line["event"] for line in lines if line["event"] in ("catching up", "caught up")]
     assert events == ["catching up", "caught up"]
-    made.stop()
 
 
 def test_where_the_index_alone_is_far_behind_it_is_given_keys_in_parts(
@@ -153,7 +152,6 @@ def test_where_the_index_alone_is_far_behind_it_is_given_keys_in_parts(
     caught_up(made)
     every_key_once(made, COUNT + 50)
     assert len(taken) > 10 and sum(taken) > COUNT / 2
-    made.stop()
 
 
 def test_a_query_meanwhile_is_answered_from_what_there_is() -> None:
@@ -165,7 +163,6 @@ def test_a_query_meanwhile_is_answered_from_what_there_is() -> None:
     assert query(made, 5).code == ResponseCode.SUCCESS
     caught_up(made)
     assert query(made, COUNT - 1).code == ResponseCode.SUCCESS
-    made.stop()
 
 
 @pytest.mark.trial(short=1, long=20)
@@ -180,7 +177,6 @@ def test_whoever_dies_in_between_the_index_gets_whole(seed: int, who: str, fed_m
     caught_up(made)
     every_key_once(made, COUNT + 20)
     assert made.system.address(who).incarnation == 2
-    made.stop()
 
 
 def test_a_stop_in_the_middle_waits_for_nothing_and_loses_nothing(
@@ -200,7 +196,6 @@ def test_a_stop_in_the_middle_waits_for_nothing_and_loses_nothing(
     assert 0 < covered < made.broker.store.commit_log.end_offset
     caught_up(made)
     every_key_once(made, 3 * COUNT)
-    made.stop()
 
 
 def test_a_stop_completes_what_does_not_take_long() -> None:
@@ -213,7 +208,6 @@ def test_a_stop_completes_what_does_not_take_long() -> None:
     made.start()
     assert not is_behind(made)
     every_key_once(made, COUNT)
-    made.stop()
 
 
 def test_messages_without_keys_are_not_read_again_at_each_start() -> None:
@@ -227,7 +221,6 @@ def test_messages_without_keys_are_not_read_again_at_each_start() -> None:
         assert not is_behind(made)
         made.system.advance(1000)
     assert [line for line in lines if line["event"] == "catching up"] == []
-    made.stop()
 
 
 def test_a_full_disk_delays_it_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,7 +242,6 @@ def test_a_full_disk_delays_it_and_nothing_else(monkeypatch: pytest.MonkeyPatch)
     every_key_once(made, COUNT + 5)
     said = [line["reason"] for line in lines if line["event"] == "not caught up"]
     assert said == ["the disk is full"]
-    made.stop()
 
 
 def test_no_checkpoint_vouches_for_files_that_are_being_made_again() -> None:
@@ -269,7 +261,6 @@ def test_no_checkpoint_vouches_for_files_that_are_being_made_again() -> None:
     every_key_once(made, COUNT)
     made.system.advance(1000)
     assert made.broker.store.checkpoint.index_ms == index_of(made).full_until_ms > 0
-    made.stop()
 
 
 @pytest.mark.parametrize("number", [0, 1])
@@ -285,7 +276,6 @@ def test_a_file_that_is_wrong_is_made_anew_with_the_newer_ones(seed: int, number
     assert path not in [file.path for file in index_of(made).files]
     assert not made.broker.store.disk.exists(path)
     every_key_once(made, COUNT + 20)
-    made.stop()
 
 
 def test_a_file_that_is_wrong_while_others_are_made_is_made_anew_too() -> None:
@@ -301,7 +291,6 @@ def test_a_file_that_is_wrong_while_others_are_made_is_made_anew_too() -> None:
     caught_up(made)
     assert path not in [file.path for file in index_of(made).files]
     every_key_once(made, 500)
-    made.stop()
 
 
 @pytest.mark.trial(short=2, long=200)
@@ -326,7 +315,6 @@ def test_power_cuts_in_between_leave_no_hole(seed: int) -> None:
         made.system.advance(random.choice((1, 5, 10, 20)))
     caught_up(made)
     every_key_once(made, count)
-    made.stop()
 
 
 def test_it_rests_longer_while_messages_come() -> None:

@@ -74,7 +74,6 @@ def test_every_name_that_others_ask_for_is_declared() -> None:
     assert {name for name in told if name.startswith("rocketmq_")} - EXPORTER == {
         "rocketmq_message_accumulation"  # which its documents name, and a console asks for
     }
-    made.stop()
 
 
 def test_messages_and_bytes_are_those_of_the_brokers_own_figures() -> None:
@@ -102,7 +101,6 @@ def test_messages_and_bytes_are_those_of_the_brokers_own_figures() -> None:
         ("earliest_message_timestamp", "earliestMessageTimeStamp"),
     ):
         assert value(old, f"rocketmq_brokeruntime_{name}") == float(figures[own])
-    made.stop()
 
 
 def test_lag_is_what_consumer_progress_says_and_has_an_age() -> None:
@@ -133,7 +131,6 @@ def test_lag_is_what_consumer_progress_says_and_has_an_age() -> None:
     assert value(level, "rocketmq_consumer_lag_messages", **BILLING) == 0
     assert value(level, "rocketmq_consumer_lag_latency_milliseconds", **BILLING) == 0
     assert value(scraper.for_exporter(), "rocketmq_group_diff", **labels) == 0
-    made.stop()
 
 
 def test_a_deleted_topic_or_group_is_gone_at_the_next_scrape() -> None:
@@ -148,7 +145,6 @@ def test_a_deleted_topic_or_group_is_gone_at_the_next_scrape() -> None:
     assert found.get("rocketmq_consumer_lag_messages", []) == []
     made.ask(request(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "Topic"}))
     assert 'topic="Topic"' not in scraper.text()
-    made.stop()
 
 
 def test_delayed_messages_count_where_they_were_sent_and_once() -> None:
@@ -168,7 +164,6 @@ def test_delayed_messages_count_where_they_were_sent_and_once() -> None:
     assert value(found, "rocketmq_messages_in_total", **plain) == 0, "the delivery is no send"
     assert value(found, "troupemq_delayed_messages", level="1") == 0
     assert value(found, "troupemq_delay_late_seconds", level="1") == 0
-    made.stop()
 
 
 def test_transactions_are_counted_from_half_message_to_their_end() -> None:
@@ -192,7 +187,6 @@ def test_transactions_are_counted_from_half_message_to_their_end() -> None:
     assert value(found, f"{seconds}_count", topic="Topic") == 1
     assert 1.9 < value(found, f"{seconds}_sum", topic="Topic") < 3
     assert third.physical_offset
-    made.stop()
 
 
 def test_what_a_group_gives_up_is_counted() -> None:
@@ -206,7 +200,6 @@ def test_what_a_group_gives_up_is_counted() -> None:
     old = scraper.for_exporter()
     assert value(old, "rocketmq_topic_dlq_offset", group="consumers") == 1
     assert value(old, "rocketmq_group_dlqdiff", group="consumers") == 1
-    made.stop()
 
 
 def test_who_is_connected_is_counted_by_language() -> None:
@@ -217,7 +210,6 @@ def test_who_is_connected_is_counted_by_language() -> None:
     assert value(found, "troupemq_rebalances_total", consumer_group="consumers") == 1
     old = Scraper(made).for_exporter()
     assert value(old, "rocketmq_group_count", group="consumers") == 1
-    made.stop()
 
 
 def test_actors_are_shown_with_inbox_and_restarts() -> None:
@@ -229,7 +221,6 @@ def test_actors_are_shown_with_inbox_and_restarts() -> None:
     assert restarts["pull_hold"] == 1 and restarts["put_message"] == 0
     assert value(found, "troupemq_actor_inbox_messages", actor="put_message") == 0
     assert value(found, "troupemq_actor_handled_total", actor="put_message") >= 5
-    made.stop()
 
 
 def test_many_topics_are_one_beyond_the_limit() -> None:
@@ -244,7 +235,6 @@ def test_many_topics_are_one_beyond_the_limit() -> None:
     assert sum(number for _, number in counts) == 60
     assert sum(own["topic"] == "other" for own, _ in counts) == 1
     assert value(found, "troupemq_series", family="rocketmq_messages_in_total") == 10
-    made.stop()
 
 
 def test_what_boards_made_for_the_exporter_ask_for_has_values() -> None:
@@ -267,7 +257,6 @@ def test_what_boards_made_for_the_exporter_ask_for_has_values() -> None:
     # sum(rocketmq_producer_offset) by (topic) - … sum(rocketmq_consumer_offset) by (group,topic)
     assert all("topic" in own for own, _ in found["rocketmq_producer_offset"])
     assert all({"group", "topic"} <= own.keys() for own, _ in found["rocketmq_consumer_offset"])
-    made.stop()
 
 
 def test_bad_sends_and_sizes_are_in_their_classes() -> None:
@@ -284,7 +273,6 @@ def test_bad_sends_and_sizes_are_in_their_classes() -> None:
     }
     assert [buckets[le] for le in ("1024", "4096", "524288", "+Inf")] == [1, 2, 3, 3]
     assert value(found, "troupemq_puts_failed_total") == 1
-    made.stop()
 
 
 @pytest.mark.parametrize(
@@ -302,7 +290,6 @@ def test_the_text_is_one_the_library_reads() -> None:
     assert ("python_gc_collections_total" in shown) is not IS_PYPY
     lines = [line for line in text.splitlines() if not line.startswith("#")]
     assert len({line.rpartition(" ")[0] for line in lines}) == len(lines), "a series stands twice"
-    made.stop()
 
 
 def test_a_broker_with_sockets_serves_both_pages(tmp_path: Path) -> None:

@@ -91,7 +91,6 @@ def test_a_hook_sees_a_send_come_and_where_it_went(flush: str) -> None:
     assert (after.queue_id, after.queue_offset) == (2, 1)
     assert after.record_bytes == made.records()[1].record_bytes
     assert (after.success, after.code, after.remark) == (True, ResponseCode.SUCCESS, None)
-    made.stop()
 
 
 def test_a_hook_learns_why_a_send_was_refused() -> None:
@@ -102,7 +101,6 @@ def test_a_hook_learns_why_a_send_was_refused() -> None:
     assert (after.success, after.code) == (False, ResponseCode.SYSTEM_ERROR)
     assert (after.remark or "").startswith("The specified topic contains illegal characters")
     assert len(diary.before) == 1
-    made.stop()
 
 
 def test_a_hook_sees_a_batch_once_with_all_its_ids() -> None:
@@ -114,7 +112,6 @@ def test_a_hook_sees_a_batch_once_with_all_its_ids() -> None:
     assert after.message_id == (answer.fields or {})["msgId"]
     assert after.record_bytes == sum(record.record_bytes for record in made.records())
     assert after.body_bytes == len(body)
-    made.stop()
 
 
 def test_a_hook_sees_each_send_of_a_read_and_the_one_way_ones() -> None:
@@ -126,7 +123,6 @@ def test_a_hook_sees_each_send_of_a_read_and_the_one_way_ones() -> None:
     assert [context.body_bytes for context in diary.after] == [0, 1, 2, 3]
     assert [context.queue_offset for context in diary.after] == [0, 1, 2, 3]
     assert len(peer.received) == 3
-    made.stop()
 
 
 def test_a_send_that_waits_for_its_topic_is_seen_once() -> None:
@@ -136,7 +132,6 @@ def test_a_send_that_waits_for_its_topic_is_seen_once() -> None:
     assert made.send(topic="Newer", default_topic="Nothing").code == ResponseCode.TOPIC_NOT_EXIST
     assert [context.topic for context in diary.before] == ["New", "Newer"]
     assert [context.success for context in diary.after] == [True, False]
-    made.stop()
 
 
 def test_a_slave_s_hooks_learn_that_nothing_is_taken() -> None:
@@ -145,7 +140,6 @@ def test_a_slave_s_hooks_learn_that_nothing_is_taken() -> None:
     made = SimulatedBroker(6, config=config, hooks=[diary])
     made.send(topic="TBW102")
     assert [context.code for context in diary.after] == [ResponseCode.SERVICE_NOT_AVAILABLE]
-    made.stop()
 
 
 def test_a_hook_that_fails_is_logged_and_the_send_goes_on() -> None:
@@ -159,7 +153,6 @@ def test_a_hook_that_fails_is_logged_and_the_send_goes_on() -> None:
         ("Broken", "after_send"),
     ]
     assert len(diary.before) == len(diary.after) == 1
-    made.stop()
 
 
 def test_hooks_are_called_in_the_order_in_which_they_were_registered() -> None:
@@ -179,7 +172,6 @@ def test_hooks_are_called_in_the_order_in_which_they_were_registered() -> None:
     made = broker(Named("a"), Named("b"))
     made.send()
     assert calls == ["before a", "before b", "after a", "after b"]
-    made.stop()
 
 
 def test_only_what_a_hook_sees_is_prepared_for_it() -> None:
@@ -205,7 +197,6 @@ def test_a_hook_sees_a_pull_come_and_what_it_brought() -> None:
     assert (after.message_count, after.record_bytes) == (2, sum(sizes[1:]))
     assert (after.next_offset, after.held) == (3, False)
     assert diary.pairs[0][0] is diary.pairs[0][1]
-    made.stop()
 
 
 def test_a_hook_sees_a_held_pull_once_when_it_comes_and_once_when_it_is_answered() -> None:
@@ -226,7 +217,6 @@ def test_a_hook_sees_a_held_pull_once_when_it_comes_and_once_when_it_is_answered
     late = diary.after[1]
     assert (late.held, late.success, late.next_offset) == (True, False, 1)
     assert (late.code, late.remark) == (ResponseCode.PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE")
-    made.stop()
 
 
 def test_a_hook_learns_why_a_pull_was_refused() -> None:
@@ -237,7 +227,6 @@ def test_a_hook_learns_why_a_pull_was_refused() -> None:
     assert (after.code, after.remark) == (answer.code, answer.remark)
     assert after.code == ResponseCode.TOPIC_NOT_EXIST
     assert (after.success, after.next_offset) == (False, -1)
-    made.stop()
 
 
 def test_a_hook_that_fails_at_a_pull_is_logged_and_the_pull_is_answered() -> None:
@@ -251,7 +240,6 @@ def test_a_hook_that_fails_at_a_pull_is_logged_and_the_pull_is_answered() -> Non
     failed = [line["at"] for line in lines if line["event"] == "hook failed"]
     assert failed == ["before_pull", "after_pull"]
     assert len(diary.before) == len(diary.after) == 1
-    made.stop()
 
 
 def test_an_async_hook_is_refused_before_the_broker_starts() -> None:

@@ -25,7 +25,6 @@ def test_messages_travel_without_a_socket_through_a_simulated_broker() -> None:
     made.system.drain()
     answer = made.client.request(pull_command())
     assert [record.body for record in decode_records(bytes(answer.body or b""))] == [b"in process"]
-    made.stop()
 
 
 def test_messages_travel_without_a_socket_through_a_real_broker(tmp_path: Path) -> None:
@@ -48,7 +47,6 @@ def test_a_message_is_stored_with_the_host_of_its_client() -> None:
         client = made.new_client(4_711, host=host)
         record = made.stored(client.request(send_command()))
         assert record.born_host == client.host
-    made.stop()
 
 
 def test_a_send_that_cannot_be_read_is_answered_by_1() -> None:
@@ -58,7 +56,6 @@ def test_a_send_that_cannot_be_read_is_answered_by_1() -> None:
     del command.fields["b"]
     answer = made.ask(command)
     assert answer.code == ResponseCode.SYSTEM_ERROR and answer.remark
-    made.stop()
 
 
 def test_an_unknown_code_is_answered_by_a_broker_and_not_by_a_name_server() -> None:
@@ -67,7 +64,6 @@ def test_an_unknown_code_is_answered_by_a_broker_and_not_by_a_name_server() -> N
     client = LocalClient(made.system, namesrv_service(made.system, NamesrvConfig()))
     with pytest.raises(TimeoutError, match="no answer to request 9999"):
         client.request(RemotingCommand(9999), timeout_s=1)
-    made.stop()
 
 
 NOT_IMPLEMENTED = (13, 22, 23, 27, *range(209, 215), 301, 302, 220, 221, 39, 40, 326)
@@ -79,7 +75,6 @@ def test_what_4_9_7_does_not_implement_is_answered_as_there(code: int) -> None:
     made = broker()
     answer = made.ask(RemotingCommand(code))
     assert (answer.code, answer.remark) == (3, f" request type {code} not supported")
-    made.stop()
 
 
 def test_a_request_that_nobody_answers_ends_at_its_time(simulated_system: SimulatedSystem) -> None:
@@ -115,7 +110,6 @@ def test_a_client_hears_of_others_and_is_forgotten_when_it_closes() -> None:
     made.system.drain()
     assert b'"two"' not in members(made.client)
     assert [command.code for command in first.received] == [notice] * 2
-    made.stop()
 
 
 def test_the_answers_of_many_requests_at_once_find_their_callers() -> None:
@@ -126,4 +120,3 @@ def test_the_answers_of_many_requests_at_once_find_their_callers() -> None:
     made.system.drain()
     for count, (answer,) in taken:
         assert len([*decode_records(bytes(answer.body or b""))]) == count
-    made.stop()

@@ -228,4 +228,3 @@ def test_a_real_broker_serves_what_is_cold(tmp_path: Path) -> None:
     for path in tmp_path.rglob("0" * 20):
         drop_cache(path)
     assert code_and_bodies(made.pull(0)) == (0, [b"body"] * COUNT)
-    made.stop()

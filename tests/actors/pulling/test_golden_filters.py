@@ -106,7 +106,6 @@ def test_a_recorded_session_of_a_filtering_consumer_goes_the_same_way(name: str)
     assert ResponseCode.PULL_RETRY_IMMEDIATELY in codes
     if name.startswith("java"):
         assert ResponseCode.SUCCESS in codes
-    made.stop()
 
 
 def pulled(

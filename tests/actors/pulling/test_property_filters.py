@@ -67,7 +67,6 @@ NOT_LATEST = "the consumer's consumer filter data not latest"
 def test_a_wrong_expression_in_a_pull_is_refused(expression: str) -> None:
     made = filtering()
     refused(pull(made, expression), ResponseCode.SUBSCRIPTION_PARSE_FAILED, WRONG)
-    made.stop()
 
 
 def test_another_kind_of_expression_is_refused() -> None:
@@ -76,13 +75,11 @@ def test_another_kind_of_expression_is_refused() -> None:
     refused(answer, ResponseCode.SUBSCRIPTION_PARSE_FAILED, WRONG)
     made.subscribe("a > 1", kind="SQL93")
     refused(made.pull(expression=None), ResponseCode.FILTER_DATA_NOT_EXIST, NOT_EXIST)
-    made.stop()
 
 
 def test_without_the_setting_even_a_wrong_expression_is_not_supported() -> None:
     made = broker(1)
     refused(pull(made, "a >> 1"), ResponseCode.SYSTEM_ERROR, NOT_SUPPORTED)
-    made.stop()
 
 
 @pytest.mark.parametrize("enabled", [True, False])
@@ -90,7 +87,6 @@ def test_a_wrong_expression_of_a_heartbeat_has_no_filter_data(enabled: bool) -> 
     made = broker(1, property_filter_enable=enabled)
     made.subscribe("a >> 1", kind=SQL)
     refused(made.pull(expression=None), ResponseCode.FILTER_DATA_NOT_EXIST, NOT_EXIST)
-    made.stop()
 
 
 def test_filter_data_that_lag_behind_the_subscription_are_refused() -> None:
@@ -101,7 +97,6 @@ def test_filter_data_that_lag_behind_the_subscription_are_refused() -> None:
     made.broker.tables.filters.value = filters
     refused(pull(made, None, sub_version=6), ResponseCode.FILTER_DATA_NOT_LATEST, NOT_LATEST)
     assert pull(made, None, sub_version=5).code == ResponseCode.PULL_NOT_FOUND
-    made.stop()
 
 
 @pytest.mark.heavy
@@ -126,7 +121,6 @@ def test_only_records_whose_properties_match_are_handed_out() -> None:
     assert found(made, "a IN ('2', '7') OR a = 9") == [2, 7, 9]
     made.subscribe("a BETWEEN 2 AND 4", kind=SQL)
     assert found(made, None) == [2, 3, 4]
-    made.stop()
 
 
 def test_what_is_unknown_or_cannot_be_evaluated_is_no_match() -> None:
@@ -140,7 +134,6 @@ def test_what_is_unknown_or_cannot_be_evaluated_is_no_match() -> None:
     assert found(made, "colour IS NULL") == [2, 3, 4]
     assert found(made, "TAGS = 'TagA'") == [2]
     assert found(made, "a > 0") == [1, 2]
-    made.stop()
 
 
 @pytest.mark.heavy
@@ -153,7 +146,6 @@ def test_many_that_do_not_match_take_many_pulls_and_none_is_left_out() -> None:
     assert 0 < int(answer.fields["nextBeginOffset"]) < 2490
     assert found(made, "a >= 2490") == list(range(2490, 2500))
     assert found(made, "a >= 0") == list(range(2500))
-    made.stop()
 
 
 def test_a_group_filters_by_its_new_expression_from_its_heartbeat_on() -> None:
@@ -167,7 +159,6 @@ def test_a_group_filters_by_its_new_expression_from_its_heartbeat_on() -> None:
     assert found(made, None) == [4, 5], "an older one changes nothing"
     made.subscribe("*", version=3)
     assert found(made, None) == list(range(6))
-    made.stop()
 
 
 def test_after_a_restart_the_group_goes_on_with_its_next_heartbeat() -> None:
@@ -179,7 +170,6 @@ def test_after_a_restart_the_group_goes_on_with_its_next_heartbeat() -> None:
     assert made.broker.tables.filters.value.get("Topic", "consumers") is not None
     made.subscribe("a > 3", kind=SQL)
     assert found(made, None) == [4, 5]
-    made.stop()
 
 
 @pytest.mark.parametrize("how", ["closed", "unregistered", "silent", "by tag"])
@@ -202,7 +192,6 @@ def test_a_group_that_filters_no_more_leaves_its_expression_dead(how: str) -> No
     made.subscribe("a > 3", kind=SQL)
     known = made.broker.tables.filters.value.get("Topic", "consumers")
     assert known is not None and not known.is_dead
-    made.stop()
 
 
 # --- held pulls
@@ -234,7 +223,6 @@ def test_a_held_pull_is_woken_by_a_record_that_matches_only(
     send(made, 6)
     (record,) = outcome(answers[0], 0, "FOUND", 6, 0, 6)
     assert record.body == b"6"
-    made.stop()
 
 
 def test_a_held_pull_that_nothing_matches_is_told_at_its_deadline_how_far_it_has_come() -> None:
@@ -245,7 +233,6 @@ def test_a_held_pull_that_nothing_matches_is_told_at_its_deadline_how_far_it_has
     assert answers == []
     made.system.advance(TICK_MS + 1)
     outcome(answers[0], 20, "NO_MATCHED_MESSAGE", 3, 0, 3)
-    made.stop()
 
 
 def test_pulls_with_other_expressions_wait_side_by_side() -> None:
@@ -260,7 +247,6 @@ def test_pulls_with_other_expressions_wait_side_by_side() -> None:
     assert (code_and_bodies(low[0]), high) == ((0, [b"3"]), [])
     send(made, 8, colour="4")
     assert code_and_bodies(high[0]) == code_and_bodies(bad[0]) == (0, [b"8"])
-    made.stop()
 
 
 # --- retry topics
@@ -287,7 +273,6 @@ def test_retries_are_filtered_by_the_expression_for_their_topic_if_that_is_set(
     answer = made.pull(topic="%RETRY%consumers")
     wanted = [b"7", b"3", b"2"] if supported else [b"4", b"7", b"3", b"2"]
     assert code_and_bodies(answer) == (0, wanted)
-    made.stop()
 
 
 def test_retries_of_a_group_without_expressions_are_all_wanted() -> None:
@@ -296,7 +281,6 @@ def test_retries_of_a_group_without_expressions_are_all_wanted() -> None:
     retried(made, 4)
     made.system.drain()
     assert code_and_bodies(made.pull(topic="%RETRY%consumers")) == (0, [b"4"])
-    made.stop()
 
 
 # --- bit maps
@@ -328,7 +312,6 @@ def test_the_bits_of_each_message_say_which_groups_want_it() -> None:
         bloom.bit_map(()),
         bloom.bit_map(high),
     ]
-    made.stop()
 
 
 def test_the_bits_are_believed_of_messages_behind_the_expression_only() -> None:
@@ -342,7 +325,6 @@ def test_the_bits_are_believed_of_messages_behind_the_expression_only() -> None:
     send(made, 7)
     assert found(made, None) == [6]
     assert found(made, "a > 5") == [6, 7], "one that the pull brings has no bits"
-    made.stop()
 
 
 def test_bits_made_by_an_expression_that_a_crash_forgot_hide_nothing() -> None:
@@ -365,7 +347,6 @@ def test_bits_made_by_an_expression_that_a_crash_forgot_hide_nothing() -> None:
     assert known is not None and known.expression == "a > 5"
     made.subscribe("a > 5", kind=SQL, version=3)
     assert found(made, None) == [7]
-    made.stop()
 
 
 def test_without_the_setting_no_bits_are_made() -> None:
@@ -375,4 +356,3 @@ def test_without_the_setting_no_bits_are_made() -> None:
     send(made, 6)
     assert bits_of(made, 0) is None
     assert found(made, None) == [6]
-    made.stop()

@@ -52,7 +52,6 @@ def test_a_pull_that_finds_nothing_waits_for_the_next_message() -> None:
     (record,) = outcome(answers[0], 0, "FOUND", 3, 0, 3)
     assert record.body == b"at last"
     assert made.broker.pull_stats.held_count == 1
-    made.stop()
 
 
 def test_a_pull_of_an_empty_queue_waits_for_its_first_message() -> None:
@@ -60,7 +59,6 @@ def test_a_pull_of_an_empty_queue_waits_for_its_first_message() -> None:
     answers = start_pull(made, queue_id=3)
     fill(made, 1, b"first", queue_id=3)
     assert code_and_bodies(answers[0]) == (0, [b"first"])
-    made.stop()
 
 
 @pytest.mark.parametrize("hold_ms", [1, 1_000, 15_000, 30_000])
@@ -71,7 +69,6 @@ def test_a_pull_is_answered_within_a_tick_of_its_deadline(hold_ms: int) -> None:
     assert answers == []
     made.system.advance(TICK_MS + 1)
     outcome(answers[0], 19, "OFFSET_OVERFLOW_ONE", 1, 0, 1)
-    made.stop()
 
 
 def test_without_long_polling_a_pull_waits_for_a_second_at_most() -> None:
@@ -81,7 +78,6 @@ def test_without_long_polling_a_pull_waits_for_a_second_at_most() -> None:
     assert answers == []
     made.system.advance(100 + TICK_MS)
     outcome(answers[0], 19, "OFFSET_OVERFLOW_ONE", 1, 0, 1)
-    made.stop()
 
 
 def test_a_pull_that_may_not_be_held_is_answered_at_once() -> None:
@@ -89,14 +85,12 @@ def test_a_pull_that_may_not_be_held_is_answered_at_once() -> None:
     outcome(made.pull(1, suspend_timeout_ms=15_000), 19, "OFFSET_OVERFLOW_ONE", 1, 0, 1)
     assert now_ms(made) < TICK_MS
     assert made.broker.pull_stats.held_count == 0
-    made.stop()
 
 
 def test_what_is_refused_or_moved_is_not_held() -> None:
     made = broker(2)
     for options, code in (({"offset": 9}, 21), ({"expression": "None"}, 20), ({"queue_id": 9}, 1)):
         assert [answer.code for answer in start_pull(made, **options)] == [code]
-    made.stop()
 
 
 def test_a_held_pull_commits_its_offset_once_and_at_its_beginning() -> None:
@@ -108,7 +102,6 @@ def test_a_held_pull_commits_its_offset_once_and_at_its_beginning() -> None:
     fill(made, 1)
     assert answers[0].code == ResponseCode.SUCCESS
     assert committed(made) == 3, "woken, it must not commit again"
-    made.stop()
 
 
 # --- waking
@@ -123,7 +116,6 @@ def test_a_message_in_another_queue_or_topic_wakes_nobody() -> None:
     assert answers == []
     fill(made, 1)
     assert len(answers) == 1
-    made.stop()
 
 
 def test_one_message_wakes_all_who_wait_for_it() -> None:
@@ -131,7 +123,6 @@ def test_one_message_wakes_all_who_wait_for_it() -> None:
     all_answers = [start_pull(made) for _ in range(20)]
     fill(made, 1, b"for all")
     assert [code_and_bodies(answer) for (answer,) in all_answers] == [(0, [b"for all"])] * 20
-    made.stop()
 
 
 def test_only_a_tag_that_is_wanted_wakes() -> None:
@@ -143,7 +134,6 @@ def test_only_a_tag_that_is_wanted_wakes() -> None:
     fill(made, 1, b"yes", properties=tagged("TagB"))
     (record,) = outcome(answers[0], 0, "FOUND", 4, 0, 4)
     assert record.body == b"yes"
-    made.stop()
 
 
 def test_a_tag_of_the_same_hash_wakes_too() -> None:
@@ -151,7 +141,6 @@ def test_a_tag_of_the_same_hash_wakes_too() -> None:
     answers = start_pull(made, expression="AaAa")
     fill(made, 1, b"same hash", properties=tagged("BBBB"))
     assert code_and_bodies(answers[0]) == (0, [b"same hash"])
-    made.stop()
 
 
 def test_a_tag_with_a_negative_hash_wakes() -> None:
@@ -160,7 +149,6 @@ def test_a_tag_with_a_negative_hash_wakes() -> None:
     answers = start_pull(made, expression=tag)
     fill(made, 1, b"negative", properties=tagged(tag))
     assert code_and_bodies(answers[0]) == (0, [b"negative"])
-    made.stop()
 
 
 def test_after_unwanted_messages_the_deadline_still_counts_from_the_beginning() -> None:
@@ -171,7 +159,6 @@ def test_after_unwanted_messages_the_deadline_still_counts_from_the_beginning() 
     assert answers == []
     made.system.advance(1_000 + TICK_MS)
     outcome(answers[0], 20, "NO_MATCHED_MESSAGE", 4, 0, 4)
-    made.stop()
 
 
 def test_the_subscription_of_a_heartbeat_holds_and_wakes_too() -> None:
@@ -182,7 +169,6 @@ def test_the_subscription_of_a_heartbeat_holds_and_wakes_too() -> None:
     assert answers == []
     fill(made, 1, b"wanted", properties=tagged("TagA"))
     assert code_and_bodies(answers[0]) == (0, [b"wanted"])
-    made.stop()
 
 
 def test_a_held_pull_is_checked_again_when_it_is_woken() -> None:
@@ -191,7 +177,6 @@ def test_a_held_pull_is_checked_again_when_it_is_woken() -> None:
     made.make_group(consume_enable=False)
     fill(made, 1)
     assert [answer.code for answer in answers] == [ResponseCode.NO_PERMISSION]
-    made.stop()
 
 
 # --- ends
@@ -208,7 +193,6 @@ def test_the_pulls_of_a_peer_that_is_gone_are_forgotten() -> None:
     fill(made, 1)
     made.system.advance(HOLD_MS * 2)
     assert (len(gone), len(others)) == (0, 1)
-    made.stop()
 
 
 def test_many_whose_time_is_over_at_once_are_all_answered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,7 +205,6 @@ def test_many_whose_time_is_over_at_once_are_all_answered(monkeypatch: pytest.Mo
     late = start_pull(made, 1)
     made.system.advance(HOLD_MS + TICK_MS)
     assert len(late) == 1
-    made.stop()
 
 
 def test_the_many_pulls_of_peers_that_are_gone_are_all_forgotten(
@@ -259,7 +242,6 @@ def test_past_its_limit_a_pull_is_answered_at_once(monkeypatch: pytest.MonkeyPat
     assert [len(each) for each in answers] == [0, 0, 1]
     outcome(answers[2][0], 19, "OFFSET_OVERFLOW_ONE", 1, 0, 1)
     assert made.broker.pull_stats.held_count == 2
-    made.stop()
 
 
 def test_held_pulls_are_answered_when_their_holder_fails() -> None:
@@ -272,7 +254,6 @@ def test_held_pulls_are_answered_when_their_holder_fails() -> None:
     again = start_pull(made, 1)
     fill(made, 1, b"goes on")
     assert code_and_bodies(again[0]) == (0, [b"goes on"])
-    made.stop()
 
 
 @pytest.mark.trial(short=12, long=2_000)
@@ -305,7 +286,6 @@ def test_no_message_that_arrives_while_a_pull_is_being_held_is_missed(seed: int)
             sends = []
         assert now_ms(made) - started_ms < HOLD_MS / 2, "it waited for its deadline"
     assert found == [b"%d" % round_ for round_ in range(10)]
-    made.stop()
 
 
 # --- recorded from the original
@@ -330,4 +310,3 @@ def test_held_pulls_of_the_java_client_end_as_with_the_original() -> None:
     fill(made, 1, topic="GT_Basic")
     assert (answers[0].code, answers[0].remark) == (wanted.code, wanted.remark)
     assert answers[0].fields == wanted.fields
-    made.stop()

@@ -29,7 +29,6 @@ def test_messages_are_found_with_everything_they_were_sent_with() -> None:
     assert records[-1].body == b"last"
     assert (records[-1].topic, records[-1].queue_id, records[-1].flag) == ("Topic", 0, 9)
     assert b"TAGS\x01A" in records[-1].properties
-    made.stop()
 
 
 def test_an_empty_queue_has_nothing_at_0_and_moves_every_other_offset_to_0() -> None:
@@ -37,7 +36,6 @@ def test_an_empty_queue_has_nothing_at_0_and_moves_every_other_offset_to_0() -> 
     outcome(made.pull(0), 19, "NO_MESSAGE_IN_QUEUE", 0, 0, 0)
     outcome(made.pull(5), 21, "NO_MESSAGE_IN_QUEUE", 0, 0, 0)
     outcome(made.pull(5, hold_ms=60_000), 21, "NO_MESSAGE_IN_QUEUE", 0, 0, 0)
-    made.stop()
 
 
 def test_the_end_of_a_queue_is_not_found_and_what_lies_behind_it_is_moved_there() -> None:
@@ -45,7 +43,6 @@ def test_the_end_of_a_queue_is_not_found_and_what_lies_behind_it_is_moved_there(
     outcome(made.pull(3), 19, "OFFSET_OVERFLOW_ONE", 3, 0, 3)
     outcome(made.pull(4), 21, "OFFSET_OVERFLOW_BADLY", 3, 0, 3)
     outcome(made.pull(1 << 60), 21, "OFFSET_OVERFLOW_BADLY", 3, 0, 3)
-    made.stop()
 
 
 def test_an_offset_below_the_first_message_is_moved_there() -> None:
@@ -53,7 +50,6 @@ def test_an_offset_below_the_first_message_is_moved_there() -> None:
     outcome(made.pull(2), 21, "OFFSET_TOO_SMALL", 5, 5, 12)
     outcome(made.pull(-1), 21, "OFFSET_TOO_SMALL", 5, 5, 12)
     assert len(outcome(made.pull(5), 0, "FOUND", 10, 5, 12)) == 5
-    made.stop()
 
 
 def test_an_offset_in_a_missing_file_is_sent_on_to_the_next() -> None:
@@ -63,7 +59,6 @@ def test_an_offset_in_a_missing_file_is_sent_on_to_the_next() -> None:
     queue.min_offset = 0
     outcome(made.pull(2), 19, "OFFSET_FOUND_NULL", 5, 0, 12)
     outcome(made.pull(2, hold_ms=60_000), 19, "OFFSET_FOUND_NULL", 5, 0, 12)
-    made.stop()
 
 
 def without_first_file() -> SimulatedBroker:
@@ -116,7 +111,6 @@ def test_a_tag_expression_finds_its_tags_only() -> None:
     either = made.pull(1, expression="TagB || TagC")
     assert [record.body for record in outcome(either, 0, "FOUND", 5, 0, 5)] == [b"TagB", b"TagC"]
     outcome(made.pull(1, expression="TagD"), 20, "NO_MATCHED_MESSAGE", 5, 0, 5)
-    made.stop()
 
 
 def test_a_subscription_of_a_heartbeat_filters_like_one_in_the_pull() -> None:
@@ -128,7 +122,6 @@ def test_a_subscription_of_a_heartbeat_filters_like_one_in_the_pull() -> None:
     assert code_and_bodies(made.pull(expression=None)) == (0, [b"TagB"])
     made.subscribe("*", version=2)
     assert len(code_and_bodies(made.pull(expression=None))[1]) == 3
-    made.stop()
 
 
 def test_tags_of_the_same_hash_are_all_handed_out() -> None:
@@ -140,7 +133,6 @@ def test_tags_of_the_same_hash_are_all_handed_out() -> None:
     for expression in ("AaAa", "BBBB"):
         found = code_and_bodies(made.pull(expression=expression))
         assert found == (0, [b"AaAa", b"BBBB", b"AaBB"])
-    made.stop()
 
 
 # --- limits
@@ -150,7 +142,6 @@ def test_no_more_messages_come_than_were_asked_for_and_never_more_than_32() -> N
     made = broker(40)
     for asked, given in ((1, 1), (31, 31), (32, 32), (33, 32), (1000, 32)):
         assert len(outcome(made.pull(3, count=asked), 0, "FOUND", 3 + given, 0, 40)) == given
-    made.stop()
 
 
 def test_no_more_than_256_kib_come_except_for_one_message_alone() -> None:
@@ -159,7 +150,6 @@ def test_no_more_than_256_kib_come_except_for_one_message_alone() -> None:
     fill(made, 5, bytes(80 << 10))
     assert len(outcome(made.pull(0), 0, "FOUND", 1, 0, 7)) == 1
     assert len(outcome(made.pull(2), 0, "FOUND", 5, 0, 7)) == 3
-    made.stop()
 
 
 def test_what_is_no_longer_in_memory_comes_8_messages_and_64_kib_at_a_time() -> None:
@@ -168,14 +158,12 @@ def test_what_is_no_longer_in_memory_comes_8_messages_and_64_kib_at_a_time() -> 
     fill(made, 5, bytes(20 << 10))
     assert len(outcome(made.pull(0), 0, "FOUND", 8, 0, 15)) == 8
     assert len(outcome(made.pull(10), 0, "FOUND", 13, 0, 15)) == 3
-    made.stop()
 
 
 def test_a_pull_ends_with_the_file_of_its_queue() -> None:
     made = broker(12, store=replace(STORE, consume_queue_file_bytes=100))
     assert len(outcome(made.pull(3), 0, "FOUND", 5, 0, 12)) == 2
     assert len(outcome(made.pull(5), 0, "FOUND", 10, 0, 12)) == 5
-    made.stop()
 
 
 def test_a_filter_looks_at_800_messages_at_a_time_or_20_for_each_asked_for() -> None:
@@ -183,7 +171,6 @@ def test_a_filter_looks_at_800_messages_at_a_time_or_20_for_each_asked_for() -> 
     made = broker(900, store=big)
     outcome(made.pull(expression="None", count=1), 20, "NO_MATCHED_MESSAGE", 800, 0, 900)
     outcome(made.pull(800, expression="None"), 20, "NO_MATCHED_MESSAGE", 900, 0, 900)
-    made.stop()
 
 
 # --- what else a pull does
@@ -196,7 +183,6 @@ def test_a_pull_may_commit_an_offset_whatever_its_outcome() -> None:
     for offset, commit in ((0, 1), (3, 2), (99, 3)):
         made.pull(offset, sys_flag=1, commit_offset=commit)
         assert committed(made) == commit
-    made.stop()
 
 
 def test_a_reader_is_sent_to_another_broker_only_where_slaves_may_be_read() -> None:
@@ -221,7 +207,6 @@ def test_a_one_way_pull_is_not_answered() -> None:
     made.client.start(command, answers.append)
     assert made.pull().code == ResponseCode.SUCCESS
     assert answers == []
-    made.stop()
 
 
 def test_the_fast_port_does_not_serve_pulls() -> None:
@@ -232,7 +217,6 @@ def test_the_fast_port_does_not_serve_pulls() -> None:
         answer = made.new_client(2, fast=True).request(command)
         assert (answer.code, answer.remark) == (3, f" request type {code} not supported")
         assert answer.fields is None
-    made.stop()
 
 
 def test_a_lite_pull_of_5_x_is_served_like_a_pull() -> None:
@@ -258,7 +242,6 @@ def test_a_lite_pull_of_5_x_is_served_like_a_pull() -> None:
         made.send(b"late", topic=topic, queue_id=queue_id, properties=tagged("TagB"))
         made.system.drain()
         assert [code_and_bodies(each) for each in answers] == [(0, [b"late"])]
-    made.stop()
 
 
 def test_pulls_and_what_they_found_are_counted() -> None:
@@ -267,4 +250,3 @@ def test_pulls_and_what_they_found_are_counted() -> None:
     made.pull(3)
     stats = made.broker.pull_stats
     assert (stats.pull_count, stats.get_count, stats.get_bytes) == (2, 3, size)
-    made.stop()

@@ -26,7 +26,6 @@ def test_a_broker_that_may_not_be_read_refuses_every_pull() -> None:
     remark = "the broker[127.0.0.1] pulling message is forbidden"
     refused(made.pull(), ResponseCode.NO_PERMISSION, remark)
     refused(made.pull(topic="Nobody"), ResponseCode.NO_PERMISSION, remark)
-    made.stop()
 
 
 def test_an_unknown_group_is_refused_where_groups_are_not_made() -> None:
@@ -36,7 +35,6 @@ def test_an_unknown_group_is_refused_where_groups_are_not_made() -> None:
     assert made.pull(consumer_group="CID_RMQ_SYS_TRANS").code == ResponseCode.SUCCESS
     made.make_group()
     assert made.pull().code == ResponseCode.SUCCESS
-    made.stop()
 
 
 def test_an_unknown_group_is_made_where_groups_are_made() -> None:
@@ -44,7 +42,6 @@ def test_an_unknown_group_is_made_where_groups_are_made() -> None:
     assert made.pull(consumer_group="fresh").code == ResponseCode.SUCCESS
     made.system.drain()
     assert "fresh" in made.broker.tables.groups.value
-    made.stop()
 
 
 def test_a_group_that_may_not_consume_is_refused() -> None:
@@ -52,7 +49,6 @@ def test_a_group_that_may_not_consume_is_refused() -> None:
     made.make_group(consume_enable=False)
     remark = "subscription group no permission, consumers"
     refused(made.pull(), ResponseCode.NO_PERMISSION, remark)
-    made.stop()
 
 
 def test_an_unknown_topic_is_not_made_by_a_pull() -> None:
@@ -60,7 +56,6 @@ def test_an_unknown_topic_is_not_made_by_a_pull() -> None:
     remark = f"topic[Nobody] not exist, apply first please! {FAQ}"
     refused(made.pull(topic="Nobody"), ResponseCode.TOPIC_NOT_EXIST, remark)
     assert "Nobody" not in made.broker.tables.topics.value
-    made.stop()
 
 
 def test_a_topic_that_may_not_be_read_is_refused() -> None:
@@ -68,7 +63,6 @@ def test_a_topic_that_may_not_be_read_is_refused() -> None:
     made.make_topic(perm=2)
     remark = "the topic[Topic] pulling message is forbidden"
     refused(made.pull(), ResponseCode.NO_PERMISSION, remark)
-    made.stop()
 
 
 @pytest.mark.parametrize("queue_id", [-1, 2, 1 << 20])
@@ -80,7 +74,6 @@ def test_a_queue_that_is_not_there_is_refused(queue_id: int) -> None:
         " topicConfig.readQueueNums:[2] consumer:[/127.0.0.1:1]"
     )
     refused(made.pull(queue_id=queue_id), ResponseCode.SYSTEM_ERROR, remark)
-    made.stop()
 
 
 def test_a_pull_without_its_subscription_needs_a_heartbeat() -> None:
@@ -92,7 +85,6 @@ def test_a_pull_without_its_subscription_needs_a_heartbeat() -> None:
     made.client.close()
     made.system.drain()
     refused(made.pull(expression=None), ResponseCode.SUBSCRIPTION_NOT_EXIST, remark)
-    made.stop()
 
 
 def test_a_topic_that_the_group_has_not_subscribed_to_is_refused() -> None:
@@ -100,7 +92,6 @@ def test_a_topic_that_the_group_has_not_subscribed_to_is_refused() -> None:
     made.subscribe(topic="Other")
     remark = f"the consumer's subscription not exist{FAQ}"
     refused(made.pull(expression=None), ResponseCode.SUBSCRIPTION_NOT_EXIST, remark)
-    made.stop()
 
 
 def test_a_subscription_newer_than_the_last_heartbeat_is_refused_until_that_comes() -> None:
@@ -112,7 +103,6 @@ def test_a_subscription_newer_than_the_last_heartbeat_is_refused_until_that_come
     refused(newer, ResponseCode.SUBSCRIPTION_NOT_LATEST, remark)
     made.subscribe(version=8)
     assert made.pull(expression=None, sub_version=8).code == ResponseCode.SUCCESS
-    made.stop()
 
 
 def test_broadcast_is_refused_to_a_group_that_may_not() -> None:
@@ -124,7 +114,6 @@ def test_broadcast_is_refused_to_a_group_that_may_not() -> None:
     refused(made.pull(expression=None), ResponseCode.NO_PERMISSION, remark)
     made.subscribe(model="CLUSTERING")
     assert made.pull(expression=None).code == ResponseCode.SUCCESS
-    made.stop()
 
 
 @pytest.mark.parametrize(
@@ -137,7 +126,6 @@ def test_an_expression_that_says_nothing_is_refused(
     answer = made.pull(expression="", subscription=expression, expression_type=kind)
     remark = "parse the consumer's subscription failed"
     refused(answer, ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark)
-    made.stop()
 
 
 def test_sql_is_refused_in_a_pull_and_in_a_subscription() -> None:
@@ -147,7 +135,6 @@ def test_sql_is_refused_in_a_pull_and_in_a_subscription() -> None:
     refused(with_it, ResponseCode.SYSTEM_ERROR, remark)
     made.subscribe("a > 1", kind="SQL92")
     refused(made.pull(expression=None), ResponseCode.SYSTEM_ERROR, remark)
-    made.stop()
 
 
 def test_the_checks_come_in_the_order_of_4_9_7() -> None:
@@ -172,7 +159,6 @@ def test_the_checks_come_in_the_order_of_4_9_7() -> None:
     wrong["expression"] = "*"
     codes.append(code())
     assert codes == [26, 16, 17, 16, 1, 23, 19]
-    made.stop()
 
 
 def test_a_refused_pull_commits_nothing() -> None:
@@ -180,7 +166,6 @@ def test_a_refused_pull_commits_nothing() -> None:
     made.make_group(consume_enable=False)
     made.pull(sys_flag=1, commit_offset=5)
     assert committed(made) == 0
-    made.stop()
 
 
 # --- recorded from the original
@@ -215,7 +200,6 @@ def test_refusals_and_odd_pulls_are_answered_as_the_original_did(
     made = make()
     for pair in pairs:
         as_recorded(made, "negative", pair, fast=pair == FAST_PORT_PAIR)
-    made.stop()
 
 
 def test_the_pulls_of_the_java_client_are_answered_as_the_original_did() -> None:
@@ -226,7 +210,6 @@ def test_the_pulls_of_the_java_client_are_answered_as_the_original_did() -> None
     fill(made, 1, topic="GT_Basic", properties=tagged("TagA"))
     for pair in (111, 112, 113, 114, 115, 116):
         as_recorded(made, "java-4.9.7", pair)
-    made.stop()
 
 
 def test_a_java_client_that_is_ahead_of_its_heartbeat_is_answered_as_the_original_did() -> None:
@@ -237,4 +220,3 @@ def test_a_java_client_that_is_ahead_of_its_heartbeat_is_answered_as_the_origina
         made.subscribe(topic="GT_Basic", group=group, version=1)
         for pair in pairs:
             as_recorded(made, "java-4.9.7", pair)
-    made.stop()

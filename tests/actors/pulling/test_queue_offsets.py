@@ -34,7 +34,6 @@ def test_the_ends_of_a_queue_follow_its_messages() -> None:
         assert offset(made, RequestCode.GET_MIN_OFFSET) == 0
         fill(made, 1)
     assert offset(made, RequestCode.GET_MAX_OFFSET, queueId=1) == 0
-    made.stop()
 
 
 def test_the_first_offset_is_that_of_the_first_message_that_is_left() -> None:
@@ -49,7 +48,6 @@ def test_the_first_offset_is_that_of_the_first_message_that_is_left() -> None:
     assert offset(made, RequestCode.GET_MIN_OFFSET) == 5
     assert offset(made, RequestCode.GET_MAX_OFFSET) == 12
     assert offset(made, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, timestamp=0) == 5
-    made.stop()
 
 
 @pytest.mark.parametrize(
@@ -65,7 +63,6 @@ def test_of_a_queue_that_is_not_there_every_offset_is_0(code: RequestCode) -> No
     for where in ({"topic": "Nobody"}, {"queueId": 9}, {"queueId": -1}):
         assert offset(made, code, timestamp=START_MS, **where) == 0
     assert made.broker.store.consume_queues.get("Nobody", 0) is None, "asking makes no queue"
-    made.stop()
 
 
 def test_the_offset_at_a_time_is_that_of_the_first_message_since() -> None:
@@ -87,7 +84,6 @@ def test_the_offset_at_a_time_is_that_of_the_first_message_since() -> None:
     }
     search = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
     assert {time: offset(made, search, timestamp=time) for time in at} == at
-    made.stop()
 
 
 def test_the_first_of_messages_of_one_millisecond_is_found() -> None:
@@ -101,7 +97,6 @@ def test_the_first_of_messages_of_one_millisecond_is_found() -> None:
     for wanted in {times.index(each) for each in times}:
         found = offset(made, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, timestamp=times[wanted])
         assert found == wanted
-    made.stop()
 
 
 def test_times_of_change_of_the_queue_files_do_not_matter() -> None:
@@ -118,7 +113,6 @@ def test_times_of_change_of_the_queue_files_do_not_matter() -> None:
     for number, record in enumerate(made.messages()):
         stored_ms = record.store_timestamp
         assert offset(made, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, timestamp=stored_ms) == number
-    made.stop()
 
 
 def test_the_first_store_time_is_that_of_the_first_message() -> None:
@@ -133,7 +127,6 @@ def test_the_first_store_time_is_that_of_the_first_message() -> None:
     for where in ({"queueId": 1}, {"topic": "Nobody"}):
         answer = ask(made, RequestCode.GET_EARLIEST_MSG_STORETIME, **where)
         assert (answer.code, answer.fields) == (0, {"timestamp": "-1"})
-    made.stop()
 
 
 def test_a_question_without_its_queue_is_answered_with_1() -> None:
@@ -142,7 +135,6 @@ def test_a_question_without_its_queue_is_answered_with_1() -> None:
         answer = made.ask(RemotingCommand(code, {"topic": "Topic"}))
         assert (answer.code, answer.fields) == (ResponseCode.SYSTEM_ERROR, None)
         assert answer.remark
-    made.stop()
 
 
 def of_negative() -> SimulatedBroker:
@@ -164,7 +156,6 @@ def test_questions_are_answered_as_the_original_did() -> None:
     made.stop()
     made = as_slave(broker())
     as_recorded(made, "negative", 72)
-    made.stop()
 
 
 def test_questions_of_the_java_client_are_answered_as_the_original_did() -> None:
@@ -179,7 +170,6 @@ def test_questions_of_the_java_client_are_answered_as_the_original_did() -> None
     fill(made, 1, topic="GT_Basic", queue_id=3)
     for pair in (186, 188):
         as_recorded(made, "java-4.9.7", pair)
-    made.stop()
 
 
 def test_the_java_client_finds_the_ends_of_a_queue_by_time() -> None:
@@ -194,4 +184,3 @@ def test_the_java_client_finds_the_ends_of_a_queue_by_time() -> None:
     request, answer = recorded("java-4.9.7", 109)  # an hour after
     assert answer.fields == {"offset": "4"}
     assert made.ask(request).fields == {"offset": "5"}
-    made.stop()

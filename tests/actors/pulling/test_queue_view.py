@@ -77,7 +77,6 @@ def test_a_group_is_shown_to_who_may_use_it_only() -> None:
         view = ConsumeQueueView.decode(made.ask_as(account, asked).body)
         assert (view.subscription_data is not None) is sees
         assert (view.filter_data == "shop@Orders is not online!") is not sees
-    made.stop()
 
 
 def test_a_group_is_shown_with_its_subscription() -> None:

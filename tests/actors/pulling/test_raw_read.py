@@ -56,7 +56,6 @@ def test_units_and_records_of_a_range_come_together() -> None:
     assert header.log_end_offset == stored[-1].physical_offset + stored[-1].record_bytes
     header, alone, nothing = taken_apart(made.ask(command(UNITS, 3, 8)))
     assert (alone, nothing, header.next_offset) == (units, b"", 8)
-    made.stop()
 
 
 def test_records_of_other_queues_are_left_out_where_they_are_much() -> None:
@@ -70,7 +69,6 @@ def test_records_of_other_queues_are_left_out_where_they_are_much() -> None:
     ]
     log = taken_apart(made.ask(command(RECORDS, 0, 20, queueId=1)))[2]
     assert len(list(decode_records(log))) > 20, "the small ones come along"
-    made.stop()
 
 
 def test_an_answer_has_as_many_bytes_as_were_asked_for_but_one_record_at_least() -> None:
@@ -82,7 +80,6 @@ def test_an_answer_has_as_many_bytes_as_were_asked_for_but_one_record_at_least()
         assert len(records(answer)) == count
         assert taken_apart(answer)[0].next_offset == count
     assert ANSWER_BYTES_MAX < 1 << 30
-    made.stop()
 
 
 @BOTH
@@ -109,14 +106,12 @@ def test_wrong_fields_are_refused_with_a_sentence(
     answer = made.ask(command(code, 0, 5, **fields))
     assert (answer.code, answer.body) == (wrong_code, None)
     assert remark in (answer.remark or "")
-    made.stop()
 
 
 def test_a_limit_below_one_is_refused() -> None:
     made = broker(5)
     refused_for = made.ask(command(RECORDS, 0, 5, maxBytes=0))
     assert (refused_for.code, refused_for.remark) == (1, "maxBytes is 0: it must be 1 or more")
-    made.stop()
 
 
 @BOTH
@@ -131,7 +126,6 @@ def test_what_may_not_be_pulled_may_not_be_read(code: RequestCode) -> None:
     answer = closed.ask(command(code, 0, 5))
     assert (answer.code, answer.body) == (ResponseCode.NO_PERMISSION, None)
     assert answer.remark == "the broker[127.0.0.1] pulling message is forbidden"
-    closed.stop()
 
 
 @BOTH
@@ -152,7 +146,6 @@ def test_an_offset_outside_of_the_queue_is_answered_with_its_ends(code: RequestC
         assert (answer.remark or "").startswith("queue 0 of Topic has messages 5 to 12, the end")
     idle = made.ask(command(code, 0, 1, queueId=3))
     assert (idle.code, RawResponseHeader.decode(idle.fields).max_offset) == (21, 0)
-    made.stop()
 
 
 @BOTH
@@ -175,7 +168,6 @@ def test_only_what_can_be_pulled_can_be_read(code: RequestCode) -> None:
         ends.append(header.max_offset)
     assert len(set(ends)) > 1, "none was answered while there were sends under way"
     assert ends[-1] == 23
-    made.stop()
 
 
 def test_the_fast_port_does_not_serve_it() -> None:
@@ -184,7 +176,6 @@ def test_the_fast_port_does_not_serve_it() -> None:
     for code in (RECORDS, UNITS):
         answer = fast.request(command(code, 0, 3))
         assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-    made.stop()
 
 
 def test_a_slave_serves_it_too() -> None:
@@ -194,7 +185,6 @@ def test_a_slave_serves_it_too() -> None:
         2,
         3,
     ]
-    made.stop()
 
 
 def test_what_is_cold_is_read_off_the_loop_while_others_are_served() -> None:
@@ -252,4 +242,3 @@ def test_a_one_way_read_is_not_answered() -> None:
     made.system.drain()
     assert answers == []
     assert code_and_bodies(made.ask(pull_command(0))) == (0, [b"body"] * 2)
-    made.stop()

@@ -50,7 +50,6 @@ def test_the_retry_topic_of_a_group_is_made_when_it_is_sent_to() -> None:
     made.make_group("united")
     assert made.send(topic="%RETRY%united", unit_mode=True).code == ResponseCode.SUCCESS
     assert topic_of(made, "%RETRY%united") == (1, 1, 6, 2)
-    made.stop()
 
 
 def test_a_retry_of_an_unknown_group_is_refused() -> None:
@@ -60,7 +59,6 @@ def test_a_retry_of_an_unknown_group_is_refused() -> None:
     assert (answer.code, answer.remark) == (ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
     made.make_group("nobody")
     assert made.send(topic="%RETRY%nobody").code == ResponseCode.SUCCESS
-    made.stop()
 
 
 def test_an_unknown_group_is_made_where_groups_are_made() -> None:
@@ -68,7 +66,6 @@ def test_an_unknown_group_is_made_where_groups_are_made() -> None:
     assert made.send(topic="%RETRY%somebody").code == ResponseCode.SUCCESS
     made.system.advance(100)
     assert "somebody" in made.broker.tables.groups.value
-    made.stop()
 
 
 def test_past_its_limit_a_retry_becomes_a_dead_letter_in_order() -> None:
@@ -89,7 +86,6 @@ def test_past_its_limit_a_retry_becomes_a_dead_letter_in_order() -> None:
     retried = made.messages("%RETRY%consumers")
     assert [record.body for record in retried] == [b"0", b"3", b"6"]
     assert [int((each[0].fields or {})["queueId"]) for each in answers] == [0] * 9
-    made.stop()
 
 
 def test_a_dead_letter_lies_in_the_only_queue_and_its_answer_names_the_one_asked_for() -> None:
@@ -100,7 +96,6 @@ def test_a_dead_letter_lies_in_the_only_queue_and_its_answer_names_the_one_asked
     assert (answer.fields or {})["queueId"] == "2"
     record = made.stored(answer)
     assert (record.topic, record.queue_id) == ("%DLQ%consumers", 0)
-    made.stop()
 
 
 @pytest.mark.parametrize(
@@ -126,7 +121,6 @@ def test_the_limit_is_the_client_s_if_it_is_new_enough(
     command.version = version
     record = made.stored(made.ask(command))
     assert record.topic == ("%DLQ%consumers" if dead else "%RETRY%consumers")
-    made.stop()
 
 
 def test_a_delayed_dead_letter_waits_first() -> None:
@@ -139,7 +133,6 @@ def test_a_delayed_dead_letter_waits_first() -> None:
     record = made.stored(answer)
     assert (record.topic, record.queue_id) == ("SCHEDULE_TOPIC_XXXX", 3)
     assert b"REAL_TOPIC\x01%DLQ%consumers\x02REAL_QID\x010" in record.properties
-    made.stop()
 
 
 # --- parked for a topic
@@ -154,7 +147,6 @@ def test_sends_to_a_topic_under_way_keep_their_order_and_hold_up_nobody_else() -
     assert [record.body for record in made.messages("New")] == [b"%d" % n for n in range(20)]
     offsets = [int((answer[0].fields or {})["queueOffset"]) for answer in first]
     assert offsets == list(range(20))
-    made.stop()
 
 
 @pytest.mark.trial(short=8, long=1000)
@@ -167,7 +159,6 @@ def test_who_comes_when_the_topic_is_just_there_waits_behind_those_who_came_befo
     later = [made.start_send(b"%d" % number, topic="New") for number in range(3, 6)]
     made.system.run_until(lambda: all(first) and all(later))
     assert [record.body for record in made.messages("New")] == [b"%d" % n for n in range(6)]
-    made.stop()
 
 
 def test_sends_to_a_topic_that_is_not_made_are_all_refused() -> None:
@@ -175,7 +166,6 @@ def test_sends_to_a_topic_that_is_not_made_are_all_refused() -> None:
     answers = [made.start_send(topic="New") for _ in range(5)]
     made.system.run_until(lambda: all(answers))
     assert {answer[0].code for answer in answers} == {ResponseCode.TOPIC_NOT_EXIST}
-    made.stop()
 
 
 def test_more_sends_than_may_wait_for_one_topic_are_refused(
@@ -192,7 +182,6 @@ def test_more_sends_than_may_wait_for_one_topic_are_refused(
     remark = "[PC_SYNCHRONIZED]broker busy, start flow control for a while"
     assert peer.answers()[4].remark == remark
     assert [record.body for record in made.messages("New")] == [b"0", b"1", b"2"]
-    made.stop()
 
 
 # --- whatever comes
@@ -249,7 +238,6 @@ def test_no_send_whatever_it_says_is_our_failure(seed: int) -> None:
     made.start()
     assert made.records() == records
     assert [made.messages(queue_id=queue_id) for queue_id in range(4)] == pulled
-    made.stop()
 
 
 def test_a_sender_cannot_say_how_long_the_hosts_of_a_record_are() -> None:
@@ -260,7 +248,6 @@ def test_a_sender_cannot_say_how_long_the_hosts_of_a_record_are() -> None:
     body = encode_batch([BatchMessage(b"1"), BatchMessage(b"2")])
     assert made.send(body, batch=True, sys_flag=BORN_HOST_V6).code == ResponseCode.SUCCESS
     assert len(made.records()) == 5
-    made.stop()
 
 
 @pytest.mark.parametrize("kind", [TRANSACTION_PREPARED, TRANSACTION_ROLLBACK])
@@ -272,7 +259,6 @@ def test_what_is_prepared_or_rolled_back_takes_no_number_of_its_queue(kind: int)
     made.send(b"third", sys_flag=TRANSACTION_COMMIT)
     assert [record.body for record in made.messages()] == [b"first", b"second", b"third"]
     assert [record.queue_offset for record in made.messages()] == [0, 1, 2]
-    made.stop()
 
 
 def test_a_changed_topic_counts_from_the_next_send_on() -> None:
@@ -283,7 +269,6 @@ def test_a_changed_topic_counts_from_the_next_send_on() -> None:
     made.make_topic(queues=8, filter_type="MULTI_TAG")
     record = made.stored(made.send(queue_id=3))
     assert (record.queue_offset, record.sys_flag) == (1, MULTI_TAGS)
-    made.stop()
 
 
 def test_it_counts_for_a_producer_whose_sends_look_as_before_too() -> None:
@@ -294,7 +279,6 @@ def test_it_counts_for_a_producer_whose_sends_look_as_before_too() -> None:
         made.system.address("put_message").tell(Sends(peer, [send, send], 100))
         made.system.advance(10)
     assert [answer.code for answer in peer.received] == [0, 0, 1, 1, 0, 0]
-    made.stop()
 
 
 # --- numbers that are none to Java
@@ -323,7 +307,6 @@ def test_no_send_brings_a_delay_level_into_the_log_that_an_official_broker_canno
         assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, remark)
     assert made.records() == []
     assert made.send(properties="DELAY\x01+2").code == ResponseCode.SUCCESS
-    made.stop()
 
 
 def test_of_thousands_of_words_in_keys_all_are_stored_and_the_first_ones_are_indexed() -> None:
@@ -344,4 +327,3 @@ def test_of_thousands_of_words_in_keys_all_are_stored_and_the_first_ones_are_ind
     for key, count in (("u", 2), ("0", 2), ("7f", 2), ("80", 0), ("bb7", 0)):
         assert len(index.query("Topic", key, 64, 0, 1 << 62).physical_offsets) == count, key
     assert [b" bb7" in record.properties for record in made.records()] == [True, True]
-    made.stop()

@@ -159,7 +159,6 @@ def test_the_next_file_is_made_before_it_is_needed() -> None:
         assert broker.send(b"x" * 4000).code == ResponseCode.SUCCESS
     broker.system.drain()
     assert [message.offset for message in allocator.asked] == [FILE_BYTES, 2 * FILE_BYTES]
-    broker.stop()
 
 
 def test_sends_wait_for_their_file_in_order() -> None:
@@ -175,7 +174,6 @@ def test_sends_wait_for_their_file_in_order() -> None:
     records = broker.messages()
     assert [record.body for record in records[number + 1 :]] == [b"%d" % each for each in range(5)]
     assert [record.queue_offset for record in records] == list(range(len(records)))
-    broker.stop()
 
 
 def test_who_waits_too_long_for_a_file_is_told_that_the_broker_is_busy() -> None:
@@ -192,7 +190,6 @@ def test_who_waits_too_long_for_a_file_is_told_that_the_broker_is_busy() -> None
     records = broker.messages()
     assert records[-1].body == b"later"
     assert [record.queue_offset for record in records] == list(range(len(records)))
-    broker.stop()
 
 
 def test_a_file_that_cannot_be_made_refuses_those_who_wait_and_is_tried_again() -> None:
@@ -210,7 +207,6 @@ def test_a_file_that_cannot_be_made_refuses_those_who_wait_and_is_tried_again() 
     allocator.make()
     broker.system.drain()
     assert again[0].code == ResponseCode.SUCCESS
-    broker.stop()
 
 
 def test_at_the_stop_those_who_wait_for_a_file_are_refused() -> None:
@@ -233,4 +229,3 @@ def test_a_file_that_comes_twice_is_used_once() -> None:
     allocator.answers_at_once = True
     assert broker.send().code == ResponseCode.SUCCESS
     assert broker.system.address("put_message").incarnation == 1
-    broker.stop()

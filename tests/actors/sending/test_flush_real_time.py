@@ -58,7 +58,6 @@ def test_four_dirty_pages_are_flushed_at_the_next_half_second() -> None:
     made.system.advance(200)
     made.send(b"x" * (4 * PAGE_BYTES))
     assert until_flushed(made) == 300
-    made.stop()
 
 
 def test_less_waits_for_the_thorough_flush_after_ten_seconds() -> None:
@@ -71,7 +70,6 @@ def test_less_waits_for_the_thorough_flush_after_ten_seconds() -> None:
         assert log_of(made).flushed_offset < log_of(made).end_offset
     made.system.advance(500)
     assert log_of(made).flushed_offset == log_of(made).end_offset
-    made.stop()
 
 
 def test_little_by_little_makes_four_pages_too() -> None:
@@ -83,7 +81,6 @@ def test_little_by_little_makes_four_pages_too() -> None:
     made.send(b"x" * PAGE_BYTES)
     made.system.advance(500)
     assert log_of(made).flushed_offset == log_of(made).end_offset
-    made.stop()
 
 
 def test_an_idle_broker_syncs_nothing_but_its_checkpoint_once_a_minute() -> None:
@@ -93,7 +90,6 @@ def test_an_idle_broker_syncs_nothing_but_its_checkpoint_once_a_minute() -> None
     before = disk_of(made).sync_count
     made.system.advance(180_000)
     assert disk_of(made).sync_count - before == 3
-    made.stop()
 
 
 @pytest.mark.parametrize(
@@ -109,7 +105,6 @@ def test_the_rhythm_follows_its_settings(settings: dict[str, int], after_ms: flo
     made = broker(**settings)
     made.send(b"x" * PAGE_BYTES)
     assert until_flushed(made) == after_ms
-    made.stop()
 
 
 def test_the_log_is_left_to_group_commit_under_sync_flush() -> None:
@@ -119,7 +114,6 @@ def test_the_log_is_left_to_group_commit_under_sync_flush() -> None:
     before = disk_of(made).sync_count
     made.system.advance(900)
     assert (log_of(made).flushed_offset, disk_of(made).sync_count) == (flushed, before)
-    made.stop()
 
 
 def test_a_flush_over_a_roll_takes_both_files() -> None:
@@ -135,7 +129,6 @@ def test_a_flush_over_a_roll_takes_both_files() -> None:
     for name in lost.listdir(STORE.commit_log_dir):
         path = f"{STORE.commit_log_dir}/{name}"
         assert lost.read_bytes(path) == made.disk.read_bytes(path)
-    made.stop()
 
 
 def test_a_disk_that_fails_is_told_once_and_messages_are_still_taken() -> None:
@@ -149,8 +142,7 @@ def test_a_disk_that_fails_is_told_once_and_messages_are_still_taken() -> None:
     failures = [line for line in lines if line["event"] == "sync of the commit log failed"]
     assert len(failures) == 1
     assert log_of(made).flushed_offset == 0
-    made.system.stop(60)
-    made.broker.store.abandon()
+    made.crash()
 
 
 # --- the checkpoint
@@ -164,7 +156,6 @@ def test_the_checkpoint_follows_the_thorough_flush_of_the_queues() -> None:
     assert saved(made) == (0, 0, 0)
     made.system.advance(3000)
     assert saved(made) == (sent_ms, sent_ms, 0)
-    made.stop()
 
 
 def vouched(made: SimulatedBroker, checkpoint: Checkpoint, seed: int) -> None:
@@ -211,7 +202,6 @@ def test_the_checkpoint_vouches_only_for_what_is_on_the_disk(
     assert len(set(saves)) > 3
     assert saves == sorted(saves)
     assert saves[-1][2] == log_of(made).end_offset
-    made.stop()
 
 
 def test_queues_that_cannot_be_flushed_leave_the_checkpoint_where_it_was() -> None:
@@ -229,8 +219,7 @@ def test_queues_that_cannot_be_flushed_leave_the_checkpoint_where_it_was() -> No
     assert lines[0]["event"] == "sync of the consume queues failed"
     assert saved(made) == first
     assert made.clock.monotonic_ms() > failing
-    made.system.stop(60)
-    made.broker.store.abandon()
+    made.crash()
 
 
 def test_a_disk_without_room_for_queue_units_does_not_end_the_flushing() -> None:
@@ -244,7 +233,6 @@ def test_a_disk_without_room_for_queue_units_does_not_end_the_flushing() -> None
     assert saved(made)[1] == made.records()[0].store_timestamp
     assert made.send().code == ResponseCode.SUCCESS
     assert made.system.address("reput").incarnation == 1
-    made.stop()
 
 
 def test_a_reput_that_dies_with_the_question_does_not_end_the_flushing(
@@ -264,4 +252,3 @@ def test_a_reput_that_dies_with_the_question_does_not_end_the_flushing(
     made.system.advance(20_000)
     assert made.system.address("reput").incarnation == 2
     assert saved(made)[1] == made.records()[0].store_timestamp
-    made.stop()

@@ -92,7 +92,6 @@ def test_nobody_is_told_ok_before_the_disk_has_it() -> None:
     assert codes([answers]) == [SUCCESS]
     log = made.broker.store.commit_log
     assert log.flushed_offset == log.end_offset
-    made.stop()
 
 
 def test_one_sync_serves_all_who_have_gathered_meanwhile() -> None:
@@ -106,7 +105,6 @@ def test_one_sync_serves_all_who_have_gathered_meanwhile() -> None:
     made.system.advance(300)
     assert codes(gathered) == [SUCCESS] * 50
     assert len(flusher.asked) <= 2
-    made.stop()
 
 
 def test_a_sync_over_a_roll_takes_both_files() -> None:
@@ -126,7 +124,6 @@ def test_a_sync_over_a_roll_takes_both_files() -> None:
     assert disk.sync_count == before + 2
     assert codes(answers) == [SUCCESS] * 3
     assert len(flusher.asked) <= len(made.records())
-    made.stop()
 
 
 def test_a_failed_sync_is_never_ok_and_the_next_send_is_refused() -> None:
@@ -147,8 +144,7 @@ def test_a_failed_sync_is_never_ok_and_the_next_send_is_refused() -> None:
     assert {"msgId", "queueId", "queueOffset", "MSG_REGION"} <= (failed.fields or {}).keys()
     made.system.advance(20_000)
     assert made.send().code == ResponseCode.SERVICE_NOT_AVAILABLE
-    assert made.system.stop(60)
-    made.broker.store.abandon()
+    made.crash()
 
 
 def test_all_who_wait_behind_a_failed_sync_are_told() -> None:
@@ -160,8 +156,7 @@ def test_all_who_wait_behind_a_failed_sync_are_told() -> None:
     disk_of(made).fail_next("sync", BROKEN)
     made.system.advance(101)
     assert codes([first, second]) == [TIMEOUT, TIMEOUT]
-    made.system.stop(60)
-    made.broker.store.abandon()
+    made.crash()
 
 
 def test_a_slow_sync_is_told_as_such_at_the_timeout() -> None:
@@ -179,7 +174,6 @@ def test_a_slow_sync_is_told_as_such_at_the_timeout() -> None:
     later = made.start_send(b"later")
     made.system.advance(9100)
     assert codes([later]) == [TIMEOUT]
-    made.stop()
 
 
 def test_a_send_that_does_not_wait_is_answered_at_once_and_wakes_the_flusher() -> None:
@@ -194,7 +188,6 @@ def test_a_send_that_does_not_wait_is_answered_at_once_and_wakes_the_flusher() -
     assert flusher.asked
     made.system.advance(700)
     assert log.flushed_offset == log.end_offset
-    made.stop()
 
 
 def test_of_one_read_those_who_do_not_wait_are_answered_first() -> None:
@@ -209,7 +202,6 @@ def test_of_one_read_those_who_do_not_wait_are_answered_first() -> None:
     made.system.advance(300)
     assert [answer.code for answer in peer.answers()] == [SUCCESS] * 4
     assert peer.released_bytes == 100
-    made.stop()
 
 
 @pytest.mark.parametrize("takes_ms", [None, 700.0])
@@ -228,7 +220,7 @@ def test_at_the_stop_a_failing_disk_is_told_as_such() -> None:
     disk_of(made).fail_next("sync", BROKEN, times=50)
     made.system.stop(60)
     assert codes([answers]) == [TIMEOUT]
-    made.broker.store.abandon()
+    made.crash()
 
 
 def test_bytes_that_a_sync_took_along_are_answered_without_another() -> None:
@@ -248,7 +240,6 @@ def test_bytes_that_a_sync_took_along_are_answered_without_another() -> None:
     made.system.drain()
     assert [answer.code for answer in peer.received] == [SUCCESS]
     assert disk_of(made).sync_count == before
-    made.stop()
 
 
 @pytest.mark.trial(short=4, long=500)
@@ -270,7 +261,6 @@ def test_a_sync_master_says_that_it_has_no_slave_once_the_disk_has_it(
     assert codes([quick]) == [SUCCESS]
     assert {"msgId", "queueId", "queueOffset"} <= (answers[0][0].fields or {}).keys()
     assert len(made.messages()) == 11
-    made.stop()
 
 
 @pytest.mark.trial(short=10, long=1000)
@@ -281,7 +271,6 @@ def test_no_order_of_appends_and_syncs_keeps_anybody_waiting(seed: int) -> None:
     answers += [made.start_send(b"%d" % number) for number in range(30)]
     made.system.advance(1)
     assert codes(answers) == [SUCCESS] * 60
-    made.stop()
 
 
 def test_a_flusher_that_fails_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -299,7 +288,6 @@ def test_a_flusher_that_fails_is_asked_again(monkeypatch: pytest.MonkeyPatch) ->
     made.system.advance(100)
     assert codes([answers]) == [SUCCESS]
     assert made.system.address("flusher").incarnation == 2
-    made.stop()
 
 
 def test_group_commit_does_not_take_a_late_word_for_a_new_one() -> None:
@@ -307,4 +295,3 @@ def test_group_commit_does_not_take_a_late_word_for_a_new_one() -> None:
     made.send()
     made.system.address("group_commit").tell(Synced(0))
     assert made.send().code == SUCCESS
-    made.stop()

@@ -86,7 +86,6 @@ def test_a_record_lies_in_the_log_as_it_was_prepared_and_can_be_pulled() -> None
     assert [each.body for each in made.messages("Topic", 1)] == [b"own", b"second"]
     unit = made.broker.store.consume_queues.get_or_create("Topic", 1).unit(0)
     assert unit is not None and unit[2] == 97
-    made.stop()
 
 
 def test_own_records_and_sends_share_the_numbers_of_a_queue() -> None:
@@ -101,7 +100,6 @@ def test_own_records_and_sends_share_the_numbers_of_a_queue() -> None:
     made.system.advance(200)
     assert len(answers) == 13
     assert [each.queue_offset for each in made.messages("Topic", 1)] == [*range(20)]
-    made.stop()
 
 
 def test_records_that_find_no_room_wait_for_the_next_file() -> None:
@@ -115,7 +113,6 @@ def test_records_that_find_no_room_wait_for_the_next_file() -> None:
     assert [len(answer.results) for answer in answers] == [30, 30]
     assert all(result.is_stored for answer in answers for result in answer.results)
     assert [each.body for each in made.messages("Topic", 1)] == bodies
-    made.stop()
 
 
 def test_what_the_log_cannot_take_is_refused_and_the_rest_is_stored() -> None:
@@ -129,7 +126,6 @@ def test_what_the_log_cannot_take_is_refused_and_the_rest_is_stored() -> None:
     codes = [[result.code for result in answer.results] for answer in answers]
     assert sorted(codes) == [[0, 13, 0, 13], [13, 0]]
     assert sorted(each.body for each in made.messages("Topic", 1)) == [b"a", b"b", b"c"]
-    made.stop()
 
 
 def test_a_topic_that_is_not_there_is_made_first() -> None:
@@ -142,7 +138,6 @@ def test_a_topic_that_is_not_there_is_made_first() -> None:
     assert [answer.results[0].code for answer in answers] == [0, 0]
     topics = made.broker.tables.topics.value
     assert (topics["%RETRY%g"].write_queue_nums, topics["%DLQ%g"].write_queue_nums) == (2, 1)
-    made.stop()
 
 
 def test_nothing_is_taken_while_writes_are_forbidden() -> None:
@@ -159,7 +154,6 @@ def test_nothing_is_taken_while_writes_are_forbidden() -> None:
     assert [each.results[0].code for each in answers] == [ResponseCode.SERVICE_NOT_AVAILABLE, 0]
     assert not answers[0].results[0].is_stored
     assert (answers[0].remark or "").startswith("service not available now.")
-    made.stop()
 
 
 @pytest.mark.parametrize("waits", [True, False])
@@ -176,7 +170,6 @@ def test_under_sync_flush_the_answer_waits_for_the_disk_if_asked_to(waits: bool)
     assert on_disk or not waits
     made.system.advance(100)
     assert log.flushed_offset == log.end_offset  # who does not wait has woken the flusher
-    made.stop()
 
 
 def test_who_waits_when_put_message_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,7 +195,6 @@ def test_who_waits_when_put_message_fails_is_told(monkeypatch: pytest.MonkeyPatc
     assert [each.queue_offset for each in made.messages("Topic", 1)] == [
         *range(len([1 for answer in answers if answer.results[0].is_stored]))
     ]
-    made.stop()
 
 
 def test_what_an_own_record_appended_survives_a_clean_stop() -> None:
@@ -234,7 +226,6 @@ def test_a_pull_outside_of_its_queue_leaves_a_message_about_it() -> None:
     assert parse(event.properties) == {"KEYS": "consumers", "DELAY": "0", "TAGS": "consumers"}
     assert event.born_host == event.store_host
     assert made.pull(topic="OFFSET_MOVED_EVENT", expression="consumers").code == 0
-    made.stop()
 
 
 def test_of_a_chain_nothing_behind_what_does_not_fit_is_stored() -> None:
@@ -265,7 +256,6 @@ def test_delayed_messages_come_back_to_queues_that_are_read(after: int) -> None:
     made.system.advance(3000)
     found = [each.body for queue_id in range(after) for each in made.messages(queue_id=queue_id)]
     assert sorted(map(int, found)) == [*range(12)]
-    made.stop()
 
 
 def test_a_send_without_a_queue_goes_to_one_that_is_read() -> None:
@@ -273,7 +263,6 @@ def test_a_send_without_a_queue_goes_to_one_that_is_read() -> None:
     made.make_topic(queues=8, read_queues=2)
     for _ in range(20):
         assert int((made.send(queue_id=-1).fields or {})["queueId"]) < 2
-    made.stop()
 
 
 def test_own_messages_to_a_deleted_topic_are_read_if_it_is_made_again() -> None:
@@ -286,4 +275,3 @@ def test_own_messages_to_a_deleted_topic_are_read_if_it_is_made_again() -> None:
     made.system.advance(2_000)
     made.make_topic(queues=1)
     assert sorted(each.body for each in made.messages()) == [b"%d" % number for number in range(8)]
-    made.stop()

@@ -61,7 +61,6 @@ def test_a_record_holds_what_was_sent_and_what_the_broker_adds() -> None:
     assert parse(record.properties) == wanted
     assert record.prepared_transaction_offset == 0
     assert unit(made, "Topic", 2, 0) == (0, record.record_bytes, java_hash_code("TagA"))
-    made.stop()
 
 
 def test_the_answer_says_where_the_message_lies() -> None:
@@ -79,7 +78,6 @@ def test_the_answer_says_where_the_message_lies() -> None:
     assert host == pack_host("127.0.0.1", PORTS.main)
     assert offset == made.records()[1].physical_offset
     assert (answer.remark, answer.body) == (None, None)
-    made.stop()
 
 
 @pytest.mark.parametrize("kind", SerializeType, ids=lambda kind: kind.name)
@@ -92,7 +90,6 @@ def test_an_answer_has_the_opaque_and_the_header_form_of_its_request(kind: Seria
     bad = send_command(topic="bad topic")
     bad.serialize_type = kind
     assert made.ask(bad).serialize_type == kind
-    made.stop()
 
 
 def test_each_queue_counts_its_own_offsets() -> None:
@@ -103,7 +100,6 @@ def test_each_queue_counts_its_own_offsets() -> None:
     assert offsets == [0] * 4 + [1] * 4 + [2] * 4
     made.system.drain()
     assert made.offset(RequestCode.GET_MAX_OFFSET, "Other", 3) == 3
-    made.stop()
 
 
 def test_a_one_way_send_is_stored_and_not_answered_even_when_it_fails() -> None:
@@ -116,7 +112,6 @@ def test_a_one_way_send_is_stored_and_not_answered_even_when_it_fails() -> None:
     assert [record.body for record in made.messages()] == [b"one"]
     assert peer.received == []
     assert peer.released_bytes == 100
-    made.stop()
 
 
 def test_all_answers_to_one_read_travel_together() -> None:
@@ -128,7 +123,6 @@ def test_all_answers_to_one_read_travel_together() -> None:
     assert peer.released_bytes == 100
     offsets = [int((answer.fields or {})["queueOffset"]) for answer in peer.answers()]
     assert offsets == list(range(50))
-    made.stop()
 
 
 def test_more_than_a_write_s_worth_is_written_before_the_batch_ends(
@@ -140,7 +134,6 @@ def test_more_than_a_write_s_worth_is_written_before_the_batch_ends(
     made.system.run_until(lambda: all(answers))
     offsets = [int((answer[0].fields or {})["queueOffset"]) for answer in answers]
     assert offsets == list(range(10))
-    made.stop()
 
 
 # --- hosts and times
@@ -155,7 +148,6 @@ def test_a_v6_client_s_address_is_stored_with_its_flag() -> None:
     body = encode_batch([BatchMessage(b"1"), BatchMessage(b"2")])
     made.send(body, batch=True)
     assert [each.sys_flag for each in made.messages()] == [BORN_HOST_V6] * 3
-    made.stop()
 
 
 def test_a_v6_broker_s_address_is_stored_with_its_flag() -> None:
@@ -164,7 +156,6 @@ def test_a_v6_broker_s_address_is_stored_with_its_flag() -> None:
     assert len((answer.fields or {})["msgId"]) == 56
     record = made.stored(answer)
     assert (record.sys_flag, record.store_host) == (STORE_HOST_V6, pack_host("::1", PORTS.main))
-    made.stop()
 
 
 def test_the_store_time_does_not_go_back_when_the_clock_does() -> None:
@@ -176,7 +167,6 @@ def test_the_store_time_does_not_go_back_when_the_clock_does() -> None:
     assert second.store_timestamp == first.store_timestamp == START_MS + 5000
     made.clock.set_wall(START_MS + 9000)
     assert made.stored(made.send()).store_timestamp == START_MS + 9000
-    made.stop()
 
 
 # --- delayed and half messages
@@ -195,7 +185,6 @@ def test_a_delayed_message_waits_in_the_schedule_topic_with_its_due_time_as_tags
     due_ms = START_MS + 1000 + 5000
     assert unit(made, "SCHEDULE_TOPIC_XXXX", 1, 1)[2] == due_ms
     assert made.messages(queue_id=3) == []
-    made.stop()
 
 
 def test_a_half_message_is_stored_where_no_consumer_looks() -> None:
@@ -209,7 +198,6 @@ def test_a_half_message_is_stored_where_no_consumer_looks() -> None:
     assert parse(record.properties)["REAL_QID"] == "2"
     assert unit(made, "RMQ_SYS_TRANS_HALF_TOPIC", 0, 0)[2] == java_hash_code("t")
     assert made.messages(queue_id=2) == []
-    made.stop()
 
 
 # --- batches
@@ -239,7 +227,6 @@ def test_a_batch_becomes_records_of_their_own_with_one_answer() -> None:
     assert records[1].properties == shared
     assert records[2].properties == b"TAGS\x01c\x02" + shared
     assert unit(made, "Topic", 1, 3)[2] == java_hash_code("c")
-    made.stop()
 
 
 def test_a_batch_of_one_is_answered_like_a_single_send() -> None:
@@ -249,7 +236,6 @@ def test_a_batch_of_one_is_answered_like_a_single_send() -> None:
     assert (record.body, record.flag) == (b"only", 9)
     assert record.properties == b"a\x01b\x02CLUSTER\x01DefaultCluster"
     assert list(answer.fields or {}) == list(made.send(b"alone").fields or {})
-    made.stop()
 
 
 def test_a_single_send_that_says_batch_is_one() -> None:
@@ -257,7 +243,6 @@ def test_a_single_send_that_says_batch_is_one() -> None:
     command = send_command(encode_batch([BatchMessage(b"1"), BatchMessage(b"2")]), batch=True)
     command.code = RequestCode.SEND_MESSAGE_V2
     assert "," in (made.ask(command).fields or {})["msgId"]
-    made.stop()
 
 
 ILLEGAL_BATCHES: dict[str, dict[str, Any]] = {
@@ -274,7 +259,6 @@ def test_a_batch_is_neither_delayed_nor_transactional(options: dict[str, Any]) -
     answer = made.send(encode_batch([BatchMessage(b"b")]), batch=True, **options)
     assert (answer.code, answer.fields) == (ResponseCode.MESSAGE_ILLEGAL, CONSTANT)
     assert made.records() == []
-    made.stop()
 
 
 def test_a_broken_batch_is_answered_as_the_exception_that_it_was() -> None:
@@ -288,7 +272,6 @@ def test_a_broken_batch_is_answered_as_the_exception_that_it_was() -> None:
     assert made.send(b"", batch=True).code == ResponseCode.SYSTEM_ERROR
     assert made.records() == []
     assert (made.send().fields or {})["queueOffset"] == "0"
-    made.stop()
 
 
 def test_batch_of_too_many_small_messages_is_refused_before_they_are_decoded() -> None:
@@ -302,7 +285,6 @@ def test_batch_of_too_many_small_messages_is_refused_before_they_are_decoded() -
         assert answer.code == ResponseCode.MESSAGE_ILLEGAL
         assert str(DECODED_MAX) in (answer.remark or "")
     assert made.send(one * 11_700, batch=True).code == ResponseCode.SUCCESS
-    made.stop()
 
 
 def test_a_batch_longer_than_a_body_may_be_is_refused() -> None:
@@ -311,7 +293,6 @@ def test_a_batch_longer_than_a_body_may_be_is_refused() -> None:
     parts = [BatchMessage(b"x" * 300)] * 4
     assert made.send(encode_batch(parts), batch=True).code == ResponseCode.MESSAGE_ILLEGAL
     assert made.send(encode_batch(parts[:3]), batch=True).code == ResponseCode.SUCCESS
-    made.stop()
 
 
 def test_a_record_of_a_batch_may_not_have_more_properties_than_a_message() -> None:
@@ -322,7 +303,6 @@ def test_a_record_of_a_batch_may_not_have_more_properties_than_a_message() -> No
     assert made.send(fits, batch=True).code == ResponseCode.SUCCESS
     over = encode_batch([BatchMessage(b"b", own + b"p")])
     assert made.send(over, batch=True).code == ResponseCode.MESSAGE_ILLEGAL
-    made.stop()
 
 
 def test_a_batch_that_does_not_fit_moves_to_the_next_file_as_a_whole() -> None:
@@ -336,7 +316,6 @@ def test_a_batch_that_does_not_fit_moves_to_the_next_file_as_a_whole() -> None:
     records = made.messages(queue_id=1)
     assert [record.queue_offset for record in records] == [0, 1, 2, 3]
     assert records[0].physical_offset == file_bytes
-    made.stop()
 
 
 # --- counters
@@ -351,7 +330,6 @@ def test_puts_bytes_failures_and_the_longest_put_are_counted() -> None:
     stats = made.broker.put_stats
     sizes = [record.record_bytes for record in made.records()]
     assert (stats.put_count, stats.put_bytes, stats.failed_count) == (5, sum(sizes), 1)
-    made.stop()
 
 
 def test_a_put_of_over_half_a_second_logs_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -372,7 +350,6 @@ def test_a_put_of_over_half_a_second_logs_one_line(monkeypatch: pytest.MonkeyPat
     with capture_logs() as lines:
         made.send()
     assert not [line for line in lines if line["event"] == "slow put"]
-    made.stop()
 
 
 def test_a_command_of_the_go_client_is_stored_alike() -> None:
@@ -384,4 +361,3 @@ def test_a_command_of_the_go_client_is_stored_alike() -> None:
     fields = {names[short]: value for short, value in (header.fields or {}).items()}
     record = made.stored(made.ask(RemotingCommand(RequestCode.SEND_MESSAGE, fields, b"go")))
     assert (record.topic, record.body) == ("Topic", b"go")
-    made.stop()

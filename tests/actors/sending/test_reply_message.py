@@ -135,7 +135,6 @@ def test_a_reply_reaches_who_asked_and_is_stored(v2: bool) -> None:
     assert record.properties == PROPERTIES.encode()  # as it came, without CLUSTER
     assert (record.born_timestamp, record.born_host) == (1_700_000_000_123, made.client.host)
     assert [each.body for each in made.messages(TOPIC)] == [b"reply"]
-    made.stop()
 
 
 NOT_FOUND = f"push reply message fail, channel of <{ASKER}> not found."
@@ -161,7 +160,6 @@ def test_a_reply_that_nobody_waits_for_is_an_error_and_stored(
     assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, remark)
     assert (answer.fields or {})["msgId"].endswith(f"{stored(made).physical_offset:016X}")
     assert not other.received
-    made.stop()
 
 
 @pytest.mark.parametrize("how", ["says no", "is silent", "goes"])
@@ -184,7 +182,6 @@ def test_a_producer_that_does_not_take_it_makes_it_an_error(how: str) -> None:
     assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, FAILED)
     assert (answer.fields or {})["queueOffset"] == "0"
     assert stored(made).body == b"reply"
-    made.stop()
 
 
 @pytest.mark.parametrize("found", [True, False])
@@ -200,7 +197,6 @@ def test_replies_need_not_be_stored(found: bool) -> None:
     place = {"msgId": "0", "queueId": "0", "queueOffset": "0"}
     assert (answer.code, answer.fields) == ((0, constant | place) if found else (1, constant))
     assert made.records() == []
-    made.stop()
 
 
 def test_a_producer_is_found_as_long_as_it_is_in_any_group_and_by_its_last_connection() -> None:
@@ -219,7 +215,6 @@ def test_a_producer_is_found_as_long_as_it_is_in_any_group_and_by_its_last_conne
     made.system.advance(121_000)  # silent for too long
     answer = made.ask(reply())
     assert answer.remark == NOT_FOUND
-    made.stop()
 
 
 def test_the_checks_of_a_send_come_first() -> None:
@@ -236,7 +231,6 @@ def test_the_checks_of_a_send_come_first() -> None:
         assert (answer.code, (answer.remark or "")[: len(remark)]) == (code, remark)
         assert answer.fields == {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
     assert not client.received and made.records() == []
-    made.stop()
 
 
 def test_a_topic_that_is_not_there_is_made_as_for_a_send() -> None:
@@ -246,14 +240,12 @@ def test_a_topic_that_is_not_there_is_made_as_for_a_send() -> None:
     assert [answer.remark for (answer,) in answers] == [NOT_FOUND] * 3
     assert made.broker.tables.topics.value["Other_REPLY_TOPIC"].write_queue_nums == 4
     assert [record.queue_offset for record in made.records()] == [0, 1, 2]
-    made.stop()
 
 
 def test_nothing_is_taken_before_its_time() -> None:
     made = broker(start_accept_send_request_timestamp_ms=1_900_000_000_000)
     answer = made.ask(reply())
     assert (answer.remark or "").startswith("broker unable to service, until 2030-")
-    made.stop()
 
 
 def test_a_delayed_reply_waits_in_its_level_with_the_time_of_its_push() -> None:
@@ -269,7 +261,6 @@ def test_a_delayed_reply_waits_in_its_level_with_the_time_of_its_push() -> None:
     assert len(answers) == 1
     made.system.advance(2500)
     assert [each.body for each in made.messages(TOPIC)] == [b"reply"]
-    made.stop()
 
 
 def test_a_compressed_reply_can_be_read_where_it_is_stored() -> None:
@@ -281,7 +272,6 @@ def test_a_compressed_reply_can_be_read_where_it_is_stored() -> None:
     client.reply(push.answer())
     made.system.advance(10)
     assert (stored(made).sys_flag, stored(made).body) == (769, b"\x78\x9c...")
-    made.stop()
 
 
 @pytest.mark.parametrize("too_long", ["body", "properties"])
@@ -295,7 +285,6 @@ def test_a_reply_that_the_store_does_not_take_is_passed_on_all_the_same(too_long
     (answer,) = answers
     assert (answer.code, (answer.fields or {})["msgId"]) == (0, "0")
     assert made.records() == []
-    made.stop()
 
 
 def test_a_one_way_reply_is_passed_on_stored_and_not_answered() -> None:
@@ -305,7 +294,6 @@ def test_a_one_way_reply_is_passed_on_stored_and_not_answered() -> None:
     client.reply(pushed(client).answer())
     made.system.advance(10)
     assert answers == [] and stored(made).body == b"reply"
-    made.stop()
 
 
 def test_a_reply_under_way_at_a_stop_is_stored_and_answered() -> None:
@@ -319,7 +307,6 @@ def test_a_reply_under_way_at_a_stop_is_stored_and_answered() -> None:
     assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, FAILED)
     made.start()
     assert stored(made).body == b"reply"
-    made.stop()
 
 
 def test_send_hooks_see_replies() -> None:
@@ -343,7 +330,6 @@ def test_send_hooks_see_replies() -> None:
     assert first.message_id == (answers[0].fields or {})["msgId"]
     assert first.record_bytes == made.records()[0].record_bytes
     assert (second.success, second.remark, second.queue_offset) == (False, NULL, 1)
-    made.stop()
 
 
 RECORDED = ("java-4.9.7", "java-5.3.3", "binary-header")
@@ -393,4 +379,3 @@ def test_what_is_asked_of_a_producer_has_the_fields_that_were_recorded(name: str
     start(made, reply())
     ours = pushed(client)
     assert (ours.fields or {}).keys() == (decode_frame(theirs["frame"][4:]).fields or {}).keys()
-    made.stop()

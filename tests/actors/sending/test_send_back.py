@@ -74,7 +74,6 @@ def test_a_message_that_came_back_comes_again_and_later_each_time() -> None:
     }
     assert (found.body, found.flag) == (b"x", 7)
     assert (found.born_timestamp, found.born_host) == (first.born_timestamp, first.born_host)
-    made.stop()
 
 
 @pytest.mark.parametrize("level", [0, -1], ids=["retry", "dead"])
@@ -89,7 +88,6 @@ def test_the_reason_of_a_failure_is_stored_with_the_copy_and_replaced_by_the_nex
     assert parse(found.properties)["TROUPE_FAILURE"] == "ValueError:  no  more"
     assert made.ask(back(found.physical_offset, level=-1)).code == 0
     assert "TROUPE_FAILURE" not in parse(last(made).properties)
-    made.stop()
 
 
 @pytest.mark.parametrize(
@@ -107,7 +105,6 @@ def test_a_long_reason_is_cut_to_the_room_that_the_properties_leave(others: int,
         assert len(reason) == 1024
     else:
         assert kept <= len(reason) < 700
-    made.stop()
 
 
 def test_a_level_past_the_last_is_the_last() -> None:
@@ -115,7 +112,6 @@ def test_a_level_past_the_last_is_the_last() -> None:
     assert made.ask(back(sent(made).physical_offset, level=30)).code == 0
     waiting = last(made)
     assert (waiting.queue_id, parse(waiting.properties)["DELAY"]) == (5, "6")
-    made.stop()
 
 
 @pytest.mark.parametrize(
@@ -145,7 +141,6 @@ def test_past_the_limit_it_lies_with_the_dead_letters(
     (found,) = made.messages(DEAD if dead else RETRY)
     assert found.reconsume_times == 1
     assert parse(found.properties)["DELAY"] == ("0" if dead else "3")
-    made.stop()
 
 
 def test_the_retry_topic_has_the_queues_of_the_group_and_they_are_used() -> None:
@@ -158,7 +153,6 @@ def test_the_retry_topic_has_the_queues_of_the_group_and_they_are_used() -> None
     assert made.broker.tables.topics.value[RETRY].write_queue_nums == 3
     counts = [len(made.messages(RETRY, queue_id)) for queue_id in range(3)]
     assert sum(counts) == 20 and min(counts) > 0
-    made.stop()
 
 
 def test_retries_go_to_queues_that_the_retry_topic_has_when_the_group_gets_more() -> None:
@@ -173,7 +167,6 @@ def test_retries_go_to_queues_that_the_retry_topic_has_when_the_group_gets_more(
     made.system.advance(2000)
     assert made.broker.tables.topics.value[RETRY].read_queue_nums == 1
     assert len(made.messages(RETRY)) == 21
-    made.stop()
 
 
 def test_a_one_way_return_is_stored_without_an_answer() -> None:
@@ -184,7 +177,6 @@ def test_a_one_way_return_is_stored_without_an_answer() -> None:
     made.system.advance(2000)
     assert answers == []
     assert len(made.messages(RETRY)) == 1
-    made.stop()
 
 
 def test_what_cannot_be_taken_back_is_refused_with_the_words_of_the_original() -> None:
@@ -210,7 +202,6 @@ def test_what_cannot_be_taken_back_is_refused_with_the_words_of_the_original() -
     made.system.drain()
     made.make_topic(RETRY, perm=4)
     assert refused(back(offset)) == (16, f"the topic[{RETRY}] sending message is forbidden")
-    made.stop()
 
 
 def test_a_group_without_retry_queues_has_its_messages_dropped() -> None:
@@ -219,7 +210,6 @@ def test_a_group_without_retry_queues_has_its_messages_dropped() -> None:
     count = len(made.records())
     assert made.ask(back(5)).code == 0
     assert len(made.records()) == count
-    made.stop()
 
 
 def test_a_message_in_hand_when_put_message_fails_is_answered(
@@ -238,7 +228,6 @@ def test_a_message_in_hand_when_put_message_fails_is_answered(
     monkeypatch.setattr(log, "append", broken)
     assert made.ask(back(offset)).code == ResponseCode.SYSTEM_ERROR
     assert made.ask(back(offset)).code == 0
-    made.stop()
 
 
 class Watching:
@@ -264,7 +253,6 @@ def test_a_hook_sees_what_is_given_back() -> None:
         ("consumers", "Topic", "id")
     ]
     assert hook.seen[0].delay_level == 2
-    made.stop()
 
 
 # --- recorded

@@ -59,7 +59,6 @@ def test_nothing_is_taken_before_the_start_of_accepting() -> None:
     assert (early.remark or "").endswith(",000")
     made.system.advance(10_000)
     assert made.send().code == ResponseCode.SUCCESS
-    made.stop()
 
 
 NAMES = {
@@ -79,7 +78,6 @@ NAMES = {
 def test_an_illegal_name_is_refused(topic: str, code: int, remark: str) -> None:
     made = broker()
     refused(made.send(topic=topic), code, remark)
-    made.stop()
 
 
 def test_a_name_of_127_letters_is_legal() -> None:
@@ -88,7 +86,6 @@ def test_a_name_of_127_letters_is_legal() -> None:
     record = made.stored(made.send(topic=topic))
     assert record.topic == topic
     assert made.messages(topic)[0].body == b"body"
-    made.stop()
 
 
 def test_nobody_sends_to_a_topic_of_the_system() -> None:
@@ -101,7 +98,6 @@ def test_nobody_sends_to_a_topic_of_the_system() -> None:
         refused(answer, ResponseCode.NO_PERMISSION, remark)
     assert made.send(topic="TBW102").code == ResponseCode.SUCCESS
     assert made.send(topic="BenchmarkTest").code == ResponseCode.SUCCESS
-    made.stop()
 
 
 # --- topics that are not there
@@ -120,7 +116,6 @@ def test_an_unknown_topic_is_made_from_its_default_topic() -> None:
     assert topic_of(made, "More") == (6, 6, 6, 0)
     assert made.send(topic="Unit", unit_mode=True).code == ResponseCode.SUCCESS
     assert topic_of(made, "Unit") == (4, 4, 6, 1)
-    made.stop()
 
 
 def test_an_unknown_topic_is_refused_where_topics_are_not_made() -> None:
@@ -128,7 +123,6 @@ def test_an_unknown_topic_is_refused_where_topics_are_not_made() -> None:
     remark = f"topic[New] not exist, apply first please!{FAQ}"
     refused(made.send(topic="New"), ResponseCode.TOPIC_NOT_EXIST, remark)
     assert "New" not in made.broker.tables.topics.value
-    made.stop()
 
 
 @pytest.mark.parametrize("default_topic", ["NoSuchTopic", "Topic"])
@@ -139,7 +133,6 @@ def test_a_default_topic_that_is_unknown_or_not_inherited_makes_no_topic(
     remark = f"topic[New] not exist, apply first please!{FAQ}"
     answer = made.send(topic="New", default_topic=default_topic)
     refused(answer, ResponseCode.TOPIC_NOT_EXIST, remark)
-    made.stop()
 
 
 def test_a_topic_of_one_s_own_with_the_inherit_bit_is_a_default_topic_too() -> None:
@@ -147,7 +140,6 @@ def test_a_topic_of_one_s_own_with_the_inherit_bit_is_a_default_topic_too() -> N
     made.make_topic("Pattern", queues=2, perm=7)
     assert made.send(topic="New", default_topic="Pattern").code == ResponseCode.SUCCESS
     assert topic_of(made, "New") == (2, 2, 6, 0)
-    made.stop()
 
 
 def test_the_first_send_of_a_topic_may_name_a_queue_it_does_not_get() -> None:
@@ -157,7 +149,6 @@ def test_the_first_send_of_a_topic_may_name_a_queue_it_does_not_get() -> None:
     assert (answer.remark or "").startswith(
         "request queueId[4] is illegal, TopicConfig [topicName=New, readQueueNums=4,"
     )
-    made.stop()
 
 
 # --- queues
@@ -173,7 +164,6 @@ def test_a_queue_that_is_not_there_is_refused_with_the_topic_s_settings() -> Non
     refused(made.send(queue_id=99), ResponseCode.SYSTEM_ERROR, remark)
     body = encode_batch([BatchMessage(b"b")])
     refused(made.send(body, queue_id=99, batch=True), ResponseCode.SYSTEM_ERROR, remark)
-    made.stop()
 
 
 def test_a_queue_counts_while_it_is_one_of_the_read_queues() -> None:
@@ -181,7 +171,6 @@ def test_a_queue_counts_while_it_is_one_of_the_read_queues() -> None:
     made.make_topic("Shrunk", queues=2, read_queues=8)
     assert made.send(topic="Shrunk", queue_id=7).code == ResponseCode.SUCCESS
     assert made.send(topic="Shrunk", queue_id=8).code == ResponseCode.SYSTEM_ERROR
-    made.stop()
 
 
 def test_a_negative_queue_means_any_write_queue() -> None:
@@ -191,14 +180,12 @@ def test_a_negative_queue_means_any_write_queue() -> None:
     queues = [int((answer.fields or {})["queueId"]) for answer in answers]
     assert set(queues) == {0, 1}
     assert [made.stored(answer).queue_id for answer in answers] == queues
-    made.stop()
 
 
 def test_a_topic_without_write_permission_still_takes_messages() -> None:
     made = broker()
     made.make_topic("ReadOnly", perm=4)
     assert made.send(topic="ReadOnly").code == ResponseCode.SUCCESS
-    made.stop()
 
 
 def test_a_read_only_broker_refuses_ordered_topics_only() -> None:
@@ -209,7 +196,6 @@ def test_a_read_only_broker_refuses_ordered_topics_only() -> None:
     remark = "the broker[127.0.0.1] sending message is forbidden"
     refused(made.send(topic="Ordered"), ResponseCode.NO_PERMISSION, remark)
     assert made.send().code == ResponseCode.SUCCESS
-    made.stop()
 
 
 def test_a_topic_of_many_tags_sets_the_flag() -> None:
@@ -219,7 +205,6 @@ def test_a_topic_of_many_tags_sets_the_flag() -> None:
     body = encode_batch([BatchMessage(b"b")])
     assert made.stored(made.send(body, topic="Many", batch=True)).sys_flag == MULTI_TAGS
     assert made.stored(made.send()).sys_flag == 0
-    made.stop()
 
 
 # --- sizes
@@ -230,7 +215,6 @@ def test_a_body_may_be_as_long_as_the_setting_says_and_no_longer() -> None:
     assert made.stored(made.send(b"x" * 1000)).body == b"x" * 1000
     refused(made.send(b"x" * 1001), ResponseCode.MESSAGE_ILLEGAL, TOO_BIG)
     assert made.stored(made.send(b"")).body == b""
-    made.stop()
 
 
 def test_properties_may_have_32767_bytes_as_they_are_stored() -> None:
@@ -242,7 +226,6 @@ def test_properties_may_have_32767_bytes_as_they_are_stored() -> None:
     letters = "big\x01" + "ü" * ((32_767 - cluster - 4) // 2)
     assert made.send(properties=letters).code == ResponseCode.SUCCESS
     refused(made.send(properties=letters + "üü"), ResponseCode.MESSAGE_ILLEGAL, TOO_BIG)
-    made.stop()
 
 
 def test_a_record_that_no_file_could_hold_is_refused() -> None:
@@ -253,7 +236,6 @@ def test_a_record_that_no_file_could_hold_is_refused() -> None:
     body = encode_batch([BatchMessage(b"x" * 1300)] * 3)
     assert made.send(body, batch=True).code == ResponseCode.MESSAGE_ILLEGAL
     assert made.send(b"x" * 3000).code == ResponseCode.SUCCESS
-    made.stop()
 
 
 # --- half messages
@@ -268,7 +250,6 @@ def test_half_messages_are_refused_where_the_broker_wants_none() -> None:
     remark = "the broker[127.0.0.1] sending transaction message is forbidden"
     refused(made.send(**half), ResponseCode.NO_PERMISSION, remark)
     assert made.send(properties="TRAN_MSG\x01false").code == ResponseCode.SUCCESS
-    made.stop()
 
 
 # --- which comes first
@@ -326,7 +307,6 @@ def test_a_send_that_breaks_two_rules_gets_the_first(
     assert answer.code == first[0]
     assert (answer.remark or "").startswith(first[1])
     assert answer.fields == CONSTANT
-    made.stop()
 
 
 SLAVE: dict[str, Any] = {"broker_role": "SLAVE", "broker_id": 1}
@@ -348,7 +328,6 @@ def test_a_slave_takes_nothing_and_looks_at_the_store_s_checks_last() -> None:
     long_body = made.send(b"x" * 1001, topic="TBW102")
     refused(long_body, ResponseCode.SERVICE_NOT_AVAILABLE, UNAVAILABLE)
     assert made.records() == []
-    made.stop()
 
 
 @pytest.mark.parametrize("code", [RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2])
@@ -357,7 +336,6 @@ def test_a_send_without_mandatory_fields_is_refused_without_region(code: Request
     answer = made.ask(RemotingCommand(code, {"topic": "Topic"}))
     assert (answer.code, answer.fields) == (ResponseCode.SYSTEM_ERROR, None)
     assert "is null" in (answer.remark or "")
-    made.stop()
 
 
 def test_region_and_trace_switch_come_with_every_answer() -> None:
@@ -367,4 +345,3 @@ def test_region_and_trace_switch_come_with_every_answer() -> None:
     stored, bad = made.send(), made.send(topic="bad topic")
     assert own.items() <= (stored.fields or {}).items()
     assert bad.fields == own
-    made.stop()

@@ -58,7 +58,6 @@ def test_a_batch_is_stored_as_any_messages_with_marks(made: SimulatedBroker) -> 
         assert (found[b"TAGS"], found[b"KEYS"]) == (b"a", b"k1 k2")
         assert record.prepared_transaction_offset == SINK_MARK
         assert record.born_timestamp == 1_700_000_000_000
-    made.stop()
 
 
 def test_a_repeat_is_answered_as_done_and_stores_nothing(made: SimulatedBroker) -> None:
@@ -68,7 +67,6 @@ def test_a_repeat_is_answered_as_done_and_stores_nothing(made: SimulatedBroker) 
     assert sent(made, batch_command(MESSAGES, 5)) == (0, 10)
     assert sent(made, progress_command()) == (0, 10)
     assert list(marks(made).values()) == [1] * 10
-    made.stop()
 
 
 def test_a_batch_of_the_past_is_done(made: SimulatedBroker) -> None:
@@ -76,7 +74,6 @@ def test_a_batch_of_the_past_is_done(made: SimulatedBroker) -> None:
         sent(made, batch_command(MESSAGES, batch=batch))
     assert len(pulled(made)) == 20
     assert sent(made, progress_command()) == (4, 10)
-    made.stop()
 
 
 def test_a_gap_is_refused(made: SimulatedBroker) -> None:
@@ -87,7 +84,6 @@ def test_a_gap_is_refused(made: SimulatedBroker) -> None:
     assert refused(made, batch_command(MESSAGES, 4))[0] == ResponseCode.SINK_BATCH_HAS_GAP
     assert refused(made, batch_command(MESSAGES, 3, batch=1))[0] == ResponseCode.SINK_BATCH_HAS_GAP
     assert len(pulled(made)) == 3
-    made.stop()
 
 
 @pytest.mark.parametrize("first", [0, 2, 4])
@@ -100,7 +96,6 @@ def test_other_rows_under_the_same_numbers_are_refused(made: SimulatedBroker, fi
     assert "planned differently" in remark
     assert "sortRows" in remark
     assert len(pulled(made)) == 4
-    made.stop()
 
 
 def test_lanes_do_not_know_each_other(made: SimulatedBroker) -> None:
@@ -111,7 +106,6 @@ def test_lanes_do_not_know_each_other(made: SimulatedBroker) -> None:
     keys = {dict(find_pairs(record.properties))[b"UNIQ_KEY"] for record in made.records()}
     assert len(keys) == 40
     assert sent(made, progress_command(query="nobody")) == (-1, 0)
-    made.stop()
 
 
 def test_two_attempts_at_once_store_nothing_twice() -> None:
@@ -151,7 +145,6 @@ def test_what_cannot_be_is_refused(made: SimulatedBroker, name: str) -> None:
     assert found == code
     assert words in remark
     assert made.records() == []
-    made.stop()
 
 
 ILLEGAL = {
@@ -171,7 +164,6 @@ def test_one_message_that_may_not_be_sent_keeps_back_the_others(
     assert code in (ResponseCode.SYSTEM_ERROR, ResponseCode.MESSAGE_ILLEGAL)
     assert made.records() == []
     assert sent(made, batch_command(MESSAGES)) == (0, 10)
-    made.stop()
 
 
 def test_a_torn_body_is_refused(made: SimulatedBroker) -> None:
@@ -179,7 +171,6 @@ def test_a_torn_body_is_refused(made: SimulatedBroker) -> None:
     assert command.body is not None
     command.body = bytes(command.body)[:-1]
     assert "ends in the middle" in refused(made, command)[1]
-    made.stop()
 
 
 def test_a_delayed_message_and_its_delivery_count_once(made: SimulatedBroker) -> None:
@@ -195,7 +186,6 @@ def test_a_delayed_message_and_its_delivery_count_once(made: SimulatedBroker) ->
     assert sent(made, batch_command(delayed)) == (0, 2)
     assert sent(made, progress_command()) == (0, 2)
     assert len(pulled(made)) == 2
-    made.stop()
 
 
 def test_a_copy_that_somebody_else_sends_says_nothing_of_a_lane(made: SimulatedBroker) -> None:
@@ -205,7 +195,6 @@ def test_a_copy_that_somebody_else_sends_says_nothing_of_a_lane(made: SimulatedB
     made.stop()
     made.start()
     assert sent(made, progress_command()) == (0, 2)
-    made.stop()
 
 
 @pytest.mark.parametrize("how", ["stop", "kill", "power cut", "no file"])
@@ -228,14 +217,12 @@ def test_what_is_known_survives(how: str) -> None:
     made.system.advance(2000)
     assert sent(made, batch_command(MESSAGES, batch=5)) == (5, 10)
     assert list(marks(made).values()) == [1] * 10
-    made.stop()
 
 
 def test_a_slave_takes_no_batches() -> None:
     made = SimulatedBroker(1, config=replace(BROKER, broker_role="SLAVE", broker_id=1))
     code, remark = refused(made, progress_command())
     assert (code, remark) == (ResponseCode.SLAVE_NOT_AVAILABLE, "this broker is a slave")
-    made.stop()
 
 
 def test_after_a_failure_of_those_who_append_nothing_is_stored_twice(
@@ -256,7 +243,6 @@ def test_after_a_failure_of_those_who_append_nothing_is_stored_twice(
     assert sent(made, progress_command()) == (0, 8)
     assert sent(made, batch_command(MESSAGES)) == (0, 10)
     assert list(marks(made).values()) == [1] * 10
-    made.stop()
 
 
 def test_a_disk_that_refuses_loses_and_doubles_nothing(
@@ -275,7 +261,6 @@ def test_a_disk_that_refuses_loses_and_doubles_nothing(
     made.system.drain()
     assert sent(made, batch_command(MESSAGES)) == (0, 10)
     assert list(marks(made).values()) == [1] * 10
-    made.stop()
 
 
 def test_nothing_is_taken_before_all_of_the_log_is_known(made: SimulatedBroker) -> None:
@@ -290,7 +275,6 @@ def test_nothing_is_taken_before_all_of_the_log_is_known(made: SimulatedBroker) 
     store.dispatcher.followers = known
     assert sent(made, batch_command(MESSAGES)) == (0, 10)
     assert list(marks(made).values()) == [1] * 10
-    made.stop()
 
 
 def test_the_table_is_that_of_the_log(made: SimulatedBroker) -> None:
@@ -323,4 +307,3 @@ def test_lanes_that_had_to_be_forgotten_are_told_to_the_operator() -> None:
         sent(made, progress_command())
     said = [each for each in logs if each["event"].startswith("sinks forgotten")]
     assert [each["lanes"] for each in said][-1] == 2
-    made.stop()

@@ -153,7 +153,6 @@ def test_what_a_power_cut_takes_is_stored_again_and_only_that(seed: int) -> None
     Attempt(made.client, messages, 0, 0, 7).start()
     made.system.advance(3000)
     assert list(marks(made).values()) == [1] * 20
-    made.stop()
 
 
 @pytest.mark.trial(short=4, long=200)

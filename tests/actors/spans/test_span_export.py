@@ -132,7 +132,6 @@ def test_store_and_deliver_are_below_the_span_of_the_producer(collector: Collect
     said = Scraper(made).found()
     assert value(said, "troupemq_spans_total", result="sent") == 2
     assert value(said, "troupemq_span_notes_dropped_total") == 0
-    made.stop()
 
 
 def test_of_a_batch_each_message_has_the_parent_that_it_carries(collector: Collector) -> None:
@@ -143,7 +142,6 @@ def test_of_a_batch_each_message_has_the_parent_that_it_carries(collector: Colle
     made.ask(send_command(body, batch=True))
     made.system.advance(2000)
     assert [parent_of(each) for each in collector.spans] == [PARENT, OTHER]
-    made.stop()
 
 
 def test_a_refused_send_is_an_error_of_its_span(collector: Collector) -> None:
@@ -155,7 +153,6 @@ def test_a_refused_send_is_an_error_of_its_span(collector: Collector) -> None:
     (span,) = collector.spans
     assert span.status.code == span.status.STATUS_CODE_ERROR
     assert "Nowhere" in span.status.message
-    made.stop()
 
 
 def test_the_ratio_leaves_traces_out(collector: Collector) -> None:
@@ -164,7 +161,6 @@ def test_the_ratio_leaves_traces_out(collector: Collector) -> None:
     made.pull(0)
     made.system.advance(2000)
     assert collector.spans == []
-    made.stop()
 
 
 def test_what_the_collector_refuses_is_lost_and_it_is_left_alone_for_a_while(
@@ -185,7 +181,6 @@ def test_what_the_collector_refuses_is_lost_and_it_is_left_alone_for_a_while(
     queue = made.broker.spans
     assert queue is not None and queue.lost_count > 0
     assert queue.lost_count + queue.sent_count == 5 and queue.sent_count == len(collector.spans)
-    made.stop()
 
 
 @pytest.mark.heavy
@@ -289,7 +284,6 @@ def test_where_it_is_off_nobody_looks_at_sends_and_pulls() -> None:
     assert made.broker.spans is None
     assert not made.broker.hooks.see_sends and not made.broker.hooks.see_pulls
     assert "span_export" not in made.system.actors()
-    made.stop()
 
 
 def test_a_password_of_the_collector_is_shown_nowhere() -> None:

@@ -203,7 +203,6 @@ def test_a_broker_knows_who_came_through_its_fast_port() -> None:
     made = SimulatedBroker(1)
     assert made.new_client(fast=True).is_fast
     assert not made.client.is_fast
-    made.stop()
 
 
 def test_after_a_reset_all_members_of_that_host_have_to_be_new() -> None:

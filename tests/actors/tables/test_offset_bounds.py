@@ -63,7 +63,6 @@ def test_such_a_queue_is_there_after_a_restart(
         made.disk.remove_tree("/store/consumequeue/Topic")
         made.start()
         assert [each.queue_offset for each in made.messages()] == [*range(first, first + count)]
-    made.stop()
 
 
 def test_offsets_behind_a_queue_that_has_lost_its_end_are_moved_with_a_line_each() -> None:
@@ -78,7 +77,6 @@ def test_offsets_behind_a_queue_that_has_lost_its_end_are_moved_with_a_line_each
     assert (line["key"], line["offset"], line["moved_to"]) == ("Topic@consumers", 9, 5)
     assert line["log_level"] == "warning"
     assert committed(made) == {0: 5}
-    made.stop()
 
 
 def test_delayed_messages_are_delivered_though_their_queue_begins_anew() -> None:
@@ -110,7 +108,6 @@ def test_a_queue_cleaned_of_old_messages_goes_on_at_the_highest_offset() -> None
     assert (cleaned.min_offset(), cleaned.max_offset()) == (25, 25)
     assert send_many(made, 30) == [*range(25, 55)]
     assert len(cleaned.bodies()) == 30
-    made.stop()
 
 
 def test_no_lag_is_below_zero() -> None:
@@ -145,4 +142,3 @@ def test_an_expired_queue_that_lost_its_units_goes_on_where_a_clean_stop_has_lef
     assert (cleaned.min_offset(), cleaned.max_offset()) == (50, 50)
     made.make_topic(queues=2)
     assert (made.send().fields or {})["queueOffset"] == "50"
-    made.stop()

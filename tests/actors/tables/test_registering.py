@@ -61,7 +61,6 @@ def test_a_new_topic_is_answered_when_the_name_servers_know_it() -> None:
     made.system.advance(100)
     assert seen == ["registered", "answered"]
     namesrv.send = FakeNamesrv(NAMESRV).send  # type: ignore[method-assign]
-    made.stop()
 
 
 def test_a_name_server_that_takes_its_time_does_not_keep_an_administrator_waiting() -> None:
@@ -73,7 +72,6 @@ def test_a_name_server_that_takes_its_time_does_not_keep_an_administrator_waitin
     assert answered == []
     made.system.advance(600)
     assert answered == [0]
-    made.stop()
 
 
 def test_the_line_of_ordered_topics_has_their_number_and_the_first_ten() -> None:
@@ -86,4 +84,3 @@ def test_the_line_of_ordered_topics_has_their_number_and_the_first_ten() -> None
         made.system.drain()
     (line,) = [each for each in logs if each["event"] == "ordered topics changed"]
     assert (line["count"], line["topics"]) == (30, names[:10])
-    made.stop()

@@ -397,4 +397,3 @@ def test_a_large_table_is_answered_like_a_small_one(count: int) -> None:
     assert (answer.code, answer.fields) == (0, {})
     assert TopicConfigTable.decode(answer.body) == made.broker.tables.topic_table.value
     assert len(TopicConfigTable.decode(answer.body).topic_configs) > count
-    made.stop()

@@ -198,4 +198,3 @@ def test_what_is_committed_as_it_was_sent_is_what_its_properties_say(
         end(made, half(made, f"K{number}", properties=properties, flag=number), COMMIT)
     assert quick == [0, 1, 2, 3, 4, 5, 6]
     assert pending_count(made) == 1
-    made.stop()

@@ -51,7 +51,6 @@ def test_a_half_message_in_a_body_is_none_also_without_access_control(outcome: i
     assert made.ask(view).code == 0, "it is shown, as 4.9.7 does"
     assert end(made, prepared, COMMIT).code == 0
     assert b"body of real" in [message.body for message in made.messages()]
-    made.stop()
 
 
 def test_it_is_not_resumed_either() -> None:
@@ -62,7 +61,6 @@ def test_it_is_not_resumed_either() -> None:
     answer = made.ask(RemotingCommand(RequestCode.RESUME_CHECK_HALF_MESSAGE, header.encode()))
     assert answer.code == 1
     assert len(of_topic(made, HALF)) == 1
-    made.stop()
 
 
 @pytest.mark.parametrize("outcome", [COMMIT, ROLLBACK])
@@ -78,7 +76,6 @@ def test_one_that_has_just_come_is_ended_once_it_has_its_unit(
     assert made.broker.store.dispatcher.dispatched_offset <= prepared.physical_offset
     assert end(made, prepared, outcome).code == 0
     assert all(answers[0].code == 0 for answers in sent)
-    made.stop()
 
 
 def test_a_unit_that_is_not_in_memory_is_read_off_the_loop() -> None:
@@ -96,7 +93,6 @@ def test_a_unit_that_is_not_in_memory_is_read_off_the_loop() -> None:
     made.system.advance(10)
     assert [answer.code for answer in answers] == [0]
     made.instead = {}
-    made.stop()
 
 
 def test_what_is_at_hand_needs_no_unit() -> None:
@@ -108,4 +104,3 @@ def test_what_is_at_hand_needs_no_unit() -> None:
     assert queue is not None
     queue.repair(prepared.queue_offset, 0, 0, 0)
     assert end(made, prepared, COMMIT).code == 0
-    made.stop()

@@ -30,7 +30,6 @@ def test_what_is_open_is_listed_until_it_is_ended() -> None:
     made.system.advance(1000)
     left = listed(made).transactions
     assert [each.physical_offset for each in left] == [second.physical_offset]
-    made.stop()
 
 
 def test_many_come_in_several_answers() -> None:
@@ -45,7 +44,6 @@ def test_many_come_in_several_answers() -> None:
         each.physical_offset for each in halves[3:]
     ]
     assert listed(made, maxCount="-1").transactions == []
-    made.stop()
 
 
 def test_a_half_message_that_cannot_be_read_is_left_out() -> None:
@@ -57,4 +55,3 @@ def test_a_half_message_that_cannot_be_read_is_left_out() -> None:
     made.broker.store.damage.add(first.physical_offset, first.physical_offset + 1, "a test")
     found = listed(made)
     assert (found.count, [each.message_id for each in found.transactions]) == (2, ["K2"])
-    made.stop()

@@ -74,7 +74,6 @@ def test_a_pending_message_is_put_again_and_its_producer_asked() -> None:
     assert pending_count(made) == 0
     round_of_checks(made)
     assert questions(producer) == []
-    made.stop()
 
 
 def test_the_question_is_that_of_the_original() -> None:
@@ -138,7 +137,6 @@ def test_a_message_that_is_young_or_immune_is_left_alone() -> None:
         ["usual", "minus", "words", "soon"],
         ["late", "usual", "minus", "words", "soon"],
     ]
-    made.stop()
 
 
 def test_a_message_born_in_the_future_is_asked_about_at_once() -> None:
@@ -147,7 +145,6 @@ def test_a_message_born_in_the_future_is_asked_about_at_once() -> None:
     half(made, "K", born_timestamp=made.clock.now_ms() + 10_000_000)
     round_of_checks(made)
     assert [question.header.msg_id for question in questions(producer)] == ["K"]
-    made.stop()
 
 
 def test_message_is_asked_about_although_the_clock_was_ahead_when_it_came() -> None:
@@ -161,7 +158,6 @@ def test_message_is_asked_about_although_the_clock_was_ahead_when_it_came() -> N
     assert now_ms <= of_topic(made, HALF)[-1].store_timestamp < now_ms + 1000
     round_of_checks(made)
     assert [question.header.msg_id for question in questions(producer)] == ["ahead", "then"]
-    made.stop()
 
 
 def test_producers_of_a_group_are_asked_in_turn_and_those_that_are_gone_not() -> None:
@@ -175,7 +171,6 @@ def test_producers_of_a_group_are_asked_in_turn_and_those_that_are_gone_not() ->
     two.close()
     round_of_checks(made)
     assert len(questions(one)) == 6 and questions(two) == []
-    made.stop()
 
 
 def test_without_a_producer_the_check_counts_all_the_same() -> None:
@@ -189,7 +184,6 @@ def test_without_a_producer_the_check_counts_all_the_same() -> None:
     round_of_checks(made)
     (question,) = questions(producer)
     assert question.properties[b"TRANSACTION_CHECK_TIMES"] == b"2"
-    made.stop()
 
 
 def test_past_the_limit_a_message_is_given_up() -> None:
@@ -211,7 +205,6 @@ def test_past_the_limit_a_message_is_given_up() -> None:
     # a commit that comes only now delivers it, as in 4.9.7
     assert end(made, prepared, COMMIT).code == 0
     assert [message.body for message in made.messages()] == [b"body of K"]
-    made.stop()
 
 
 def test_a_message_older_than_the_store_keeps_messages_is_given_up_unasked() -> None:
@@ -221,7 +214,6 @@ def test_a_message_older_than_the_store_keeps_messages_is_given_up_unasked() -> 
     round_of_checks(made)
     assert questions(producer) == []
     assert len(made.messages(MAX_TIME)) == 1 and pending_count(made) == 0
-    made.stop()
 
 
 def test_a_message_without_room_for_its_count_is_given_up() -> None:
@@ -230,7 +222,6 @@ def test_a_message_without_room_for_its_count_is_given_up() -> None:
     round_of_checks(made)
     assert len(of_topic(made, HALF)) == 1
     assert len(made.messages(MAX_TIME)) == 1 and pending_count(made) == 0
-    made.stop()
 
 
 def test_the_topics_are_made_when_the_original_makes_them() -> None:
@@ -240,7 +231,6 @@ def test_the_topics_are_made_when_the_original_makes_them() -> None:
     topics = made.broker.tables.topics.value
     assert (topics[HALF].write_queue_nums, topics[HALF].perm) == (1, 6)
     assert OP not in topics and MAX_TIME not in topics
-    made.stop()
 
 
 @pytest.mark.parametrize("outcome", [COMMIT, ROLLBACK])
@@ -261,7 +251,6 @@ def test_a_verdict_with_the_places_of_an_older_copy_ends_the_newest(outcome: int
     assert questions(producer) == []
     answer = end(made, prepared, COMMIT + ROLLBACK - outcome)
     assert answer.remark == "Find prepared transaction message failed"
-    made.stop()
 
 
 @pytest.mark.trial(short=2, long=500)
@@ -284,7 +273,6 @@ def test_a_verdict_and_a_check_at_the_same_time_deliver_once(seed: int) -> None:
     made.system.advance(2 * INTERVAL_MS)
     assert {answer.code for answer in answers} == {0}
     assert len(made.messages()) == 1 and pending_count(made) == 0
-    made.stop()
 
 
 def test_a_commit_that_nothing_settles_is_settled_and_not_asked_about() -> None:
@@ -299,7 +287,6 @@ def test_a_commit_that_nothing_settles_is_settled_and_not_asked_about() -> None:
     assert questions(producer) == [] and pending_count(made) == 0
     assert [op.body for op in of_topic(made, OP)] == [b"0"]
     assert len(of_topic(made, HALF)) == len(made.messages()) == 1
-    made.stop()
 
 
 def test_what_cannot_be_put_again_stays_pending() -> None:
@@ -315,4 +302,3 @@ def test_what_cannot_be_put_again_stays_pending() -> None:
     beat(producer)
     round_of_checks(made)
     assert len(questions(producer)) == 1
-    made.stop()

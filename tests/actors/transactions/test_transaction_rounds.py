@@ -96,7 +96,6 @@ def test_a_great_number_is_checked_in_steps_that_do_not_hold_the_loop() -> None:
         f"{number}" for number in range(count)
     ]
     assert pending_count(made) == count
-    made.stop()
 
 
 def test_a_round_has_a_limit_and_the_next_one_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,7 +114,6 @@ def test_a_round_has_a_limit_and_the_next_one_goes_on(monkeypatch: pytest.Monkey
     first, second = asked
     assert first == [*range(5, 2 * BATCH_COUNT)]
     assert second[:BATCH_COUNT] == [*range(2 * BATCH_COUNT, count)]
-    made.stop()
 
 
 def test_a_half_message_that_cannot_be_read_holds_nobody_up() -> None:
@@ -131,4 +129,3 @@ def test_a_half_message_that_cannot_be_read_holds_nobody_up() -> None:
     broken = [line for line in logs if line["event"] == "half message cannot be read"]
     assert len(broken) == 1
     assert [question.header.msg_id for question in questions(producer)] == ["K", "K"]
-    made.stop()

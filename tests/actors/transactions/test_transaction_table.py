@@ -48,7 +48,6 @@ def test_half_messages_are_pending_and_reach_the_disk_by_themselves() -> None:
     restarted(made)
     assert not made.broker.store.lagging.behind
     assert [each.queue_offset for each in table_of(made).pending(10)] == [0, 1, 2]
-    made.stop()
 
 
 def test_a_new_table_is_known_to_be_one_before_the_thorough_sync() -> None:
@@ -56,7 +55,6 @@ def test_a_new_table_is_known_to_be_one_before_the_thorough_sync() -> None:
     assert not made.disk.exists(REDO_LOG)
     made.system.advance(2 * STORE.flush_queue_interval_ms)
     assert made.disk.exists(REDO_LOG)
-    made.stop()
 
 
 def test_what_a_killed_broker_did_not_sync_is_caught_up_with() -> None:
@@ -65,7 +63,6 @@ def test_what_a_killed_broker_did_not_sync_is_caught_up_with() -> None:
     made.system.run_until(lambda: table_of(made) in made.broker.store.dispatcher.followers)
     made.system.advance(300)
     assert table_of(made).pending_count == 3
-    made.stop()
 
 
 def test_the_scrubber_has_a_table_with_a_flipped_bit_made_anew() -> None:
@@ -90,4 +87,3 @@ def test_the_scrubber_has_a_table_with_a_flipped_bit_made_anew() -> None:
         made.system.advance(SCRUBBED_MS)
     assert "transaction table made anew" not in [line["event"] for line in logs]
     assert table_of(made).pending_count == 4
-    made.stop()

@@ -63,7 +63,6 @@ def test_a_commit_delivers_what_was_sent_and_settles_the_half_message() -> None:
     assert state_of(made, prepared) == COMMITTED
     tagged = made.pull(queue_id=3, expression="T")
     assert tagged.code == 0 and made.pull(queue_id=3, expression="U").code != 0
-    made.stop()
 
 
 def test_a_rollback_delivers_nothing() -> None:
@@ -74,7 +73,6 @@ def test_a_rollback_delivers_nothing() -> None:
     assert made.messages() == []
     assert [op.body for op in of_topic(made, OP)] == [b"0"]
     assert state_of(made, prepared) == ROLLED_BACK
-    made.stop()
 
 
 @pytest.mark.parametrize("from_check", [False, True])
@@ -86,7 +84,6 @@ def test_who_does_not_know_gets_no_answer_and_the_message_stays_pending(from_che
     made.client.start(command, answers.append)
     made.system.advance(1000)
     assert answers == [] and state_of(made, prepared) == PREPARED
-    made.stop()
 
 
 def test_one_way_verdicts_are_carried_out_and_not_answered() -> None:
@@ -96,7 +93,6 @@ def test_one_way_verdicts_are_carried_out_and_not_answered() -> None:
     made.client.start(end_command(prepared, COMMIT, oneway=True), answers.append)
     made.system.advance(100)
     assert answers == [] and len(made.messages()) == 1
-    made.stop()
 
 
 def test_wrong_verdicts_get_the_texts_of_the_original() -> None:
@@ -123,7 +119,6 @@ def test_wrong_verdicts_get_the_texts_of_the_original() -> None:
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert "commitOrRollback field wrong" in (answer.remark or "")
     assert state_of(made, prepared) == PREPARED and of_topic(made, OP) == []
-    made.stop()
 
 
 def test_a_slave_ends_nothing() -> None:
@@ -141,7 +136,6 @@ def test_a_slave_ends_nothing() -> None:
     )
     answer = made.ask(command)
     assert (answer.code, answer.remark) == (ResponseCode.SLAVE_NOT_AVAILABLE, NOT_SET)
-    made.stop()
 
 
 def test_a_verdict_that_comes_twice_delivers_once() -> None:
@@ -155,7 +149,6 @@ def test_a_verdict_that_comes_twice_delivers_once() -> None:
     assert [(answer.code, answer.remark) for answer in answers] == [(0, None)] * 3
     assert end(made, prepared, COMMIT).code == 0
     assert len(made.messages()) == 1 and len(of_topic(made, OP)) == 1
-    made.stop()
 
 
 def test_what_has_ended_does_not_end_otherwise() -> None:
@@ -168,7 +161,6 @@ def test_what_has_ended_does_not_end_otherwise() -> None:
     answer = end(made, other, ROLLBACK)
     assert (answer.code, answer.remark) == (0, NOT_SET)
     assert [message.body for message in made.messages()] == [b"body of 1"]
-    made.stop()
 
 
 def test_opposite_verdicts_at_the_same_time_the_first_counts() -> None:
@@ -180,7 +172,6 @@ def test_opposite_verdicts_at_the_same_time_the_first_counts() -> None:
     made.system.advance(100)
     assert [answer.code for answer in answers] == [0, ResponseCode.SYSTEM_ERROR]
     assert made.messages() == []
-    made.stop()
 
 
 def test_a_delayed_message_waits_after_its_commit() -> None:
@@ -195,7 +186,6 @@ def test_a_delayed_message_waits_after_its_commit() -> None:
     pairs = dict(find_pairs(message.properties))
     assert (pairs[b"REAL_TOPIC"], pairs[b"REAL_QID"], pairs[b"DELAY"]) == (b"Topic", b"2", b"3")
     assert message.sys_flag == COMMIT and state_of(made, prepared) == COMMITTED
-    made.stop()
 
 
 @pytest.mark.parametrize("outcome", [COMMIT, ROLLBACK])
@@ -215,7 +205,6 @@ def test_no_verdict_is_carried_out_while_the_disk_takes_nothing(outcome: int) ->
     made.system.drain()
     assert end(made, prepared, outcome).code == 0
     assert len(made.messages()) == (outcome == COMMIT)
-    made.stop()
 
 
 def test_under_sync_flush_a_commit_is_answered_when_it_is_on_the_disk() -> None:
@@ -230,7 +219,6 @@ def test_under_sync_flush_a_commit_is_answered_when_it_is_on_the_disk() -> None:
     assert len(made.messages()) == 1
     assert end(made, prepared, COMMIT).code == 0
     assert len(made.messages()) == 1
-    made.stop()
 
 
 def test_what_settles_a_commit_is_made_up_for_when_it_was_lost() -> None:
@@ -246,7 +234,6 @@ def test_what_settles_a_commit_is_made_up_for_when_it_was_lost() -> None:
     assert end(made, prepared, COMMIT).code == 0
     assert state_of(made, prepared) == COMMITTED
     assert len(made.messages()) == 1 and len(of_topic(made, OP)) == 1
-    made.stop()
 
 
 def test_resuming_puts_a_message_among_the_half_messages_with_its_count_at_0() -> None:
@@ -264,7 +251,6 @@ def test_resuming_puts_a_message_among_the_half_messages_with_its_count_at_0() -
         answer = made.ask(RemotingCommand(RequestCode.RESUME_CHECK_HALF_MESSAGE, header.encode()))
         assert answer.code == ResponseCode.SYSTEM_ERROR
         assert (answer.remark or "").startswith("Exception was thrown when putting message back")
-    made.stop()
 
 
 def test_records_are_those_that_the_original_stores() -> None:
@@ -324,4 +310,3 @@ def test_records_are_those_that_the_original_stores() -> None:
         assert op.body == b"%d" % prepared.queue_offset
         assert (op.sys_flag, op.flag, op.queue_id) == (0, 0, recorded_op["queueId"])
     assert compared == 2
-    made.stop()

@@ -59,7 +59,6 @@ def test_a_verdict_waits_for_the_disk_and_nobody_else_does(body: bytes) -> None:
     made.instead = {}
     cold(made)
     assert [message.body for message in made.messages()] == [body]
-    made.stop()
 
 
 def test_a_disk_that_cannot_be_read_is_an_error_answer_and_the_message_stays_pending() -> None:
@@ -74,7 +73,6 @@ def test_a_disk_that_cannot_be_read_is_an_error_answer_and_the_message_stays_pen
     )
     assert end(made, prepared, COMMIT).code == 0
     assert len(made.messages()) == 1
-    made.stop()
 
 
 def test_a_round_reads_what_is_cold_off_the_loop() -> None:
@@ -93,7 +91,6 @@ def test_a_round_reads_what_is_cold_off_the_loop() -> None:
     made.system.advance(10)
     assert len(questions(producer)) == 3
     made.instead = {}
-    made.stop()
 
 
 def test_a_round_on_a_disk_that_cannot_be_read_is_tried_again() -> None:
@@ -109,7 +106,6 @@ def test_a_round_on_a_disk_that_cannot_be_read_is_tried_again() -> None:
     beat(producer)
     round_of_checks(made)
     assert len(questions(producer)) == 1
-    made.stop()
 
 
 @pytest.mark.parametrize("outcome", [COMMIT, ROLLBACK])
@@ -130,7 +126,6 @@ def test_on_a_full_disk_a_verdict_is_refused_and_the_message_stays_pending(outco
     delivered = [message.body for message in made.messages()].count(prepared.body)
     assert delivered == (outcome == COMMIT)
     assert made.broker.store.transaction_table.pending_count == 0
-    made.stop()
 
 
 def test_while_the_table_is_made_anew_verdicts_are_carried_out_and_checks_wait() -> None:
@@ -147,7 +142,6 @@ def test_while_the_table_is_made_anew_verdicts_are_carried_out_and_checks_wait()
     behind.discard(name)
     made.system.advance(2000)
     assert [question.header.msg_id for question in questions(producer)] == ["2"]
-    made.stop()
 
 
 def test_a_broker_that_fails_in_a_verdict_answers_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,4 +155,3 @@ def test_a_broker_that_fails_in_a_verdict_answers_it(monkeypatch: pytest.MonkeyP
     made.system.advance(5000)
     assert end(made, prepared, COMMIT).code == 0
     assert len(made.messages()) == 1
-    made.stop()

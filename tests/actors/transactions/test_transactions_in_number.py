@@ -73,4 +73,3 @@ def test_thousands_of_pending_ones_are_checked_without_holding_the_loop(
     made.system.drain()
     assert len(made.messages()) == count
     assert made.broker.store.transaction_table.pending_count == 0
-    made.stop()
