@@ -186,13 +186,15 @@ def process_as_before() -> Iterator[None]:
     shut_down_logs()
 
 
-@pytest.fixture(autouse=True)
-def simulated_brokers_stopped() -> Iterator[None]:
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None]:
     """Stop the simulated brokers that a test has started, the last one first."""
-    yield
-    left = running[::-1]
     try:
-        for each in left:
-            each.stop()
+        yield
     finally:
-        running.clear()
+        left = running[::-1]
+        try:
+            for each in left:
+                each.stop()
+        finally:
+            running.clear()
