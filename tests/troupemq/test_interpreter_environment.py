@@ -14,6 +14,7 @@ import pytest
 from storage.child_python import JIT, OWN_JIT, may_make_code
 from storage.errors import WrongSetting
 from tests.support.golden import REPOSITORY
+from tests.support.runtimes import IS_PYPY
 from troupemq import interpreter_environment
 from troupemq.interpreter_environment import (
     COLLECTOR,
@@ -22,6 +23,8 @@ from troupemq.interpreter_environment import (
     wanted_by_server,
 )
 from troupemq.runtime import JIT_OFF, JIT_ON, NO_JIT
+
+pytestmark = pytest.mark.skipif(IS_PYPY, reason="about the JIT of CPython")
 
 OURS = {"A": "b", JIT: "1", OWN_JIT: "1"}
 

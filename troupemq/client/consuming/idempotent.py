@@ -245,11 +245,12 @@ class SqliteSeen:
             )
             if inserted.rowcount:
                 return Seen.NEW
-            row = self._database.execute(
+            # All rows, though there is one at the most: PyPy ends the statement with the last one.
+            rows = self._database.execute(
                 "SELECT finished FROM seen WHERE key = ?", (key,)
-            ).fetchone()
+            ).fetchall()
         # Without a row another process has just given it up: it may be begun the next time.
-        return Seen.FINISHED if row and row[0] else Seen.BEGUN
+        return Seen.FINISHED if rows and rows[0][0] else Seen.BEGUN
 
     def finish(self, keys: Sequence[str]) -> None:
         now_s = self._clock_s()
