@@ -216,7 +216,8 @@ class SqliteSeen:
         self._database: Connection = connect(
             path, timeout=SQLITE_TIMEOUT_S, isolation_level=None, check_same_thread=False
         )
-        self._database.execute("PRAGMA journal_mode=WAL")
+        # What gives rows is read to its end, or the statement goes on with PyPy.
+        self._database.execute("PRAGMA journal_mode=WAL").fetchall()
         self._database.execute("PRAGMA synchronous=FULL")
         self._database.execute(
             "CREATE TABLE IF NOT EXISTS seen (key TEXT PRIMARY KEY, finished INTEGER, at REAL)"
@@ -245,7 +246,6 @@ class SqliteSeen:
             )
             if inserted.rowcount:
                 return Seen.NEW
-            # All rows, though there is one at the most: PyPy ends the statement with the last one.
             rows = self._database.execute(
                 "SELECT finished FROM seen WHERE key = ?", (key,)
             ).fetchall()
