@@ -36,6 +36,9 @@ NOT_OURS = ("-W", "ignore:It looks like `register_random` was passed")
 """What Hypothesis says of itself with Python 3.15."""
 
 TESTS = ("tests/protocol", "tests/storage", "tests/actors", "tests/remoting")
+ON_PYPY = ("tests/troupemq",)
+"""Tests for PyPy besides; CPython's JIT has enough to compile in the others."""
+
 SWITCHES = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHON_JIT": "1"}
 
 
@@ -69,6 +72,8 @@ def main(arguments: Sequence[str]) -> int:
     tests += ["-n", "logical", "--dist=loadfile", "--no-loadscope-reorder", *TESTS]
     alone: list[str | Path] = [sys.executable, Path(__file__).with_name("wheel_alone.py"), base]
     again: list[str | Path] = [python, Path(__file__).with_name("again.py"), *NOT_OURS]
+    if is_pypy:
+        tests += ON_PYPY
     code = 0
     for command in (imports, *((alone,) if is_pypy else ()), tests):
         code = code or subprocess.run(command, env=own, check=False).returncode

@@ -42,12 +42,12 @@ class SendShape:
 
 @dataclass(slots=True, eq=False)
 class SendSignature:
-    """Who has signed a send, or says so."""
+    """Signature of a send; the gate of the connection finds out whether it is right."""
 
     access_key: str
     signature: bytes
     timestamp: str
-    """As it is signed, in ms; empty without one."""
+    """Time of the signature in ms, as the text that is signed; empty without one."""
     values: bytes
     """What is signed before the body."""
     header: bytes | Mapping[str, str] = b""

@@ -24,7 +24,7 @@ from remoting.tls import TlsUnusable, reason_of_tls
 from remoting.tls_options import WANTS_TLS, Tls, tls_of_environment
 
 CONNECT_TIMEOUT_MS = 3000
-"""As 4.9.7: a server that is down must not delay requests to the others for long."""
+"""The same as in 4.9.7: a server that is down must not delay requests to others for long."""
 TIMEOUT_MS = 30_000
 """Default time for an answer: a broker may first have to read old messages from its disk."""
 CANCEL_CHECK_S = 0.25

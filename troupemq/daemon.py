@@ -14,10 +14,11 @@ import os
 import signal
 import sys
 import traceback
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from threading import Event, Thread
 from time import monotonic
 from types import FrameType
@@ -32,7 +33,7 @@ from storage.errors import StoreError, WrongSetting, os_sentence, reason_of
 from troupemq.client.errors import ClientError
 from troupemq.exit_codes import exit_code_of
 from troupemq.health.notify import Notifier
-from troupemq.interrupts import INTERRUPTED, Interrupts, ignore_signals
+from troupemq.interrupts import INTERRUPTED, Interrupts, Wakeup, ignore_signals
 from troupemq.saying import FAILED, say, tell
 
 log = get_logger(__name__)
@@ -46,9 +47,6 @@ DEADLINE_S = 25.0
 
 ONE_SIGTERM_S = 2.0
 """SIGTERMs that come before that time has passed since the first are the same one."""
-
-LOOK_AGAIN_S = 0.5
-"""How long the main thread waits at a time: a signal that comes as it begins does not wake it."""
 
 CTRL_C_ENDS_IT = "Ctrl-C ends it."
 STOPPED = "Stopped."
@@ -162,14 +160,15 @@ class _Process:
         self._clock = clock
         self._notifier = Notifier(os.environ)
         self._first_signal: _Signalled | None = None
-        self._news: SimpleQueue[_News] = SimpleQueue()
+        self._news: deque[_News] = deque()
+        self._wakeup = Wakeup()
         self._work_is_over = Event()
 
     def run(self, start: Start) -> int:
         numbers = (signal.SIGTERM, signal.SIGINT)
         before = {number: signal.signal(number, self._on_signal) for number in numbers}
         try:
-            with short_collections():
+            with self._wakeup, short_collections():
                 return self._run(start)
         finally:
             self._notifier.close()
@@ -182,7 +181,7 @@ class _Process:
     def _run(self, start: Start) -> int:
         self._notifier.starting()
         try:
-            serving = start(lambda reason: self._news.put(_GaveUp(reason)))
+            serving = start(lambda reason: self._tell(_GaveUp(reason)))
         except (*OPERATOR_ERRORS, StartFailed, OSError) as error:
             say(sentence_of(error))
             return exit_code_of(error)
@@ -209,17 +208,24 @@ class _Process:
         return code
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
-        self._news.put(_Signalled(number, self._clock()))
+        self._tell(_Signalled(number, self._clock()))
+
+    def _tell(self, news: _News) -> None:
+        """Tell the main thread: on any thread, and in a handler that interrupts the main one."""
+        self._news.append(news)
+        self._wakeup.wake()
+
+    def _next(self, most_s: float) -> _News | None:
+        """Return what the main thread has been told; None: nothing, after a wait."""
+        if not self._news:
+            self._wakeup.wait(most_s)
+        return self._news.popleft() if self._news else None
 
     def _wait(self) -> int:
         """Returns when it is time to stop, with the exit code of a clean stop."""
         while True:
-            try:
-                news = self._news.get(timeout=LOOK_AGAIN_S)
-            except Empty:
-                continue
-            match news:
-                case _Signalled(number):
+            match self._next(inf):
+                case _Signalled(number) as news:
                     self._first_signal = news
                     log.info("stopping", signal=signal.Signals(number).name)
                     return 0
@@ -240,12 +246,8 @@ class _Process:
             left_s = deadline_s - monotonic()
             if left_s <= 0:
                 return self._end_now(f"Not stopped after {self._deadline_s:.0f} s.")
-            try:
-                news = self._news.get(timeout=min(left_s, LOOK_AGAIN_S))
-            except Empty:
-                continue
-            match news:
-                case _Signalled():
+            match self._next(left_s):
+                case _Signalled() as news:
                     first = self._first_signal = self._first_signal or news
                     if news is not first and news.insists_after(first):
                         return self._end_now("Told twice to stop.")
@@ -263,7 +265,7 @@ class _Process:
         except OPERATOR_ERRORS as error:
             failure = str(error)
         finally:
-            self._news.put(_Stopped(failure))
+            self._tell(_Stopped(failure))
 
     def _do_work(self) -> None:
         assert self._work is not None
@@ -276,7 +278,7 @@ class _Process:
             failure, code = sentence_of(error), exit_code_of(error)
         finally:
             if not self._work_is_over.is_set():
-                self._news.put(_WorkEnded(failure, code))
+                self._tell(_WorkEnded(failure, code))
 
     def _end_now(self, why: str) -> int:
         code = INTERRUPTED if self._cancelled else FAILED

@@ -50,7 +50,7 @@ PARKED_MAX = 20_000
 
 BUSY = "[PC_SYNCHRONIZED]broker busy, start flow control for a while"
 SHAPES_MAX = 40_000
-"""Those of two ports (protocol/send_wire.py), and some that these have forgotten."""
+"""Shapes that are remembered: those of two ports (protocol/send_values.py), and some more."""
 RECORD_EXTRA_BYTES = 64 << 10
 """How much longer than the longest body a whole record may be."""
 

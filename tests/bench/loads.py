@@ -63,7 +63,7 @@ class Goal:
 
 
 P99_MAX = 1.0
-"""The same of p99, in every load."""
+"""Goal for the ratio of p99, in every load."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A server executes itself anew once, for its interpreter, and loses nothing by it."""
+"""Tests of a server that executes itself once more, for its interpreter, and loses nothing."""
 
 import mmap
 import os

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import FrameType
 
 import click
 import pytest
@@ -13,7 +14,7 @@ from click.testing import CliRunner
 from tests.support.golden import REPOSITORY
 from troupemq import interrupts
 from troupemq.cli import cli
-from troupemq.interrupts import INTERRUPTED, PATIENCE_S, Interrupts, sigterm_interrupts
+from troupemq.interrupts import INTERRUPTED, PATIENCE_S, Interrupts, Wakeup, sigterm_interrupts
 
 WAIT_S = 60.0
 
@@ -83,3 +84,24 @@ def test_a_server_that_is_told_again_and_again_ends_with_one_line(
         out, err = server.communicate(timeout=WAIT_S)
     assert (server.returncode, out) == (0, "")
     assert "Traceback" not in err and "KeyboardInterrupt" not in err
+
+
+def test_a_handler_wakes_a_main_thread_that_is_about_to_wait_or_to_wake_itself() -> None:
+    """A queue with a lock left both waiting for ever on PyPy."""
+    wakeup, handled = Wakeup(), list[int]()
+
+    def handle(number: int, _: FrameType | None) -> None:
+        handled.append(number)
+        wakeup.wake()
+
+    before = signal.signal(signal.SIGTERM, handle)
+    try:
+        with wakeup:
+            for _ in range(2000):
+                signal.raise_signal(signal.SIGTERM)
+                wakeup.wake()
+                wakeup.wait(WAIT_S)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert len(handled) == 2000
+    wakeup.wake()  # over: it does nothing

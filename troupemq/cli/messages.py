@@ -9,7 +9,8 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from errno import EPIPE
 from math import inf
-from threading import Event, Lock
+from threading import Lock
+from time import monotonic
 
 import click
 
@@ -30,6 +31,7 @@ from troupemq.client.consuming.listener import RetryLater
 from troupemq.client.errors import ClientError, MessageIllegal
 from troupemq.client.message import Message, MessageView, SendResult
 from troupemq.client.producing.producer import Producer
+from troupemq.interrupts import Wakeup
 from troupemq.saying import say
 from troupemq.text import escaped, escaped_json
 
@@ -223,17 +225,17 @@ def consume(
         )
         consumer.subscribe(topic, tags, sql=sql)
         printer.on_enough = consumer.finish
-        with _until_signalled(printer.over), consumer:
+        with _until_signalled(printer), consumer:
             advice.topic()
             look_after_s = LOOK_AFTER_S if wait_s is None else min(wait_s, LOOK_AFTER_S)
-            if not printer.over.wait(look_after_s):
+            if not printer.wait(look_after_s):
                 if not printer.printed:
                     advice.nothing_came()
-                printer.over.wait(None if wait_s is None else wait_s - look_after_s)
+                printer.wait(None if wait_s is None else wait_s - look_after_s)
     except ClientError as error:
         leave(str(error))
     printer.leave_if_failed()
-    if count is not None and printer.printed < count and not printer.over.is_set():
+    if count is not None and printer.printed < count and not printer.is_over:
         say(f"{printer.printed} of {count} messages came in {wait_s} s.")
         sys.exit(1)
 
@@ -242,7 +244,8 @@ class _Printer:
     """The listener: prints, and ends it all when that was enough."""
 
     def __init__(self, count: int | None, as_json: bool) -> None:
-        self.over = Event()
+        self.is_over = False
+        self.wakeup = Wakeup()
         self.printed = 0
         self.failure: OSError | None = None
         """Why the output takes no more: the messages since then come again."""
@@ -259,8 +262,20 @@ class _Printer:
                 self.failure = error
             if self.failure is not None or self.printed >= (self._count or inf):
                 self.on_enough()
-                self.over.set()
+                self.end()
             return None if self.failure is None else RetryLater(reason="not printed")
+
+    def end(self) -> None:
+        """End the command: nothing more is wanted. A signal handler calls it, too."""
+        self.is_over = True
+        self.wakeup.wake()
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """Wait for the end, for so long at most; return whether it has come."""
+        until_s = inf if timeout_s is None else monotonic() + timeout_s
+        while not self.is_over and (left_s := until_s - monotonic()) > 0:
+            self.wakeup.wait(left_s)
+        return self.is_over
 
     def leave_if_failed(self) -> None:
         """End the command if the output takes no more; `| head` ends it without a word."""
@@ -287,12 +302,13 @@ def _line(view: MessageView) -> str:
 
 
 @contextmanager
-def _until_signalled(over: Event) -> Iterator[None]:
-    """SIGTERM and SIGINT end the waiting in place of the process."""
+def _until_signalled(printer: _Printer) -> Iterator[None]:
+    """Let SIGTERM and SIGINT end the waiting in place of the process."""
     numbers = (signal.SIGTERM, signal.SIGINT)
-    before = {number: signal.signal(number, lambda *_: over.set()) for number in numbers}
+    before = {number: signal.signal(number, lambda *_: printer.end()) for number in numbers}
     try:
-        yield
+        with printer.wakeup:
+            yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

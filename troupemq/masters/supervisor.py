@@ -62,8 +62,10 @@ PAUSE_S_MAX = 30.0
 LOOK_S = 0.02
 """How often to look whether a broker that starts is ready."""
 
-READ_BYTES = 64 << 10
-"""As much as a pipe holds."""
+LOOK_AGAIN_S = 0.5
+"""The longest wait: on PyPy a signal can end a wait before its handler has run."""
+
+READ_BYTES = 64 << 10  # as much as a pipe holds
 
 STDERR = 2
 UCRED = Struct("iII")
@@ -408,9 +410,7 @@ class BrokerSupervisor:
         return self._code
 
     def _listen_to_signals(self) -> None:
-        reading, writing = os.pipe()
-        os.set_blocking(reading, False)
-        os.set_blocking(writing, False)
+        reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._selector.register(reading, EVENT_READ, lambda: os.read(reading, READ_BYTES))
         signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
@@ -453,7 +453,7 @@ class BrokerSupervisor:
                 broker.well_at_s = monotonic()
                 broker.signal(signal.SIGABRT)
 
-    def _pause_s(self) -> float | None:
+    def _pause_s(self) -> float:
         now_s = monotonic()
         moments = [each.start_at_s for each in self._brokers if each.start_at_s is not None]
         if (feed_at_s := self._manager.feed()) is not None:
@@ -462,7 +462,7 @@ class BrokerSupervisor:
             moments.append(self._stop_until_s)
         elif any(each.runs and not each.serves for each in self._brokers):
             moments.append(now_s + LOOK_S)
-        return max(0.0, min(moments) - now_s) if moments else None
+        return max(0.0, min([*moments, now_s + LOOK_AGAIN_S]) - now_s)
 
     def _look_after_brokers(self) -> None:
         for broker in self._brokers:

@@ -66,7 +66,7 @@ def test_a_commit_in_the_log_of_a_broker_with_an_ipv6_address_is_told_from_a_rol
     log.plain()
     half = log.half("a")
     commit = log.commit(half)
-    put_now = replace(commit, sys_flag=TRANSACTION_COMMIT)  # as whoever appends gives it
+    put_now = replace(commit, sys_flag=TRANSACTION_COMMIT)  # the value that an append gives
     table.dispatch([half, put_now, log.op(half)])
     assert states(table) == [COMMITTED]
 

@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.support.commands import commands_of
+from tests.support.runtimes import needs
 from troupemq import cli as cli_module
 from troupemq import java
 from troupemq.cli import cli, version
@@ -81,6 +82,7 @@ def test_an_unknown_job_is_a_usage_error_that_names_those_there_are() -> None:
 def test_a_job_without_a_java_says_so_with_its_own_exit_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    needs("pyspark")
     monkeypatch.setattr(java, "packaged_java", lambda _: None)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)

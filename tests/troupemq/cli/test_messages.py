@@ -107,7 +107,7 @@ def test_an_output_that_takes_no_more_ends_consume_and_the_message_comes_again(
 
     monkeypatch.setattr(click, "echo", fail)
     result = printer([view()])
-    assert isinstance(result, RetryLater) and ended and printer.over.is_set()
+    assert isinstance(result, RetryLater) and ended and printer.is_over
     assert printer.failure is not None and printer.printed == 0
     assert isinstance(printer([view()]), RetryLater)
 

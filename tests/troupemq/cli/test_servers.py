@@ -163,9 +163,10 @@ def test_a_store_that_another_broker_has_is_one_sentence(tmp_path: Path) -> None
 
 
 def test_a_failed_tour_is_exit_code_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(tour: Tour) -> TourFigures:
+    def fail(_: Tour) -> TourFigures:
         raise StoreError("Spark is not installed.")
 
+    monkeypatch.setattr(tour, "has_spark", lambda: True)
     monkeypatch.setattr(Tour, "_scheduled", bool)
     monkeypatch.setattr(Tour, "_archive", fail)
     code, _, err = run("--once", "--data", str(tmp_path), *FREE_PORTS)

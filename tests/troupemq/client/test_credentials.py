@@ -148,7 +148,7 @@ def test_an_administrator_is_asked_for_by_commands(
     with Producer("shop", namesrv, credentials=READER) as producer, pytest.raises(ClientError):
         producer.send(Message("Orders", b"another book"))
     assert "reader-account" in run("aclRefusals", "-c", "DefaultCluster")
-    assert "Nobody was refused anything." in run("aclRefusals", "-b", namesrv)
+    assert "No request was refused." in run("aclRefusals", "-b", namesrv)
     monkeypatch.setenv("TROUPEMQ_ACCESS_KEY", "reader-account")
     monkeypatch.setenv("TROUPEMQ_SECRET_KEY", "secret-reader")
     done = CliRunner().invoke(admin, ["getAclConfig", "-c", "DefaultCluster", "-n", namesrv])

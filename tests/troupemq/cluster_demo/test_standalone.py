@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.runtimes import needs
 from troupemq.cluster_demo.standalone import (
     ClusterFailed,
     SparkCluster,
@@ -60,6 +61,7 @@ def test_a_page_that_does_not_answer_says_nothing() -> None:
 
 
 def test_nothing_starts_after_a_stop(tmp_path: Path) -> None:
+    needs("pyspark")
     cluster = SparkCluster(tmp_path, "java", "secret", {"PYTHONPATH": "x"})
     cluster.stop()
     with pytest.raises(ClusterFailed, match="stopped before it had started"):
@@ -68,4 +70,5 @@ def test_nothing_starts_after_a_stop(tmp_path: Path) -> None:
 
 
 def test_spark_lies_where_pip_has_put_it() -> None:
+    needs("pyspark")
     assert (spark_home() / "bin" / "spark-class").is_file()

@@ -245,7 +245,7 @@ changing(
     "updateGlobalWhiteAddr",
     ACCESS,
     Admin.update_white_addresses,
-    "Set the addresses from which nobody needs an account.",
+    "Set the addresses from which clients need no account.",
     BROKER,
     CLUSTER,
     option(
@@ -287,7 +287,7 @@ listing(
     Admin.compare_accounts,
     """Show which brokers have other accounts than the others.
 
-    mqadmin changes the brokers one by one, and a file by hand is nobody's but its broker's.
+    mqadmin changes the brokers one by one, and a file that is edited by hand changes one broker.
     Compared is what the files say; of official brokers, which do not tell that, their versions.
     Exit code 1 if they differ, or if one of them says nothing.
     """,
@@ -302,7 +302,7 @@ def acl_refusals(admin: Admin, out: Output, **where: str | None) -> None:
     found = admin.acl_refusals(**where).tell(out.fail)
     if found or not found.failures:
         further = "" if where["broker"] else " Name servers are asked with -b and their address."
-        out.table(found, f"Nobody was refused anything.{further}")
+        out.table(found, f"No request was refused.{further}")
 
 
 # --- transactions

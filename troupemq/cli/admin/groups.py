@@ -136,7 +136,7 @@ listing(
 def start_monitoring(
     admin: Admin, out: Output, *, interval_s: float, rounds: int | None, level: int
 ) -> None:
-    """Watch all groups: who is far behind, and who is behind with nobody there. Ends at Ctrl-C."""
+    """Watch all groups: those far behind, and those behind without members. Ends at Ctrl-C."""
     done = 0
     while rounds is None or done < rounds:
         if done:
@@ -202,7 +202,7 @@ listing(
     "rebalances",
     SECTION,
     Admin.rebalances,
-    """Show what has happened to GROUP lately: each change makes its members share out anew.
+    """Show the latest changes of GROUP: each one makes its members share out the queues again.
 
     Of our brokers only: RocketMQ does not remember it. Exit code 1 if the members of the
     group subscribe differently.
