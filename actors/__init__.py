@@ -59,7 +59,7 @@
     NamesrvLink         the broker's place at a name server thread naming/namesrv_link.py
     Namesrv             the route table                     loop   naming/namesrv.py
     RegistrationReader  reads large registrations           thread naming/registration_reader.py
-    Exposition          the text of metrics                 thread metrics/exposition.py
+    MetricsRenderer          the text of metrics                 thread metrics/exposition.py
     MetricsPort         who waits for which page of it      loop   metrics/metrics_port.py
     ClientFigures       what only consumers know            loop   metrics/client_figures.py
     SpanExport          spans, to a collector               thread spans/span_export.py

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from socket import socket
 
+from actors.access.access_state import new_guard
 from actors.access.acl_store import AclStore
 from actors.access.administration import administration
-from actors.access.guard import new_guard
 from actors.access.refusals import Refusals
 from actors.access.rights import NAMESRV_RIGHTS, STRICT_NAMESRV_RIGHTS
 from actors.admin.access_control import AclWatch
 from actors.admin.settings import NamesrvSettings
-from actors.children.tls import Door, door_children
+from actors.children.tls import TlsPortSpec, door_children
 from actors.config import NamesrvConfig
 from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem
@@ -20,7 +20,7 @@ from actors.metrics.page_server import PageServer
 from actors.naming.namesrv import Namesrv
 from actors.naming.registration_reader import RegistrationReader
 from actors.network.connections import Acceptor, Connections, Listener, open_listener
-from actors.network.limits import ConnectionPlaces
+from actors.network.limits import ConnectionSlots
 from actors.network.request import codes_of
 from actors.network.service import Service
 from actors.network.start_access import opened_acl, warn_if_open, warn_if_plain_needs_no_certificate
@@ -79,12 +79,12 @@ def children(
 ) -> list[ChildSpec]:
     """In start order; the names leave room for a broker in the same process."""
     idle_ms = config.channel_max_idle_seconds * 1000
-    places = ConnectionPlaces(config.connections_max, config.connections_of_address_max)
+    places = ConnectionSlots(config.connections_max, config.connections_of_address_max)
     writer, connections = (
         system.address("namesrv_config_writer"),
         system.address("namesrv_connections"),
     )
-    door = Door("namesrv_entrance", connections, config.port_mode, places)
+    door = TlsPortSpec("namesrv_entrance", connections, config.port_mode, places)
     behind = door.leads_to(system)
     return [
         ChildSpec(

@@ -7,27 +7,27 @@ from dataclasses import dataclass
 from functools import cached_property
 from random import Random
 
+from actors.access.access_state import AccessState, new_guard
 from actors.access.acl_store import AclStore
 from actors.access.administration import administration
-from actors.access.guard import Guard, new_guard
 from actors.access.refusals import Refusals
 from actors.access.rights import BROKER_RIGHTS
 from actors.config import BrokerConfig
 from actors.dispatching.part_pool import open_parts
 from actors.dispatching.recovery_log import log_recovery, log_reserve
-from actors.dispatching.reput import Following
+from actors.dispatching.reput import DispatchProgress
 from actors.engine.histogram import SYNC_BOUNDS_MS, ClassCounts
-from actors.engine.published import Published
+from actors.engine.snapshot_ref import SnapshotRef
 from actors.engine.system import ActorSystem
 from actors.network.answer_stats import AnswerStats
 from actors.network.hooks import Hook, Hooks
-from actors.network.limits import ConnectionPlaces
+from actors.network.limits import ConnectionSlots
 from actors.network.start_access import opened_acl
 from actors.network.tls_contexts import tls_contexts
 from actors.pulling.held_pulls import HoldTable
-from actors.retention.keeping import KeepingReport
-from actors.sending.recent_halves import RecentHalves
-from actors.sending.replicas import Replicas
+from actors.retention.retention_holds import KeepingReport
+from actors.sending.half_message_cache import HalfMessageCache
+from actors.sending.replication_progress import ReplicationProgress
 from actors.spans.span_queue import SpanQueue
 from actors.statistics.pull_stats import PullStats
 from actors.statistics.put_stats import PutStats
@@ -43,7 +43,7 @@ from storage.config import StoreConfig
 from storage.dispatching.dispatch import delay_levels_ms
 from storage.files.disk import RealDisk
 from storage.message_store import MessageStore
-from storage.recovery.log_parts import PartsHere
+from storage.recovery.log_chunks import PartsHere
 from storage.replica.queue_generations import QueueGenerations
 from storage.replica.replica_log import ReplicaLog
 from storage.replica.replica_mark import is_marked, mark_replica, queued_topics
@@ -64,9 +64,9 @@ class Attachment:
     """How a broker stands with others: published for health."""
 
     def __init__(self) -> None:
-        self.registered = Published(0)
+        self.registered = SnapshotRef(0)
         """At how many name servers."""
-        self.why_behind = Published("it has not reached its master yet")
+        self.why_behind = SnapshotRef("it has not reached its master yet")
         """Of a slave: why it does not follow; empty while it does."""
 
 
@@ -97,7 +97,7 @@ class Parts:
         self.refusals = Refusals(system.clock.now_ms, system.rarely)
         self.acl: AclStore | None = None
         """The accounts; None where there is no access control."""
-        self.guard: Guard | None = None
+        self.guard: AccessState | None = None
         """Who looks at requests, of all ports."""
         self.administration = administration(BROKER_RIGHTS, config.admin_allowed, system.rarely)
         if config.acl_enable:
@@ -115,10 +115,10 @@ class Parts:
         self.reserve = reserve
         log_reserve(store_config, self.reserve)
         self.store.commit_log.store_host = pack_host(store_address, ports.main)
-        self.recent_halves = RecentHalves(self.store.commit_log)
-        self.following = Following(self.store.commit_log.end_offset)
-        self.kept, self.attachment = Published(KeepingReport()), Attachment()
-        self.replicas, self.held = Replicas(), HoldTable(self.store.commit_log.view)
+        self.recent_halves = HalfMessageCache(self.store.commit_log)
+        self.following = DispatchProgress(self.store.commit_log.end_offset)
+        self.kept, self.attachment = SnapshotRef(KeepingReport()), Attachment()
+        self.replicas, self.held = ReplicationProgress(), HoldTable(self.store.commit_log.view)
         delays_ms = delay_levels_ms(store_config.message_delay_level)
         queues = self.store.consume_queues if config.is_slave else ()
         self.replica_log = ReplicaLog(self.store.commit_log, delays_ms, queues)
@@ -138,12 +138,12 @@ class Parts:
             self.store.consume_queues.bit_maps = FilterBitMaps(lambda: filters.value, view)
 
     @cached_property
-    def places(self) -> ConnectionPlaces:
+    def places(self) -> ConnectionSlots:
         """Of connections; one is taken before the door, where there is one."""
         config = self.config
-        return ConnectionPlaces(config.connections_max, config.connections_of_address_max)
+        return ConnectionSlots(config.connections_max, config.connections_of_address_max)
 
-    def _new_guard(self, acl: AclStore) -> Guard:
+    def _new_guard(self, acl: AclStore) -> AccessState:
         return new_guard(
             acl.published,
             BROKER_RIGHTS,

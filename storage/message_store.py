@@ -31,7 +31,7 @@ from storage.recovery.clean_stop import (
     remove_clean_stop,
     write_clean_stop,
 )
-from storage.recovery.log_parts import OpenParts, PartsHere
+from storage.recovery.log_chunks import OpenParts, PartsHere
 from storage.recovery.recovery import Recovery
 from storage.recovery.recovery_report import RecoveryReport
 from storage.recovery.start_findings import (

@@ -97,7 +97,7 @@ def test_the_documents_install_the_wheel_that_is_built_with_the_extras_that_it_h
 
 
 ATTEMPT = re.compile(r"^\| A(\d+) \|.*\| ([^|]+) \|$", re.MULTILINE)
-ENTRANCE = ROOT / "tests" / "actors" / "network" / "test_entrance.py"
+TLS_NEGOTIATOR = ROOT / "tests" / "actors" / "network" / "test_tls_negotiator.py"
 LOCKS = "locks"
 """Word of the table for what is no attempt by its name: tests/test_locks.py."""
 
@@ -120,6 +120,6 @@ def are_of(word: str, attempt: int) -> Iterator[bool]:
     names = "holes_of_*" if is_hole else f"*{word}"
     in_security = (ROOT / "tests" / "security").glob(f"test_{names}.py")
     named = re.compile(rf"^def test_{letter}(\d+)_(?:to_{letter}(\d+)_)?", re.MULTILINE)
-    for path in [ENTRANCE] if word == "entrance" else in_security:
+    for path in [TLS_NEGOTIATOR] if word == "entrance" else in_security:
         for first, last in named.findall(path.read_text(encoding="utf-8")):
             yield int(first) <= number <= int(last or first)

@@ -12,7 +12,7 @@ from typing import Any
 
 from structlog import get_logger
 
-from actors.engine.published import Published
+from actors.engine.snapshot_ref import SnapshotRef
 from protocol.bodies import DataVersion
 from protocol.headers.admin import CreateAccessConfigHeader
 from storage.access.acl_file import (
@@ -64,7 +64,7 @@ class AclStore:
     ) -> None:
         """`path` of the default file."""
         self.path = path
-        self.published = Published(AclSnapshot())
+        self.published = SnapshotRef(AclSnapshot())
         self._disk = disk
         self._now_ms = now_ms
         self._takes_samples = takes_samples

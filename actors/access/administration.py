@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 
-from actors.access.rights import Right, admin_codes
-from actors.engine.rarely import Rarely
+from actors.access.rights import RequiredPermission, admin_codes
+from actors.engine.rate_limited_log import RateLimitedLog
 from protocol.codes import ResponseCode
 from protocol.errors import RemoteError
 from protocol.host import host_of
@@ -23,7 +23,7 @@ class Administration:
     codes: frozenset[int]
     """What only administrators ask."""
     allowed: Addresses
-    rarely: Rarely
+    rarely: RateLimitedLog
 
     def check(self, code: int, remote: str) -> None:
         """`remote`: address and port of who asks. Raises RemoteError for one from elsewhere."""
@@ -41,7 +41,7 @@ class Administration:
 
 
 def administration(
-    rights: Mapping[int, Right], allowed: Addresses | None, rarely: Rarely
+    rights: Mapping[int, RequiredPermission], allowed: Addresses | None, rarely: RateLimitedLog
 ) -> Administration | None:
     """None where administrators may be everywhere."""
     return None if allowed is None else Administration(admin_codes(rights), allowed, rarely)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from actors.engine.rarely import Rarely
+from actors.engine.rate_limited_log import RateLimitedLog
 from protocol.bodies_own import AclRefusal
 from protocol.codes import RequestCode
 from protocol.host import network_of
@@ -60,7 +60,7 @@ class Refusal:
 class Refusals:
     """Those of one server."""
 
-    def __init__(self, now_ms: Callable[[], int], rarely: Rarely) -> None:
+    def __init__(self, now_ms: Callable[[], int], rarely: RateLimitedLog) -> None:
         self._now_ms, self.rarely = now_ms, rarely
         self._found: dict[tuple[str, str, int], Refusal] = {}
         self._count_of: Counter[str] = Counter()
@@ -110,14 +110,14 @@ class _Tries:
     shut_until_ms: float = 0
 
 
-class WrongTries:
+class AuthFailureLimiter:
     """Wrong keys and signatures, counted by address and account.
 
     Behind one address there may be many clients: who is right about another account is not shut
     out with one who is wrong. All accounts that nobody knows count as one.
     """
 
-    def __init__(self, now_ms: Callable[[], float], rarely: Rarely) -> None:
+    def __init__(self, now_ms: Callable[[], float], rarely: RateLimitedLog) -> None:
         """`now_ms` is a monotonic clock."""
         self._now_ms, self._rarely = now_ms, rarely
         self._found: dict[tuple[str, str], _Tries] = {}

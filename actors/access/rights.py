@@ -33,7 +33,7 @@ class Level(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Right:
+class RequiredPermission:
     """What a code needs: the level, or, where there are any, what the request names."""
 
     level: Level
@@ -97,26 +97,26 @@ def _is_open(grant: Grant, topic: str) -> bool:
     return topic == TRACE_TOPIC
 
 
-def _groups(field: str, level: Level = Level.NOBODY) -> Right:
-    return Right(level, groups=((field, SUB),), group_field=field)
+def _groups(field: str, level: Level = Level.NOBODY) -> RequiredPermission:
+    return RequiredPermission(level, groups=((field, SUB),), group_field=field)
 
 
-def _both(field: str) -> Right:
+def _both(field: str) -> RequiredPermission:
     """For what a group has done with a topic: it tells of both."""
     topics, groups = (("topic", SUB),), ((field, SUB),)
-    return Right(Level.ADMIN, topics=topics, groups=groups, group_field=field)
+    return RequiredPermission(Level.ADMIN, topics=topics, groups=groups, group_field=field)
 
 
-def _topic(perm: int, level: Level = Level.NOBODY) -> Right:
-    return Right(level, topics=(("topic", perm),), either=perm == PUB | SUB)
+def _topic(perm: int, level: Level = Level.NOBODY) -> RequiredPermission:
+    return RequiredPermission(level, topics=(("topic", perm),), either=perm == PUB | SUB)
 
 
-_ADMIN, _MONITOR = Right(Level.ADMIN), Right(Level.MONITOR)
-_SIGNED, _BROKER = Right(Level.SIGNED), Right(Level.BROKER)
-IN_HANDLER = Right(Level.SIGNED)
+_ADMIN, _MONITOR = RequiredPermission(Level.ADMIN), RequiredPermission(Level.MONITOR)
+_SIGNED, _BROKER = RequiredPermission(Level.SIGNED), RequiredPermission(Level.BROKER)
+IN_HANDLER = RequiredPermission(Level.SIGNED)
 """Whoever has an account comes as far as the handler, which looks for the rest."""
 
-_PULL = Right(
+_PULL = RequiredPermission(
     Level.NOBODY,
     topics=(("topic", SUB),),
     groups=(("consumerGroup", SUB),),
@@ -127,7 +127,7 @@ _GROUP = _groups("consumerGroup")
 _GROUP_OR_ADMIN = _groups("consumerGroup", Level.ADMIN)
 _TOPIC_OR_ADMIN = _topic(PUB | SUB, Level.ADMIN)
 
-BROKER_RIGHTS: Mapping[int, Right] = {
+BROKER_RIGHTS: Mapping[int, RequiredPermission] = {
     # sends: the gate looks at the topic, in whichever form it comes
     Code.SEND_MESSAGE: IN_HANDLER,
     Code.SEND_MESSAGE_V2: IN_HANDLER,
@@ -212,7 +212,7 @@ BROKER_RIGHTS: Mapping[int, Right] = {
     Code.CANCEL_JOB: _ADMIN,
 }
 
-NAMESRV_RIGHTS: Mapping[int, Right] = {
+NAMESRV_RIGHTS: Mapping[int, RequiredPermission] = {
     Code.REGISTER_BROKER: _BROKER,
     Code.UNREGISTER_BROKER: _BROKER,
     Code.QUERY_DATA_VERSION: _BROKER,
@@ -235,14 +235,14 @@ NAMESRV_RIGHTS: Mapping[int, Right] = {
     Code.GET_NAMESRV_CONFIG: _ADMIN,
     Code.GET_ACL_REFUSALS: _ADMIN,
 }
-STRICT_NAMESRV_RIGHTS: Mapping[int, Right] = {
+STRICT_NAMESRV_RIGHTS: Mapping[int, RequiredPermission] = {
     **NAMESRV_RIGHTS,
     Code.GET_ROUTEINFO_BY_TOPIC: replace(_ANY_USE, leaves_open=True),
 }
 """With aclRoutePermEnable: routes only of topics that the asker may use."""
 
 
-def admin_codes(rights: Mapping[int, Right]) -> frozenset[int]:
+def admin_codes(rights: Mapping[int, RequiredPermission]) -> frozenset[int]:
     """Codes that are administrators' alone, whatever the request names."""
     return frozenset(
         code

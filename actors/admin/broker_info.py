@@ -16,12 +16,12 @@ from typing import Protocol
 
 from actors.admin.store_state import store_state
 from actors.config import BrokerConfig
-from actors.dispatching.reput import Following
+from actors.dispatching.reput import DispatchProgress
 from actors.engine.actor import handles
-from actors.engine.published import Published
+from actors.engine.snapshot_ref import SnapshotRef
 from actors.engine.system import ActorSystem
 from actors.network.request import Request, Responder, serves
-from actors.retention.keeping import KeepingReport
+from actors.retention.retention_holds import KeepingReport
 from actors.statistics.pull_stats import PullStats
 from actors.statistics.put_stats import PUT_BOUNDS_MS, PutStats
 from actors.statistics.throughput import SAMPLE_MS, DailyTotals, Throughput
@@ -74,9 +74,9 @@ class Sources(Protocol):
     @property
     def pull_stats(self) -> PullStats: ...
     @property
-    def following(self) -> Following: ...
+    def following(self) -> DispatchProgress: ...
     @property
-    def kept(self) -> Published[KeepingReport]: ...
+    def kept(self) -> SnapshotRef[KeepingReport]: ...
     @property
     def offset_stats(self) -> OffsetStats: ...
     @property

@@ -26,8 +26,8 @@ from structlog import get_logger
 
 from actors.config import BrokerConfig, NamesrvConfig, converted_settings, settings_of
 from actors.engine.actor import Where
-from actors.engine.address import Address
-from actors.engine.rarely import shown_names
+from actors.engine.actor_address import ActorAddress
+from actors.engine.rate_limited_log import shown_names
 from actors.network.request import Request, Responder, serves
 from actors.settings.known_keys import BROKER_FILE_KEYS, NAMESRV_FILE_KEYS
 from actors.settings.properties_file import format_properties, parse_properties, updated_properties
@@ -195,7 +195,9 @@ class BrokerSettings(Settings):
 
     known_keys = BROKER_FILE_KEYS | keys_of(BrokerConfig).keys() | keys_of(StoreConfig).keys()
 
-    def __init__(self, config: BrokerConfig, store_config: StoreConfig, topics: Address) -> None:
+    def __init__(
+        self, config: BrokerConfig, store_config: StoreConfig, topics: ActorAddress
+    ) -> None:
         super().__init__((config, store_config), config.config_path, config.config_black_list)
         self._topics = topics
 

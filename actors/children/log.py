@@ -13,11 +13,11 @@ from actors.sending.flush_real_time import FlushRealTime
 from actors.sending.flusher import Flusher
 from actors.sending.group_commit import GroupCommit
 from actors.sending.internal_append import InternalAppends
-from actors.sending.log_end import LogEnd
+from actors.sending.log_tail import LogTail
+from actors.sending.property_rewriter import PropertyRewriter
 from actors.sending.put_answers import PutAnswers
 from actors.sending.put_message import PutMessage
-from actors.sending.replicas import ReplicaWait, Slaves
-from actors.sending.send_prepare import Preparer
+from actors.sending.replication_progress import ReplicaWait, SlaveNotifier
 from actors.sending.sink import Sink
 from protocol.codes import LanguageCode
 from protocol.send_reply import SendReplies
@@ -37,7 +37,7 @@ def log_children(parts: Parts) -> list[ChildSpec]:
         language=LanguageCode.PYTHON,
     )
     answers = PutAnswers(replies, parts.hooks, parts.put_stats)
-    slaves = Slaves(parts.replicas, address("ha_master"), store.config.is_sync_flush)
+    slaves = SlaveNotifier(parts.replicas, address("ha_master"), store.config.is_sync_flush)
     return [
         ChildSpec("flusher", lambda _: Flusher(store.commit_log, parts.sync_ms)),
         ChildSpec("delay_offsets", lambda _: _delay_offsets(parts)),
@@ -82,7 +82,9 @@ def log_children(parts: Parts) -> list[ChildSpec]:
     ]
 
 
-def _put_message(parts: Parts, answers: PutAnswers, slaves: Slaves) -> PutMessage | PutReplica:
+def _put_message(
+    parts: Parts, answers: PutAnswers, slaves: SlaveNotifier
+) -> PutMessage | PutReplica:
     """The one who appends: for producers, or on a slave for the master."""
     store, config, topics, address = (
         parts.store,
@@ -98,7 +100,7 @@ def _put_message(parts: Parts, answers: PutAnswers, slaves: Slaves) -> PutMessag
         store.config,
         topics=topics,
         groups=parts.group_finder(),
-        preparer=Preparer(
+        preparer=PropertyRewriter(
             config.broker_cluster_name, delay_levels_ms(store.config.message_delay_level)
         ),
         appender=appender,
@@ -110,12 +112,8 @@ def _put_message(parts: Parts, answers: PutAnswers, slaves: Slaves) -> PutMessag
         owner=owner,
     )
     internal_appends = InternalAppends(appender, address("topics"), owner)
-    log_end = LogEnd(
-        store.commit_log,
-        store.config,
-        parts.system.disk,
-        addresses=addresses,
-        owner=owner,
+    log_end = LogTail(
+        store.commit_log, store.config, parts.system.disk, addresses=addresses, owner=owner
     )
     if config.is_slave:
         return PutReplica(
@@ -150,7 +148,7 @@ def _sink(parts: Parts) -> Sink:
         parts.store,
         parts.config,
         topics=parts.tables.topics,
-        preparer=Preparer(parts.config.broker_cluster_name, delays_ms),
+        preparer=PropertyRewriter(parts.config.broker_cluster_name, delays_ms),
         random=parts.random,
         put_message=parts.system.address("put_message"),
     )

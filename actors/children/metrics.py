@@ -2,15 +2,15 @@
 
 from collections.abc import Callable, Mapping
 
-from actors.engine.address import Address
+from actors.engine.actor_address import ActorAddress
 from actors.engine.interfaces import System
 from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem
 from actors.metrics.actor_figures import ActorFamilies
 from actors.metrics.broker_metrics import CLIENTS, BrokerMetrics
 from actors.metrics.client_figures import ClientFigures
-from actors.metrics.exposition import Exposition, Write
 from actors.metrics.metrics_port import Makers, MetricsPort, page_of
+from actors.metrics.metrics_renderer import MetricsRenderer, Write
 from actors.metrics.namesrv_page import NamesrvMetrics
 from actors.metrics.page_server import BROKER_PATH, EXPORTER_PATH, PageServer
 from actors.metrics.sources import open_halves
@@ -63,10 +63,10 @@ def _serving(
     families: ActorFamilies,
     read: Callable[[], object],
 ) -> list[ChildSpec]:
-    port: Address = system.address("metrics_port")
+    port: ActorAddress = system.address("metrics_port")
 
-    def exposition(_: System) -> Exposition:
-        return Exposition(pages(), families, port)
+    def exposition(_: System) -> MetricsRenderer:
+        return MetricsRenderer(pages(), families, port)
 
     def metrics_port(_: System) -> MetricsPort:
         at.add(dict.fromkeys(by_path, page_of(port)))

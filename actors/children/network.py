@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from functools import partial
 from socket import socket
 
-from actors.children.tls import Door, door_children
+from actors.children.tls import TlsPortSpec, door_children
 from actors.engine.interfaces import System
-from actors.engine.published import Published
+from actors.engine.snapshot_ref import SnapshotRef
 from actors.engine.supervisor import ChildSpec
 from actors.naming.namesrv_link import Listening, NamesrvLink
 from actors.naming.registration import Registration
@@ -23,11 +23,11 @@ CLIENT_PORTS = 2
 def network_children(parts: Parts, listeners: Sequence[tuple[Listener, socket]]) -> list[ChildSpec]:
     """What needs sockets: stopped first, except that connections may send what is left."""
     address = parts.system.address
-    leaving = Published(False)
+    leaving = SnapshotRef(False)
     for_clients, for_slaves = listeners[:CLIENT_PORTS], listeners[CLIENT_PORTS:]
-    door = Door("entrance", address("connections"), parts.config.port_mode, parts.places)
+    door = TlsPortSpec("entrance", address("connections"), parts.config.port_mode, parts.places)
     followers = Followers(parts.config, parts.guard, parts.system.rarely)
-    ha_door = Door(
+    ha_door = TlsPortSpec(
         "ha_entrance",
         address("ha_master"),
         parts.config.ha_port_mode,
@@ -43,7 +43,7 @@ def network_children(parts: Parts, listeners: Sequence[tuple[Listener, socket]])
     ]
 
 
-def _link(parts: Parts, namesrv: str, leaving: Published[bool]) -> ChildSpec:
+def _link(parts: Parts, namesrv: str, leaving: SnapshotRef[bool]) -> ChildSpec:
     """The link to one name server; after a restart it has to hear again where we listen."""
 
     def make(_: System) -> NamesrvLink:
@@ -68,7 +68,7 @@ def _link_name(namesrv: str) -> str:
     return f"registration {namesrv}"
 
 
-def _registration(parts: Parts, leaving: Published[bool]) -> Registration:
+def _registration(parts: Parts, leaving: SnapshotRef[bool]) -> Registration:
     address = parts.system.address
     return Registration(
         parts.config,

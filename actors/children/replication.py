@@ -1,6 +1,6 @@
 """The making of the actors of replication: of a master, and of a slave."""
 
-from actors.engine.published import Published
+from actors.engine.snapshot_ref import SnapshotRef
 from actors.engine.supervisor import ChildSpec
 from actors.network.dial import Dialler
 from actors.network.tls_contexts import to_call_with
@@ -40,7 +40,7 @@ def slave_children(parts: Parts) -> list[ChildSpec]:
     address = parts.system.address
     names = ("ha_dial", "put_message", "flusher")
     tables = ("topics", "consumer_offsets", "delay_offsets", "groups", "clean_files")
-    agrees = Published(False)
+    agrees = SnapshotRef(False)
     to_call_ha = to_call_with(parts.tls, wanted=parts.config.tls_ha_mode == ENFORCING)
     return [
         ChildSpec("ha_dial", lambda _: Dialler(to_call_ha)),

@@ -3,7 +3,7 @@
 from actors.admin.access_control import AccessControl
 from actors.admin.settings import BrokerSettings
 from actors.consumers.clients import Clients
-from actors.engine.address import Address
+from actors.engine.actor_address import ActorAddress
 from actors.engine.supervisor import ChildSpec
 from actors.network.client_calls import ClientCalls, Waiting
 from actors.parts import Parts
@@ -106,7 +106,7 @@ def _filter_table(parts: Parts) -> FilterTable:
     )
 
 
-def _offset_table(parts: Parts, writer: Address) -> ConsumerOffsets:
+def _offset_table(parts: Parts, writer: ActorAddress) -> ConsumerOffsets:
     config, tables = parts.config, parts.tables
     return ConsumerOffsets(
         f"{parts.store.config.config_dir}/consumerOffset.json",

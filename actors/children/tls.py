@@ -3,36 +3,36 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from actors.engine.address import Address
+from actors.engine.actor_address import ActorAddress
 from actors.engine.interfaces import System
 from actors.engine.supervisor import ChildSpec
-from actors.network.entrance import Entrance
 from actors.network.handshakes import Handshakes
-from actors.network.limits import ConnectionPlaces
+from actors.network.limits import ConnectionSlots
 from actors.network.tls_contexts import TlsContexts
+from actors.network.tls_negotiator import TlsNegotiator
 from actors.settings.tls_settings import DISABLED, PERMISSIVE
 
 
 @dataclass(frozen=True)
-class Door:
+class TlsPortSpec:
     """A port's: who takes its connections, and whether they may or must speak TLS."""
 
     name: str
     """Of the actor at it."""
-    to: Address
+    to: ActorAddress
     mode: str
-    places: ConnectionPlaces | None = None
+    places: ConnectionSlots | None = None
     """Taken before the door; None: they are not counted there."""
     may_come: Callable[[str], bool] = lambda _: True
     """Asked with an address."""
 
-    def leads_to(self, system: System) -> Address:
+    def leads_to(self, system: System) -> ActorAddress:
         """Whom an acceptor tells."""
         return self.to if self.mode == DISABLED else system.address(self.name)
 
 
 def door_children(
-    system: System, contexts: TlsContexts | None, doors: Sequence[Door], handshakes: str
+    system: System, contexts: TlsContexts | None, doors: Sequence[TlsPortSpec], handshakes: str
 ) -> list[ChildSpec]:
     """Started before the acceptors; none where nothing speaks TLS."""
     if contexts is None:
@@ -43,11 +43,13 @@ def door_children(
     ]
 
 
-def _entrance(system: System, contexts: TlsContexts, door: Door, handshakes: str) -> ChildSpec:
+def _entrance(
+    system: System, contexts: TlsContexts, door: TlsPortSpec, handshakes: str
+) -> ChildSpec:
     takes_plain = door.mode == PERMISSIVE
     return ChildSpec(
         door.name,
-        lambda _: Entrance(
+        lambda _: TlsNegotiator(
             door.to,
             system.address(handshakes),
             takes_plain=takes_plain,

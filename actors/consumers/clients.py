@@ -31,8 +31,8 @@ from actors.consumers.group_notices import GroupNotices
 from actors.consumers.heartbeat_rules import check_heartbeat
 from actors.consumers.queue_locks import QueueLocks, holder_of, wanted_locks
 from actors.engine.actor import BatchEnd, handles
-from actors.engine.address import Address
-from actors.engine.published import Published
+from actors.engine.actor_address import ActorAddress
+from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.client_calls import AskProducer, CallClient, NoProducer
 from actors.network.long_answers import ENCODED_HERE_MAX, Encodable
 from actors.network.request import PeerClosed, Request, Responder, serves, short_body
@@ -105,16 +105,16 @@ class Clients(Responder):
         self,
         config: BrokerConfig,
         *,
-        topics: Published[Mapping[str, TopicConfig]],
-        groups: Published[GroupConfigs],
-        consumers: Published[Mapping[str, ConsumerView]],
-        producers: Published[Mapping[str, Sequence[Producing]]],
-        filters: Published[ConsumerFilters],
-        topic_table: Address,
-        group_table: Address,
-        filter_table: Address,
-        client_calls: Address,
-        encoder: Address,
+        topics: SnapshotRef[Mapping[str, TopicConfig]],
+        groups: SnapshotRef[GroupConfigs],
+        consumers: SnapshotRef[Mapping[str, ConsumerView]],
+        producers: SnapshotRef[Mapping[str, Sequence[Producing]]],
+        filters: SnapshotRef[ConsumerFilters],
+        topic_table: ActorAddress,
+        group_table: ActorAddress,
+        filter_table: ActorAddress,
+        client_calls: ActorAddress,
+        encoder: ActorAddress,
         refusals: Refusals,
     ) -> None:
         """Reads `topics`, `groups` and `filters`, publishes `consumers` and `producers`."""

@@ -19,7 +19,7 @@ from structlog import get_logger
 from actors.config import BrokerConfig
 from actors.consumers.queue_work import Job, QueueWork, QueueWorker
 from actors.engine.actor import handles
-from actors.engine.address import Address
+from actors.engine.actor_address import ActorAddress
 from actors.network.long_answers import ENCODED_HERE_MAX, LongAnswer
 from actors.network.request import Request, serves
 from actors.tables.messages import OffsetsTold, TellOffsets
@@ -71,7 +71,7 @@ class ConsumeStats(QueueWorker):
         tables: Tables,
         *,
         broker_address: str,
-        addresses: Mapping[str, Address],
+        addresses: Mapping[str, ActorAddress],
     ) -> None:
         """`addresses`: those of cold_read, consumer_offsets and long_answers."""
         super().__init__(store, probe, addresses["cold_read"])

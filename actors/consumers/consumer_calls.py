@@ -21,8 +21,8 @@ from structlog import get_logger
 from actors.config import BrokerConfig
 from actors.dispatching.record_check import CheckRecord, RecordChecked
 from actors.engine.actor import Where, handles
-from actors.engine.address import Address
-from actors.engine.published import Published
+from actors.engine.actor_address import ActorAddress
+from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.client_calls import CallClient, CallDone, CallEnd
 from actors.network.request import Request, Responder, serves, short_body
 from actors.tables.consumer_views import ConsumerView, Member
@@ -115,9 +115,9 @@ class ConsumerCalls(Responder):
         self,
         store: MessageStore,
         config: BrokerConfig,
-        consumers: Published[Mapping[str, ConsumerView]],
-        client_calls: Address,
-        record_checker: Address,
+        consumers: SnapshotRef[Mapping[str, ConsumerView]],
+        client_calls: ActorAddress,
+        record_checker: ActorAddress,
     ) -> None:
         super().__init__()
         self._store = store

@@ -16,7 +16,7 @@ from actors.consumers.heartbeat_rules import (
     check_places,
 )
 from actors.consumers.mismatches import alike, mismatches_of
-from actors.engine.rarely import Rarely, shown_names
+from actors.engine.rate_limited_log import RateLimitedLog, shown_names
 from actors.network.request import Peer
 from actors.tables.consumer_views import ConsumerView, Member, Mismatch, Producing, Subscription
 from protocol.bodies import ConsumerData, SubscriptionData
@@ -149,7 +149,7 @@ class HeartbeatResult:
     late: Sequence[str] = ()
     """Topics whose new subscription has an older version than the last one."""
 
-    def warn_of_late(self, rarely: Rarely, group: str, member: Member) -> None:
+    def warn_of_late(self, rarely: RateLimitedLog, group: str, member: Member) -> None:
         """Warn of a client whose clock went back."""
         if self.late:
             rarely.warn(

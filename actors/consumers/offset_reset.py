@@ -21,7 +21,7 @@ from actors.config import BrokerConfig
 from actors.consumers.consumer_calls import NOT_SET, check_versions
 from actors.consumers.queue_work import QueueWork, QueueWorker
 from actors.engine.actor import handles
-from actors.engine.address import Address
+from actors.engine.actor_address import ActorAddress
 from actors.network.client_calls import next_opaque
 from actors.network.request import Request, serves
 from actors.tables.messages import OffsetsTold, ResetOffsets, TellOffsets
@@ -51,7 +51,7 @@ class OffsetReset(QueueWorker):
         probe: PageProbe,
         config: BrokerConfig,
         tables: Tables,
-        addresses: Mapping[str, Address],
+        addresses: Mapping[str, ActorAddress],
     ) -> None:
         """`addresses`: those of cold_read and consumer_offsets."""
         super().__init__(store, probe, addresses["cold_read"])

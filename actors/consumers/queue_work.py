@@ -11,7 +11,7 @@ from functools import partial
 from typing import TypeAlias
 
 from actors.engine.actor import handles
-from actors.engine.address import Address
+from actors.engine.actor_address import ActorAddress
 from actors.network.request import Request, Responder
 from actors.pulling.cold_read import ReadCold
 from protocol.codes import ResponseCode
@@ -63,7 +63,7 @@ class QueueWorker(Responder):
     each takes memory, and a client may ask for thousands at once.
     """
 
-    def __init__(self, store: MessageStore, probe: PageProbe, cold_read: Address) -> None:
+    def __init__(self, store: MessageStore, probe: PageProbe, cold_read: ActorAddress) -> None:
         super().__init__()
         self._cold_read = cold_read
         self._times = QueueTimes(store.commit_log, store.damage, probe)

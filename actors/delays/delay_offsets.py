@@ -1,9 +1,9 @@
 """Offsets of the delay levels: how far each has been delivered.
 
 Owns: the table of delay offsets and delayOffset.json.
-Told by: Schedule (`WhereWasI`, `Delivered`), the flusher (`Synced`), connections (`Request`),
+Told by: Schedule (`GetDelayOffset`, `Delivered`), the flusher (`Synced`), connections (`Request`),
 SlaveSync (`TakeDelayOffsets`), its own tick.
-Tells: Schedule (`StartAt`), the flusher (`Sync`, before each text), config_writer.
+Tells: Schedule (`DelayOffsetReply`), the flusher (`Sync`, before each text), config_writer.
 
 The file follows every few seconds and at the stop.  It never says more than is on the disk: a
 message counts as delivered once its copy is flushed, so that no crash loses it; what was delivered
@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from actors.engine.actor import handles
-from actors.engine.address import Address
-from actors.engine.published import Published
+from actors.engine.actor_address import ActorAddress
+from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.request import Request, serves
 from actors.sending.flusher import Sync, Synced
 from actors.tables.persisted import TickedTable
@@ -41,8 +41,8 @@ class Delivered:
 
 
 @dataclass(slots=True)
-class StartAt:
-    """The answer to WhereWasI; None: nobody could say, ask again."""
+class DelayOffsetReply:
+    """The answer to GetDelayOffset; None: nobody could say, ask again."""
 
     offset: int | None
     is_known: bool = True
@@ -50,15 +50,15 @@ class StartAt:
 
 
 @dataclass(slots=True)
-class WhereWasI:
+class GetDelayOffset:
     """Tell `reply_to` where to go on with this level."""
 
     level: int
-    reply_to: Address
+    reply_to: ActorAddress
 
     def refuse(self, _remark: str) -> None:
         """The table died with it."""
-        self.reply_to.tell(StartAt(None))
+        self.reply_to.tell(DelayOffsetReply(None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +78,9 @@ class DelayOffsets(TickedTable):
         commit_log: CommitLog,
         *,
         interval_ms: int,
-        config_writer: Address,
-        flusher: Address,
-        offsets: Published[Mapping[int, int]],
+        config_writer: ActorAddress,
+        flusher: ActorAddress,
+        offsets: SnapshotRef[Mapping[int, int]],
         begin_at: Callable[[str, int, int], None] | None = None,
     ) -> None:
         """`begin_at` lets a queue that has no message, of a topic and an id, begin with a number;
@@ -112,11 +112,11 @@ class DelayOffsets(TickedTable):
         self._changed = loaded.is_to_be_saved
         self.save_every(self._interval_ms)
 
-    @handles(WhereWasI)
-    def on_where_was_i(self, message: WhereWasI) -> None:
+    @handles(GetDelayOffset)
+    def on_where_was_i(self, message: GetDelayOffset) -> None:
         """A level begins, perhaps again."""
         known = self._offsets.get(message.level)
-        message.reply_to.tell(StartAt(known or 0, known is not None))
+        message.reply_to.tell(DelayOffsetReply(known or 0, known is not None))
 
     @handles(Delivered)
     def on_delivered(self, message: Delivered) -> None:

@@ -1,9 +1,9 @@
 """Delivers the delayed messages of one level when they are due; one actor per level.
 
 Owns: how far its level has come.
-Told by: its own timer, DelayOffsets (`StartAt`), PutMessage (`InternalAppended`), ColdRead
+Told by: its own timer, DelayOffsets (`DelayOffsetReply`), PutMessage (`InternalAppended`), ColdRead
 (`_ColdReadForSchedule`), the scrubber (`UnitVerified`).
-Tells: PutMessage (`InternalAppend`), DelayOffsets (`WhereWasI`, `Delivered`), ColdRead
+Tells: PutMessage (`InternalAppend`), DelayOffsets (`GetDelayOffset`, `Delivered`), ColdRead
 (`ReadCold`), the scrubber (`VerifyUnit`).
 
 One batch is under way at a time, and the level goes on behind what is stored: so the order is kept
@@ -21,10 +21,10 @@ from functools import partial
 
 from structlog import get_logger
 
-from actors.delays.delay_offsets import Delivered, StartAt, WhereWasI
+from actors.delays.delay_offsets import DelayOffsetReply, Delivered, GetDelayOffset
 from actors.dispatching.verify_unit import UnitVerified, VerifyUnit
 from actors.engine.actor import Actor, handles
-from actors.engine.address import Address
+from actors.engine.actor_address import ActorAddress
 from actors.engine.interfaces import System
 from actors.engine.supervisor import ChildSpec
 from actors.pulling.cold_read import ReadCold
@@ -74,7 +74,7 @@ class _VerificationIsOver:
 class _ColdReadForSchedule:
     """What was not in memory is there now."""
 
-    schedule: Address
+    schedule: ActorAddress
     reads: int
     """How often this look has waited for the disk."""
     is_read: bool = True
@@ -93,7 +93,7 @@ class Schedule(Actor):
         level: int,
         delay_ms: int,
         probe: PageProbe,
-        addresses: Mapping[str, Address],
+        addresses: Mapping[str, ActorAddress],
     ) -> None:
         super().__init__()
         self._queues = store.consume_queues
@@ -111,13 +111,13 @@ class Schedule(Actor):
         self._far: Far = ""
 
     def on_start(self) -> None:
-        self._to["delay_offsets"].tell(WhereWasI(self._level, self.address))
+        self._to["delay_offsets"].tell(GetDelayOffset(self._level, self.address))
 
-    @handles(StartAt)
-    def on_start_at(self, message: StartAt) -> None:
+    @handles(DelayOffsetReply)
+    def on_start_at(self, message: DelayOffsetReply) -> None:
         """Begins, or asks again."""
         if message.offset is None:
-            self._to["delay_offsets"].tell(WhereWasI(self._level, self.address))
+            self._to["delay_offsets"].tell(GetDelayOffset(self._level, self.address))
             return
         self._offset = message.offset
         self._note_start(is_known=message.is_known)
@@ -305,7 +305,7 @@ class Schedule(Actor):
 
 
 def schedule_children(
-    store: MessageStore, recent_bytes: int, address: Callable[[str], Address]
+    store: MessageStore, recent_bytes: int, address: Callable[[str], ActorAddress]
 ) -> list[ChildSpec]:
     """Return one for each delay level of the settings, and for each other level with messages."""
     names = ("put_message", "delay_offsets", "cold_read", "scrubber")

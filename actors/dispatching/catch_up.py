@@ -28,7 +28,7 @@ from actors.dispatching.hand_over import (
 )
 from actors.dispatching.key_feed import KeyFeed, OpenKeyParts
 from actors.engine.actor import Actor, Where, handles
-from actors.engine.address import Address
+from actors.engine.actor_address import ActorAddress
 from storage.dispatching.dispatch import Follower
 from storage.dispatching.followers import SLICE_RECORDS, feed
 from storage.errors import StoreError
@@ -99,8 +99,8 @@ class CatchUp(Actor):
         store: MessageStore,
         open_keys: OpenKeyParts,
         *,
-        reput: Address,
-        flush_real_time: Address,
+        reput: ActorAddress,
+        flush_real_time: ActorAddress,
     ) -> None:
         super().__init__()
         self._store = store

@@ -12,7 +12,7 @@ one; so whoever of the two is restarted knows what is its own, whatever became o
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from actors.engine.address import Address
+from actors.engine.actor_address import ActorAddress
 from actors.engine.inbox import Refusable
 from actors.network.request import Request
 from storage.dispatching.dispatch import Dispatcher, Follower
@@ -56,7 +56,7 @@ class WriteOutIndex:
     """Told to Reput by whoever answers a query: keys in memory alone would not be found."""
 
     request: Request
-    reply_to: Address
+    reply_to: ActorAddress
 
     def refuse(self, _remark: str) -> None:
         """Reput died with it: the query is answered from what is in the files."""
@@ -81,7 +81,7 @@ class AwaitDispatch:
 
     end_offset: int
     then: Refusable
-    reply_to: Address
+    reply_to: ActorAddress
 
     def refuse(self, _remark: str) -> None:
         """Reput died with it: what there is counts."""
@@ -94,7 +94,7 @@ class LowerIndexTime:
     vouch for those that take their place."""
 
     index_ms: int
-    reply_to: Address
+    reply_to: ActorAddress
 
     def refuse(self, _remark: str) -> None:
         self.reply_to.tell(IndexTimeLowered(False))

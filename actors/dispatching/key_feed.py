@@ -11,12 +11,12 @@ from storage.index.key_columns import KeyPart
 from storage.log.commit_log import CommitLog
 from storage.log.reader import LogReader
 from storage.recovery.key_parts import KEY_PART_BYTES, KEYS
-from storage.recovery.log_parts import PartOrder, PartSource
+from storage.recovery.log_chunks import ChunkSource, PartOrder
 
 FAR_BYTES = 64 << 20
 """Of the log: less is read before other processes have begun."""
 
-OpenKeyParts = Callable[[PartOrder, LogReader], PartSource[KeyPart]]
+OpenKeyParts = Callable[[PartOrder, LogReader], ChunkSource[KeyPart]]
 """Makes a source, of the log as it is now."""
 
 
@@ -26,7 +26,7 @@ class KeyFeed:
     def __init__(self, log: CommitLog, open_parts: OpenKeyParts) -> None:
         self._log = log
         self._open_parts = open_parts
-        self._parts: PartSource[KeyPart] | None = None
+        self._parts: ChunkSource[KeyPart] | None = None
 
     def at(self, position: int, index: Index, others: Sequence[Follower]) -> KeyPart | None:
         """What the index wants next; None where records are to be read one by one.

@@ -17,12 +17,12 @@ from storage.index.key_columns import KeyPart
 from storage.log.reader import LogReader
 from storage.recovery import part_worker
 from storage.recovery.key_parts import KeyPartReader
-from storage.recovery.log_parts import (
+from storage.recovery.log_chunks import (
+    ChunkSource,
     P_co,
     PartOrder,
     PartReader,
     PartsHere,
-    PartSource,
     ReadPart,
     StretchReader,
 )
@@ -40,14 +40,14 @@ PIPE_BYTES = 1 << 20
 """What an unprivileged pipe can hold at most: a part, so that its worker goes on."""
 
 
-def open_parts(order: PartOrder, reader: LogReader) -> PartSource[ReadPart]:
+def open_parts(order: PartOrder, reader: LogReader) -> ChunkSource[ReadPart]:
     """Readers of a start, on all processors that this process may use."""
     workers = min(len(os.sched_getaffinity(0)), WORKERS_MAX)
     here = PartsHere(order, reader)
     return here if workers < 2 else PartPool(order, PartReader, workers, here)
 
 
-def open_key_parts(order: PartOrder, _: LogReader) -> PartSource[KeyPart]:
+def open_key_parts(order: PartOrder, _: LogReader) -> ChunkSource[KeyPart]:
     """Readers for the index, while the broker serves: whatever it wants goes first."""
     workers = min(len(os.sched_getaffinity(0)), KEY_WORKERS_MAX)
     return PartPool(order, KeyPartReader, workers, nice=KEY_NICE)
@@ -61,7 +61,7 @@ class PartPool(Generic[P_co]):
         order: PartOrder,
         readers: type[StretchReader[P_co]],
         workers: int,
-        here: PartSource[P_co] | None = None,
+        here: ChunkSource[P_co] | None = None,
         *,
         here_bytes: int = HERE_BYTES,
         nice: int = 0,
@@ -78,7 +78,7 @@ class PartPool(Generic[P_co]):
         self._next_begin = next(self._stretches, order.end)
 
     def at(self, offset: int) -> P_co | None:
-        """As PartSource. The part of a stretch is given once."""
+        """As ChunkSource. The part of a stretch is given once."""
         if offset < self._first or offset >= self.order.end:
             return self._read_here(offset)
         while self._next_begin <= offset:

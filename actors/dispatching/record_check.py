@@ -6,7 +6,7 @@ Apart from the actor that answers it (pulling/record_checker.py): rooms below th
 from dataclasses import dataclass
 
 from actors.engine.actor import Refusable
-from actors.engine.address import Address
+from actors.engine.actor_address import ActorAddress
 from storage.reading.record_place import RecordPlace
 
 
@@ -17,7 +17,7 @@ class CheckRecord:
     place: RecordPlace
     token: Refusable
     """Comes back with the answer."""
-    reply_to: Address
+    reply_to: ActorAddress
     reads: int = 0
     """How often something was waited for."""
 

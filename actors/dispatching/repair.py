@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from actors.dispatching.verify_unit import UnitVerified
-from actors.engine.address import Address
+from actors.engine.actor_address import ActorAddress
 from storage.errors import StoreError
 from storage.queues.consume_queue import ConsumeQueue
 from storage.queues.consume_queues import ConsumeQueues
@@ -21,8 +21,8 @@ class RepairUnits:
     repairs: Sequence[tuple[ConsumeQueue, UnitRepair]]
     verified: Sequence[tuple[ConsumeQueue, int]]
     """(queue, queue offset): units from here on need not be checked when they are read."""
-    scrubber: Address
-    answers: Sequence[tuple[Address, UnitVerified]] = ()
+    scrubber: ActorAddress
+    answers: Sequence[tuple[ActorAddress, UnitVerified]] = ()
 
     def refuse(self, remark: str) -> None:
         """Reput died with it: the round has to begin again."""

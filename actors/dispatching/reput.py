@@ -42,7 +42,7 @@ from actors.dispatching.trim import (
     begin_again,
 )
 from actors.engine.actor import Actor, BatchEnd, handles
-from actors.engine.address import Address
+from actors.engine.actor_address import ActorAddress
 from actors.engine.inbox import BATCH_END
 from storage.errors import StoreError
 from storage.message_store import MessageStore
@@ -115,14 +115,14 @@ class _CloseGap:
 
 
 @dataclass(slots=True)
-class Following:
+class DispatchProgress:
     """How far dispatch has come; read by whoever reports it."""
 
     dispatched_offset: int
     store_timestamp: int = 0
 
 
-class HeldCount(Protocol):
+class HeldPullCount(Protocol):
     """The pulls that wait for messages."""
 
     count: int
@@ -134,13 +134,13 @@ class Reput(Actor):
     def __init__(
         self,
         store: MessageStore,
-        following: Following,
+        following: DispatchProgress,
         *,
-        pull_hold: Address,
-        put_message: Address,
-        catch_up: Address,
-        clean_files: Address,
-        held: HeldCount,
+        pull_hold: ActorAddress,
+        put_message: ActorAddress,
+        catch_up: ActorAddress,
+        clean_files: ActorAddress,
+        held: HeldPullCount,
         generations: QueueGenerations | None = None,
     ) -> None:
         """While nothing is `held` PullHold is told of no messages: it looks for itself whether some

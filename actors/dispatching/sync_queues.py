@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from actors.engine.address import Address
+from actors.engine.actor_address import ActorAddress
 from storage.dispatching.sink_table import SinkCopy
 from storage.index.index import FullFiles
 from storage.queues.unsynced import UnsyncedQueues
@@ -14,7 +14,7 @@ class WriteOutQueues:
     """Say what a sync of the queues has to cover; with 0 pages everything, written out first."""
 
     least_pages: int
-    reply_to: Address
+    reply_to: ActorAddress
 
     def refuse(self, _remark: str) -> None:
         """Reput died with it: this time nothing is synced, and nothing is vouched for."""

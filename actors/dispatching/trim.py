@@ -3,8 +3,8 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from actors.engine.address import Address
-from actors.engine.published import Published
+from actors.engine.actor_address import ActorAddress
+from actors.engine.snapshot_ref import SnapshotRef
 from protocol.bodies import TopicConfig
 from storage.queues.consume_queues import ConsumeQueues
 from storage.retention.trimming import RemovedQueues, Trimming
@@ -17,7 +17,7 @@ class TrimBefore:
     """The log begins at `offset` now: take out of use what is derived from records before it."""
 
     offset: int
-    reply_to: Address
+    reply_to: ActorAddress
 
     def refuse(self, _remark: str) -> None:
         """Reput died with it."""
@@ -37,7 +37,7 @@ class TrimSome:
     """Go on with the queues that are left; Reput tells itself."""
 
     trimming: Trimming
-    reply_to: Address
+    reply_to: ActorAddress
 
     def refuse(self, _remark: str) -> None:
         """Reput died with it; what is out of use already is to be deleted all the same."""
@@ -49,15 +49,15 @@ class RemoveQueues:
     """Remove the queues of topics that are not among `topics`; None: those without a message."""
 
     topics: frozenset[str] | None
-    reply_to: Address
+    reply_to: ActorAddress
     only: str | None = None
     """Just those of this topic, whatever they hold, unless `known` has the topic again."""
-    known: Published[Mapping[str, TopicConfig]] | None = None
+    known: SnapshotRef[Mapping[str, TopicConfig]] | None = None
     before: int | None = None
     """And just those without a message behind this place of the log."""
     queue_ids: Collection[int] | None = None
     """And just these."""
-    offsets: Published[Mapping[str, Mapping[int, int]]] | None = None
+    offsets: SnapshotRef[Mapping[str, Mapping[int, int]]] | None = None
     """Not None: their topics stay, so their numbers go on at the highest of these."""
 
     def refuse(self, remark: str) -> None:

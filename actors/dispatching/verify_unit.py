@@ -6,7 +6,7 @@ asks. Whoever answers has by then repaired the unit or noted the record as damag
 
 from dataclasses import dataclass
 
-from actors.engine.address import Address
+from actors.engine.actor_address import ActorAddress
 
 
 @dataclass(slots=True)
@@ -20,7 +20,7 @@ class VerifyUnit:
     topic: str
     queue_id: int
     queue_offset: int
-    reply_to: Address
+    reply_to: ActorAddress
 
     def refuse(self, _remark: str) -> None:
         """Nobody looks: whoever waits is answered when its time is over."""

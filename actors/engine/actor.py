@@ -28,7 +28,7 @@ from pykka import ActorRegistry, ThreadingActor
 from pykka._envelope import Envelope
 from structlog import get_logger
 
-from actors.engine.address import Address, Handler
+from actors.engine.actor_address import ActorAddress, Handler
 from actors.engine.future import GuardedFuture
 from actors.engine.inbox import BatchEnd, Inbox, Refusable, Stop, asker_of, refuse
 from actors.engine.interfaces import ActorDispatcher, System
@@ -37,7 +37,7 @@ from storage.errors import StoreError
 
 __all__ = [
     "Actor",
-    "Address",
+    "ActorAddress",
     "BatchEnd",
     "Drain",
     "Exited",
@@ -65,7 +65,7 @@ class Drain:
 class Started:
     """Told to the parent: `on_start` has returned, the actor handles its mail now."""
 
-    address: Address
+    address: ActorAddress
     incarnation: int
 
 
@@ -73,7 +73,7 @@ class Started:
 class Exited:
     """Told to the parent: the actor is gone; `failure` is None when it stopped as asked."""
 
-    address: Address
+    address: ActorAddress
     incarnation: int
     failure: BaseException | None = None
     message_type: type | None = None
@@ -132,7 +132,7 @@ class Actor(ThreadingActor):
 
     system: System
     """Set before `on_start`: `.clock`, `.disk`, `.loop`, `.address(name)`."""
-    address: Address
+    address: ActorAddress
     dispatcher: ActorDispatcher
     actor_inbox: Inbox
     incarnation: int = 0

@@ -14,7 +14,7 @@ from pykka import ActorRegistry
 from structlog import get_logger
 
 from actors.engine.actor import Actor, Exited, blame
-from actors.engine.address import Address, Receiver
+from actors.engine.actor_address import ActorAddress, Receiver
 from actors.engine.inbox import Mail, asker_of, refuse
 from actors.engine.interfaces import HasFileno, SocketHandler, System
 from actors.engine.timer import TimerHandle, Timers
@@ -123,7 +123,7 @@ class Stepper:
         self.slow_handler_count = 0
         self.slow_handler_ms = SLOW_HANDLER_MS
         self.round_count = 0
-        self.address = Address(name, mail, self)
+        self.address = ActorAddress(name, mail, self)
         self._stopping: dict[Actor, None] = {}
         self._watches: dict[int, Watch] = {}
 
@@ -136,13 +136,13 @@ class Stepper:
         """Ends the dispatcher behind the last actor; False if it is stuck in a handler."""
         raise NotImplementedError
 
-    def depths(self) -> Counter[Address]:
+    def depths(self) -> Counter[ActorAddress]:
         raise NotImplementedError
 
-    def take_waiting(self, address: Address) -> list[object]:
+    def take_waiting(self, address: ActorAddress) -> list[object]:
         raise NotImplementedError
 
-    def put_first(self, address: Address, messages: list[object]) -> None:
+    def put_first(self, address: ActorAddress, messages: list[object]) -> None:
         """Puts mail before everything that waits for this actor."""
         raise NotImplementedError
 
@@ -279,7 +279,7 @@ class Stepper:
         """The kernel's number of the thread whose time is its own; 0: there is none."""
         return 0
 
-    def tell_in_next_round(self, address: Address, message: object) -> None:
+    def tell_in_next_round(self, address: ActorAddress, message: object) -> None:
         """As `address.tell`, but the sockets are looked at first: for who does much in pieces.
         Only where these actors run."""
         address.tell(message)

@@ -7,8 +7,8 @@ a method takes an `Actor` it says `Any`: naming the class would close the circle
 from collections import Counter
 from typing import Any, Protocol
 
-from actors.engine.address import Address
-from actors.engine.rarely import Rarely
+from actors.engine.actor_address import ActorAddress
+from actors.engine.rate_limited_log import RateLimitedLog
 from actors.engine.timer import TimerHandle
 from storage.clock import Clock
 from storage.files.disk import Disk
@@ -66,7 +66,7 @@ class LoopOfActors(Protocol):
     def arm(self, timer: TimerHandle) -> None:
         """Arms a timer; any thread."""
 
-    def tell_in_next_round(self, address: Address, message: object) -> None:
+    def tell_in_next_round(self, address: ActorAddress, message: object) -> None:
         """As `address.tell`, but sockets are looked at first. Only on the loop."""
 
     def watch(
@@ -85,10 +85,10 @@ class LoopOfActors(Protocol):
     def unwatch(self, sock: HasFileno) -> None:
         """Forgets a socket; call it before closing the socket."""
 
-    def depths(self) -> Counter[Address]:
+    def depths(self) -> Counter[ActorAddress]:
         """How many messages wait for each actor. Any thread; looks at all mail."""
 
-    def take_waiting(self, address: Address) -> list[object]:
+    def take_waiting(self, address: ActorAddress) -> list[object]:
         """Takes out the mail that waits for one actor."""
 
 
@@ -97,8 +97,8 @@ class System(Protocol):
 
     clock: Clock
     disk: Disk
-    supervisor: Address
-    rarely: Rarely
+    supervisor: ActorAddress
+    rarely: RateLimitedLog
     """For warnings that strangers can cause."""
 
     @property
@@ -108,19 +108,21 @@ class System(Protocol):
     def live(self) -> set[Any]:
         """The actors that have begun to start and have not ended."""
 
-    def address(self, name: str) -> Address:
+    def address(self, name: str) -> ActorAddress:
         """The address of this name; the same one every time, also before its actor starts."""
 
     def spawn(
-        self, actor: Any, name: str, *, where: Any = None, parent: Address | None = None
-    ) -> Address:
+        self, actor: Any, name: str, *, where: Any = None, parent: ActorAddress | None = None
+    ) -> ActorAddress:
         """Starts an actor that is never restarted, under an address of its own. Only on the loop.
 
         The address is in no list: `name` is for logs. `parent` is told Started and Exited. Whoever
         spawns stops it (`address.tell(Stop())`), for instance before its own `can_stop` is True.
         """
 
-    def launch(self, actor: Any, address: Address, where: Any, *, parent: Address | None) -> None:
+    def launch(
+        self, actor: Any, address: ActorAddress, where: Any, *, parent: ActorAddress | None
+    ) -> None:
         """Binds an actor to an address and a dispatcher, and starts it. For the supervisor."""
 
     def give_up(self, reason: str) -> None:

@@ -14,7 +14,7 @@ from time import perf_counter
 
 from structlog import get_logger
 
-from actors.engine.address import Address, Receiver
+from actors.engine.actor_address import ActorAddress, Receiver
 from actors.engine.dispatchers import Arm, Stepper
 from actors.engine.future import enter_loop
 from actors.engine.inbox import BATCH_END, BatchEnd, LoopMail
@@ -38,7 +38,7 @@ class Loop(Stepper):
     def __init__(self, system: System) -> None:
         self.mail = LoopMail()
         super().__init__(system, self.mail, "loop")
-        self._next_round: list[tuple[Address, object]] = []
+        self._next_round: list[tuple[ActorAddress, object]] = []
         self._longest_s = 0.0
         """Handlers longer than this are worth a note; looked up once a round."""
         self._epoll = epoll()
@@ -67,13 +67,13 @@ class Loop(Stepper):
     def native_thread_id(self) -> int:
         return self._thread.native_id or 0 if self._thread.is_alive() else 0
 
-    def take_waiting(self, address: Address) -> list[object]:
+    def take_waiting(self, address: ActorAddress) -> list[object]:
         return self.mail.take(address)
 
-    def put_first(self, address: Address, messages: list[object]) -> None:
+    def put_first(self, address: ActorAddress, messages: list[object]) -> None:
         self.mail.put_first(address, messages)
 
-    def depths(self) -> Counter[Address]:
+    def depths(self) -> Counter[ActorAddress]:
         return self.mail.depths()
 
     def arm(self, timer: TimerHandle) -> None:
@@ -82,7 +82,7 @@ class Loop(Stepper):
         else:
             self.address.tell(Arm(timer))
 
-    def tell_in_next_round(self, address: Address, message: object) -> None:
+    def tell_in_next_round(self, address: ActorAddress, message: object) -> None:
         assert self.here
         self._next_round.append((address, message))
 

@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias
 from structlog import get_logger
 
 from actors.engine.actor import Actor, Drain, Exited, Started, Stop, TimerHandle, Where, handles
-from actors.engine.address import Address
+from actors.engine.actor_address import ActorAddress
 from actors.engine.inbox import refuse
 from actors.engine.interfaces import System
 
@@ -96,7 +96,7 @@ class Child:
     """A child and what is known of it."""
 
     spec: ChildSpec
-    address: Address
+    address: ActorAddress
     state: Literal["down", "starting", "up", "stopping"] = "down"
     actor: Actor | None = None
     failure: BaseException | None = None
@@ -303,7 +303,7 @@ class Supervisor(Actor):
 
     # --- restarts
 
-    def _child(self, address: Address, incarnation: int) -> Child | None:
+    def _child(self, address: ActorAddress, incarnation: int) -> Child | None:
         child = self.children.get(address.name)
         if child is None or child.address.incarnation != incarnation:
             return None

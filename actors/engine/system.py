@@ -15,12 +15,12 @@ from typing import Any, NamedTuple, Self, TypeAlias
 from structlog import get_logger
 
 from actors.engine.actor import Actor, Where
-from actors.engine.address import Address
+from actors.engine.actor_address import ActorAddress
 from actors.engine.dispatchers import Stepper, ThreadDispatcher
 from actors.engine.future import Future, MessageRefused, Reply, assert_may_wait
 from actors.engine.interfaces import ActorDispatcher
 from actors.engine.loop import Loop
-from actors.engine.rarely import Rarely
+from actors.engine.rate_limited_log import RateLimitedLog
 from actors.engine.supervisor import ChildSpec, Launch, Ping, Shut, Supervisor
 from storage.clock import Clock, SystemClock
 from storage.files.disk import Disk
@@ -66,14 +66,14 @@ class ActorSystem:
     def __init__(self, disk: Disk, clock: Clock, on_give_up: GiveUp | None) -> None:
         self.disk = disk
         self.clock = clock
-        self.rarely = Rarely(clock.monotonic_ms)
+        self.rarely = RateLimitedLog(clock.monotonic_ms)
         self.live: set[Actor] = set()
         """The actors that have begun to start and have not ended."""
         self.gave_up: str | None = None
         """Why the supervisor has given up; None as long as it has not."""
         self.on_give_up = on_give_up
         self._stopped: bool | None = None
-        self._addresses: dict[str, Address] = {}
+        self._addresses: dict[str, ActorAddress] = {}
         self._threads: ActorDispatcher = ThreadDispatcher(self)
 
     @classmethod
@@ -94,11 +94,11 @@ class ActorSystem:
 
     # --- actors and addresses
 
-    def address(self, name: str) -> Address:
+    def address(self, name: str) -> ActorAddress:
         """The address of this name; the same one every time, also before its actor starts."""
         address = self._addresses.get(name)
         if address is None:
-            address = self._addresses.setdefault(name, Address(name, self.loop.post))
+            address = self._addresses.setdefault(name, ActorAddress(name, self.loop.post))
         return address
 
     def start(self, *specs: ChildSpec, timeout_s: float = START_TIMEOUT_S) -> None:
@@ -113,20 +113,25 @@ class ActorSystem:
             raise StartFailed(f"{type(failure).__name__}: {failure}") from failure
 
     def spawn(
-        self, actor: Actor, name: str, *, where: Where | None = None, parent: Address | None = None
-    ) -> Address:
+        self,
+        actor: Actor,
+        name: str,
+        *,
+        where: Where | None = None,
+        parent: ActorAddress | None = None,
+    ) -> ActorAddress:
         """Starts an actor that is never restarted, under an address of its own. Only on the loop.
 
         The address is in no list: `name` is for logs. `parent` is told Started and Exited. Whoever
         spawns stops it (`address.tell(Stop())`), for instance before its own `can_stop` is True.
         """
-        address = Address(name, self.loop.post)
+        address = ActorAddress(name, self.loop.post)
         address.temporary = True
         self.launch(actor, address, where or actor.where, parent=parent)
         return address
 
     def launch(
-        self, actor: Actor, address: Address, where: Where, *, parent: Address | None
+        self, actor: Actor, address: ActorAddress, where: Where, *, parent: ActorAddress | None
     ) -> None:
         """Binds an actor to an address and a dispatcher, and starts it. For the supervisor."""
         assert self.loop.here or not self.live, "actors are started on the loop"
@@ -179,7 +184,7 @@ class ActorSystem:
             return f"the loop has not answered for {timeout_s:g} s"
         return answer
 
-    def ask(self, address: Address, make: Callable[[Reply[Any]], object]) -> Future[Any]:
+    def ask(self, address: ActorAddress, make: Callable[[Reply[Any]], object]) -> Future[Any]:
         """Tells the message that `make` builds around a `reply`; the future has the answer.
 
         For tests, start-up and shutdown. `result` raises MessageRefused when the actor died with

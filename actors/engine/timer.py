@@ -9,7 +9,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from actors.engine.address import Address
+    from actors.engine.actor_address import ActorAddress
 
 CANCELLED_MAX = 256
 """Cancelled timers left in the heap before it is cleaned, when they are more than half of it."""
@@ -29,7 +29,7 @@ class TimerHandle:
     )
 
     def __init__(
-        self, address: "Address", message: object, due_ms: float, interval_ms: float = 0
+        self, address: "ActorAddress", message: object, due_ms: float, interval_ms: float = 0
     ) -> None:
         self.address = address
         self.incarnation = address.incarnation

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from structlog import get_logger
 
-from actors.engine.address import Address
+from actors.engine.actor_address import ActorAddress
 from actors.jobs.jobs_conf import ScheduledJob
 from actors.jobs.messages import JobState
 from actors.jobs.timetable import TimetableLine, timetable_from, timetable_json
@@ -30,7 +30,7 @@ class JobSchedule:
 
     entries: Sequence[ScheduledJob]
     path: str
-    config_writer: Address
+    config_writer: ActorAddress
 
 
 @dataclass(slots=True)
@@ -38,7 +38,7 @@ class KeptRuns:
     """What outlives an actor that fails and is made anew: the lines, the runs that go on."""
 
     lines: dict[str, TimetableLine] = field(default_factory=dict)
-    running: dict[str, Address] = field(default_factory=dict)
+    running: dict[str, ActorAddress] = field(default_factory=dict)
 
 
 class ScheduledRuns:

@@ -17,7 +17,7 @@ from typing import Any
 from structlog import get_logger
 
 from actors.engine.actor import Exited, Started, handles
-from actors.engine.address import Address
+from actors.engine.actor_address import ActorAddress
 from actors.engine.timer import TimerHandle
 from actors.jobs.messages import CancelJob, JobChanged, JobOrder, JobState, JobStates, RunJob
 from actors.jobs.run_table import RunTable, body_of
@@ -93,7 +93,7 @@ class SparkJobs(Responder):
         job_names: Sequence[str] = (),
         schedule: JobSchedule | None = None,
         known_arguments: Callable[[str], Mapping[str, Any]] = lambda name: {},
-        long_answers: Address | None = None,
+        long_answers: ActorAddress | None = None,
         kept: KeptRuns | None = None,
         make_job: Callable[..., Any] = SparkJob,
     ) -> None:

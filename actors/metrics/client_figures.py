@@ -2,7 +2,7 @@
 
 Owns: the questions that are on their way.
 Told by: MetricsPort (`MakePage`), ClientCalls (`CallDone`), its own timer.
-Tells: ClientCalls (`CallClient`), Exposition (`MakePage`, with what was found).
+Tells: ClientCalls (`CallClient`), MetricsRenderer (`MakePage`, with what was found).
 
 At most CLIENTS_MAX are asked; who does not answer in WAIT_MS is left out.
 """
@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from itertools import count, islice
 
 from actors.engine.actor import Actor, handles
-from actors.engine.address import Address
-from actors.engine.published import Published
+from actors.engine.actor_address import ActorAddress
+from actors.engine.snapshot_ref import SnapshotRef
 from actors.metrics.metrics_port import MakePage
 from actors.metrics.page import MetricsPage, labels
 from actors.metrics.selection import MetricsSelection
@@ -87,9 +87,9 @@ class ClientFigures(Actor):
 
     def __init__(
         self,
-        consumers: Published[Mapping[str, ConsumerView]],
-        client_calls: Address,
-        exposition: Address,
+        consumers: SnapshotRef[Mapping[str, ConsumerView]],
+        client_calls: ActorAddress,
+        exposition: ActorAddress,
     ) -> None:
         super().__init__()
         self._consumers = consumers

@@ -1,9 +1,9 @@
 """The pages of metrics as they are asked for: the loop looks, somebody else makes the text.
 
 Owns: who waits for which page.
-Told by: the page server's threads (`AskPage`), Exposition (`PageMade`, `TakeTime`).
-Tells: Exposition, or ClientFigures on its way there (`MakePage`, with what only the loop may look
-at).
+Told by: the page server's threads (`AskPage`), MetricsRenderer (`PageMade`, `TakeTime`).
+Tells: MetricsRenderer, or ClientFigures on its way there (`MakePage`, with what only the loop may
+look at).
 
 Who asks for a page that is being made gets it.
 """
@@ -16,7 +16,7 @@ from time import perf_counter
 from typing import Any
 
 from actors.engine.actor import Actor, handles
-from actors.engine.address import Address
+from actors.engine.actor_address import ActorAddress
 from actors.engine.histogram import ClassCounts
 from actors.metrics.http_text import HttpRefused, HttpRequest
 from actors.metrics.page_server import Page, PageAnswer
@@ -46,7 +46,7 @@ class MakePage:
     """Its path, and what is to be collected."""
     reading: Any
     """What the loop has looked at."""
-    reply_to: Address
+    reply_to: ActorAddress
 
     def refuse(self, remark: str) -> None:
         """Who makes it has failed."""
@@ -61,7 +61,7 @@ class PageMade:
     answer: PageAnswer
 
 
-Makers = Mapping[str, Mapping[str, Address]]
+Makers = Mapping[str, Mapping[str, ActorAddress]]
 """By path, then by what is to be collected: who is told MakePage."""
 
 
@@ -118,7 +118,7 @@ class MetricsPort(Actor):
         self._waiting.clear()
 
 
-def page_of(port: Address) -> Page:
+def page_of(port: ActorAddress) -> Page:
     """A page that MetricsPort has made."""
 
     def page(request: HttpRequest) -> PageAnswer:

@@ -5,15 +5,15 @@ from typing import Protocol, TypeVar
 
 from actors.access.refusals import Refusals
 from actors.config import BrokerConfig
-from actors.dispatching.reput import Following
+from actors.dispatching.reput import DispatchProgress
 from actors.engine.actor import Actor
 from actors.engine.histogram import ClassCounts
-from actors.engine.published import Published
+from actors.engine.snapshot_ref import SnapshotRef
 from actors.engine.system import ActorSystem
 from actors.network.answer_stats import AnswerStats
 from actors.network.tls_contexts import TlsContexts
-from actors.retention.keeping import KeepingReport
-from actors.sending.replicas import Replicas
+from actors.retention.retention_holds import KeepingReport
+from actors.sending.replication_progress import ReplicationProgress
 from actors.spans.span_queue import SpanQueue
 from actors.statistics.pull_stats import PullStats
 from actors.statistics.put_stats import PutStats
@@ -52,11 +52,11 @@ class BrokerSources(Protocol):
     @property
     def sync_ms(self) -> ClassCounts: ...
     @property
-    def following(self) -> Following: ...
+    def following(self) -> DispatchProgress: ...
     @property
-    def kept(self) -> Published[KeepingReport]: ...
+    def kept(self) -> SnapshotRef[KeepingReport]: ...
     @property
-    def replicas(self) -> Replicas: ...
+    def replicas(self) -> ReplicationProgress: ...
     @property
     def refusals(self) -> Refusals: ...
     @property

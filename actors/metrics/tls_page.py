@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from actors.metrics.page import MetricsPage, labels
 from actors.metrics.selection import flag
 from actors.network.connections import Connections
-from actors.network.entrance import HANDSHAKE_RESULTS
 from actors.network.tls_contexts import TlsContexts
+from actors.network.tls_negotiator import HANDSHAKE_RESULTS
 
 PORTS = ("main", "fast")
 

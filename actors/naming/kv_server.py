@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from structlog import get_logger
 
-from actors.engine.address import Address
+from actors.engine.actor_address import ActorAddress
 from actors.naming.kv_config import ORDER_TOPIC_CONFIG, KvConfig
 from actors.network.request import Request, serves
 from actors.tables.persisted import BatchedTable, Then
@@ -33,7 +33,7 @@ log = get_logger(__name__)
 class KvServer(BatchedTable):
     """Lives on the loop."""
 
-    def __init__(self, path: str, config_writer: Address) -> None:
+    def __init__(self, path: str, config_writer: ActorAddress) -> None:
         super().__init__(path, config_writer)
         self.kv = KvConfig()
 

@@ -17,18 +17,24 @@ from structlog import get_logger
 
 from actors.config import NamesrvConfig
 from actors.engine.actor import handles
-from actors.engine.address import Address
-from actors.engine.rarely import TEXT_CHARS_MAX
-from actors.naming.holders import check_goodbye, check_holder, check_place, holder_of, warn_of_rival
+from actors.engine.actor_address import ActorAddress
+from actors.engine.rate_limited_log import TEXT_CHARS_MAX
+from actors.naming.broker_ownership import (
+    check_goodbye,
+    check_holder,
+    check_place,
+    holder_of,
+    warn_of_rival,
+)
 from actors.naming.kv_config import ORDER_TOPIC_CONFIG
 from actors.naming.kv_server import KvServer
 from actors.naming.registration_reader import (
     LARGE_BODY_BYTES,
-    AtReader,
     Began,
     Ended,
     PassedOn,
     PassOn,
+    ReaderBacklog,
     ReadRegistration,
     TopicSlice,
     UnreadableRegistration,
@@ -75,10 +81,12 @@ class _Scan:
 class Namesrv(KvServer):
     """Lives on the loop."""
 
-    def __init__(self, config: NamesrvConfig, config_writer: Address, reader: Address) -> None:
+    def __init__(
+        self, config: NamesrvConfig, config_writer: ActorAddress, reader: ActorAddress
+    ) -> None:
         super().__init__(config.kv_config_path, config_writer)
         self._reader = reader
-        self._at_reader = AtReader()
+        self._at_reader = ReaderBacklog()
         self._is_passed_on = False
         self._intake: TopicIntake | None = None
         """Of the large registration whose topics are coming in."""

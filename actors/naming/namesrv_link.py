@@ -30,8 +30,8 @@ from structlog import get_logger
 
 from actors.config import BrokerConfig
 from actors.engine.actor import Actor, BatchEnd, Where, handles
-from actors.engine.address import Address
-from actors.engine.published import Published
+from actors.engine.actor_address import ActorAddress
+from actors.engine.snapshot_ref import SnapshotRef
 from actors.tables.registering import RegisterAll, RegisterTopic
 from protocol.bodies import (
     PERM_READ,
@@ -146,8 +146,8 @@ class NamesrvLink(Actor):
         config: BrokerConfig,
         namesrv: str,
         *,
-        table: Published[TopicConfigTable],
-        registration: Address,
+        table: SnapshotRef[TopicConfigTable],
+        registration: ActorAddress,
         connect: Callable[[str], BlockingConnection] = SyncConnection,
     ) -> None:
         super().__init__()

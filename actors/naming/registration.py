@@ -21,8 +21,8 @@ from re import compile as compile_pattern
 
 from actors.config import BrokerConfig
 from actors.engine.actor import Actor, handles
-from actors.engine.address import Address
-from actors.engine.published import Published
+from actors.engine.actor_address import ActorAddress
+from actors.engine.snapshot_ref import SnapshotRef
 from actors.naming.messages import MasterClientAddress, MasterHaAddress
 from actors.naming.namesrv_link import BarrierForRegistrations, Listening, Registered, Sent
 from actors.tables.registering import RegisterAll, RegisterTopic, SetOrderTopics, WhenRegistered
@@ -61,17 +61,17 @@ class Registration(Actor):
         self,
         config: BrokerConfig,
         *,
-        links: Sequence[Address],
-        leaving: Published[bool],
-        addresses: Mapping[str, Address],
-        registered: Published[int] | None = None,
+        links: Sequence[ActorAddress],
+        leaving: SnapshotRef[bool],
+        addresses: Mapping[str, ActorAddress],
+        registered: SnapshotRef[int] | None = None,
     ) -> None:
         """`links` are those to the name servers; `leaving` is published when the broker stops.
 
         `registered` is at how many of them the broker is, for health.
         """
         super().__init__()
-        self._registered = registered or Published(0)
+        self._registered = registered or SnapshotRef(0)
         self._leaving = leaving
         self._config = config
         self._links = links

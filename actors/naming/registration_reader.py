@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from actors.engine.actor import Actor, Where, handles
-from actors.engine.address import Address
+from actors.engine.actor_address import ActorAddress
 from actors.engine.inbox import refuse
 from actors.naming.ceilings import READING_BYTES_MAX, check_filter_servers, check_topics
 from actors.naming.route_table import queues_of
@@ -42,7 +42,7 @@ class ReadRegistration:
 
     request: Request
     header: RegisterBrokerHeader
-    reply_to: Address
+    reply_to: ActorAddress
 
     def refuse(self, remark: str) -> None:
         """The reader died with it."""
@@ -54,7 +54,7 @@ class PassOn:
     """Give this back, behind what is being read."""
 
     message: object
-    reply_to: Address
+    reply_to: ActorAddress
     held_bytes: int = 0
 
     def refuse(self, _remark: str) -> None:
@@ -120,7 +120,7 @@ class UnreadableRegistration:
 
 
 @dataclass(slots=True)
-class AtReader:
+class ReaderBacklog:
     """What the name server has given to the reader, and not got back."""
 
     count: int = 0

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from socket import socket
 
-from actors.engine.rarely import Rarely
-from actors.network.limits import ConnectionPlaces
+from actors.engine.rate_limited_log import RateLimitedLog
+from actors.network.limits import ConnectionSlots
 from actors.network.service import Service
 from remoting.tls_socket import TlsSocket
 
@@ -16,10 +16,10 @@ class Accepted:
     sock: socket | TlsSocket
     remote: tuple[str, int]
     service: Service
-    places: ConnectionPlaces | None = None
+    places: ConnectionSlots | None = None
     """Where one was taken for it; whoever has this message gives it back, or keeps it."""
 
-    def takes_place(self, places: ConnectionPlaces, rarely: Rarely) -> bool:
+    def takes_place(self, places: ConnectionSlots, rarely: RateLimitedLog) -> bool:
         """Whether it has one, or there is one left; else it is closed, and told of."""
         if self.places is not None:
             return True

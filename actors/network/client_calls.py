@@ -21,7 +21,7 @@ from typing import Any
 from structlog import get_logger
 
 from actors.engine.actor import Actor, TimerHandle, handles
-from actors.engine.address import Address
+from actors.engine.actor_address import ActorAddress
 from actors.engine.inbox import refuse
 from actors.network.request import ClientAnswer, Peer, PeerClosed
 from protocol.command import RemotingCommand
@@ -83,7 +83,7 @@ class CallClient:
 
     peer: Peer
     command: RemotingCommand
-    then: Address
+    then: ActorAddress
     context: Any = None
     timeout_ms: float = CALL_MS
 
@@ -124,7 +124,7 @@ class AskProducer:
 
     client_id: str
     command: RemotingCommand
-    then: Address
+    then: ActorAddress
     context: object
 
     def refuse(self, _remark: str) -> None:

@@ -18,16 +18,16 @@ from socket import socket
 
 from structlog import get_logger
 
-from actors.access.gate import Gate, ShutOut
+from actors.access.authorizer import Authorizer, TooManyFailures
 from actors.engine.actor import Actor, BatchEnd, handles
-from actors.engine.address import Address
+from actors.engine.actor_address import ActorAddress
+from actors.network.fair_scheduler import REQUESTS_OF_READ, REQUESTS_PER_TURN
 from actors.network.gatekeeping import admits, admitted
 from actors.network.limits import Limits, half_frame_ms
 from actors.network.request import PeerClosed, Request
 from actors.network.sends import Buffer, Sends
 from actors.network.service import Service
 from actors.network.transport import RECEIVE_BYTES, TlsTransport, transport_of
-from actors.network.turns import REQUESTS_OF_READ, REQUESTS_PER_TURN
 from protocol.command import RemotingCommand
 from protocol.errors import FrameError, FrameTooLong
 from protocol.frame import encode
@@ -104,7 +104,7 @@ class Connection(Actor):
         sock: socket | TlsSocket,
         remote: tuple[str, int],
         service: Service,
-        owner: Address,
+        owner: ActorAddress,
         limits: Limits,
     ) -> None:
         super().__init__()
@@ -128,7 +128,7 @@ class Connection(Actor):
         self.has_tls = isinstance(self._transport, TlsTransport)
         self._gate = None
         if service.guard is not None:
-            self._gate = Gate(service.guard, remote[0], is_encrypted=self.has_tls)
+            self._gate = Authorizer(service.guard, remote[0], is_encrypted=self.has_tls)
         self._in_flight_bytes = 0
         self._watched = 0
         self._stopping = False
@@ -203,7 +203,7 @@ class Connection(Actor):
                     self._tell_sends(event)
                 else:
                     self._take(event)
-        except ShutOut as error:
+        except TooManyFailures as error:
             self.end(error.text)
 
     def _leave(self, reason: str) -> None:

@@ -24,12 +24,12 @@ from socket import (
 from structlog import get_logger
 
 from actors.engine.actor import Actor, BatchEnd, Exited, Started, handles
-from actors.engine.address import Address
+from actors.engine.actor_address import ActorAddress
 from actors.network.accepted import Accepted
 from actors.network.bind_address import bound_to
 from actors.network.connection import Close, Connection, CopyOut, PeerLeft, StopReading
 from actors.network.limits import (
-    ConnectionPlaces,
+    ConnectionSlots,
     Limits,
     descriptors_for_peers,
     new_limits,
@@ -89,7 +89,7 @@ class Connections(Actor):
     """Lives on the loop."""
 
     def __init__(
-        self, idle_ms: float, places: ConnectionPlaces | None = None, frame_bytes_max: int = 0
+        self, idle_ms: float, places: ConnectionSlots | None = None, frame_bytes_max: int = 0
     ) -> None:
         """`frame_bytes_max`: the longest that its ports take, if that is more than usual."""
         super().__init__()
@@ -100,7 +100,7 @@ class Connections(Actor):
         self._left: deque[PeerLeft] = deque()
         self._is_resting = False
         self._turn_began_ms, self._ended_in_turn = 0.0, 0
-        self._places = places or ConnectionPlaces()
+        self._places = places or ConnectionSlots()
         self._limits: Limits | None = None
 
     @property
@@ -275,7 +275,9 @@ class Listener:
 class Acceptor(Actor):
     """Lives on the loop; the sockets are opened before it starts, so that a taken port is told."""
 
-    def __init__(self, listeners: Sequence[tuple[Listener, socket]], connections: Address) -> None:
+    def __init__(
+        self, listeners: Sequence[tuple[Listener, socket]], connections: ActorAddress
+    ) -> None:
         super().__init__()
         self._listening = [
             _Listening(sock, listener.service, self._accept) for listener, sock in listeners

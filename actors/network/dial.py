@@ -12,7 +12,7 @@ from ssl import SSLError, SSLWantReadError, SSLWantWriteError
 from typing import ClassVar
 
 from actors.engine.actor import Actor, Where, handles
-from actors.engine.address import Address
+from actors.engine.actor_address import ActorAddress
 from actors.network.tls_contexts import ToCallWith
 from protocol.host import host_of
 from remoting.tls import reason_of_tls
@@ -40,7 +40,7 @@ class Dial:
     """Connect to `host:port`, then tell `reply_to`."""
 
     address: str
-    reply_to: Address
+    reply_to: ActorAddress
 
     def refuse(self, remark: str) -> None:
         """The dialler died with it."""

@@ -4,19 +4,19 @@ Connections and callers in this process use it where they pass on what came, beh
 before any actor or body.
 """
 
-from actors.access.gate import Gate, ShutOut
+from actors.access.authorizer import Authorizer, TooManyFailures
 from actors.network.request import Request
 from actors.network.sends import StreamPeer, failure
 from protocol.errors import RemoteError
 from protocol.send_values import Send
 
 
-def admits(gate: Gate, request: Request, *, is_served: bool = True) -> bool:
+def admits(gate: Authorizer, request: Request, *, is_served: bool = True) -> bool:
     """Whether it may go on, with its grant; where nobody serves its code, whether its sender is
-    known here. Raises ShutOut where the connection is to be closed."""
+    known here. Raises TooManyFailures where the connection is to be closed."""
     try:
         request.grant = (gate.grant if is_served else gate.identify)(request.command)
-    except ShutOut:
+    except TooManyFailures:
         raise
     except RemoteError as error:
         request.answer(error.code, remark=error.remark)
@@ -24,8 +24,8 @@ def admits(gate: Gate, request: Request, *, is_served: bool = True) -> bool:
     return True
 
 
-def admitted(gate: Gate, peer: StreamPeer, sends: list[Send]) -> list[Send]:
-    """Those that may go on. Raises ShutOut where the connection is to be closed."""
+def admitted(gate: Authorizer, peer: StreamPeer, sends: list[Send]) -> list[Send]:
+    """Those that may go on. Raises TooManyFailures where the connection is to be closed."""
     refused = gate.refused(sends)
     if not refused:
         return sends

@@ -1,7 +1,8 @@
 """The TLS handshakes of a server, apart from the loop: each costs up to a millisecond of computing.
 
-Owns: the TLS contexts, whose files it watches.  A socket is its own from `Shake` to `Shaken`.
-Told by: Entrance (`Shake`), its tick.   Tells: it (`Shaken`).
+Owns: the TLS contexts, whose files it watches, and each socket from `StepHandshake` to
+`HandshakeStepped`.
+Told by: TlsNegotiator (`StepHandshake`), its tick.   Tells: it (`HandshakeStepped`).
 
 Source of the watch: srvutil/FileWatchService.java.
 """
@@ -13,7 +14,7 @@ from ssl import SSLWantReadError, SSLWantWriteError
 from typing import ClassVar
 
 from actors.engine.actor import Actor, Where, handles
-from actors.engine.address import Address
+from actors.engine.actor_address import ActorAddress
 from actors.network.tls_contexts import TlsContexts
 from remoting.tls import reason_of_tls
 from remoting.tls_socket import TlsSocket
@@ -22,24 +23,24 @@ WATCH_MS = 1000
 
 
 @dataclass(slots=True)
-class Shake:
+class StepHandshake:
     """Go on with a handshake as far as it goes without waiting."""
 
     number: int
     """The entrance's own."""
     sock: socket | TlsSocket
     """TlsSocket: it has begun."""
-    reply_to: Address
+    reply_to: ActorAddress
     is_over: bool = False
     """Set by who asked, whose time was over while this waited."""
 
     def refuse(self, remark: str) -> None:
         """Nobody goes on with it."""
-        self.reply_to.tell(Shaken(self.number, self.sock, 0, remark))
+        self.reply_to.tell(HandshakeStepped(self.number, self.sock, 0, remark))
 
 
 @dataclass(slots=True)
-class Shaken:
+class HandshakeStepped:
     """How far it is."""
 
     number: int
@@ -76,12 +77,12 @@ class Handshakes(Actor):
         """Reads what is new; it holds for handshakes that begin from now on."""
         self._contexts.look()
 
-    @handles(Shake)
-    def on_shake(self, message: Shake) -> None:
+    @handles(StepHandshake)
+    def on_shake(self, message: StepHandshake) -> None:
         """One step."""
         sock = message.sock
         if message.is_over:
-            message.reply_to.tell(Shaken(message.number, sock, 0, "too late"))
+            message.reply_to.tell(HandshakeStepped(message.number, sock, 0, "too late"))
             return
         events, failure = 0, ""
         try:
@@ -95,4 +96,4 @@ class Handshakes(Actor):
             events = EPOLLOUT
         except OSError as error:
             failure = reason_of_tls(error)
-        message.reply_to.tell(Shaken(message.number, sock, events, failure))
+        message.reply_to.tell(HandshakeStepped(message.number, sock, events, failure))

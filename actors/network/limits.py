@@ -13,8 +13,8 @@ from typing import Protocol
 
 from structlog import get_logger
 
-from actors.engine.rarely import MINUTE_MS, Rarely
-from actors.network.turns import Turns
+from actors.engine.rate_limited_log import MINUTE_MS, RateLimitedLog
+from actors.network.fair_scheduler import FairScheduler
 from protocol.host import network_of
 
 log = get_logger(__name__)
@@ -49,7 +49,7 @@ _malloc_trim: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_t
 """Of glibc; others have none."""
 
 
-class Holder(Protocol):
+class QuotaHolder(Protocol):
     """Whoever holds bytes: a connection."""
 
     remote: str
@@ -59,23 +59,23 @@ class Holder(Protocol):
         """Closes it."""
 
 
-class Held:
+class ByteQuota:
     """Bytes that connections hold, those first that hold them for longest.
 
     Past a limit the first ones are closed, until there is room.
     """
 
     def __init__(
-        self, what: str, bytes_max: int, of_address_max: int | None, rarely: Rarely
+        self, what: str, bytes_max: int, of_address_max: int | None, rarely: RateLimitedLog
     ) -> None:
         self.total_bytes = 0
         self._what, self._rarely = what, rarely
         self._bytes_max, self._of_address_max = bytes_max, of_address_max
-        self._held: dict[Holder, int] = {}
+        self._held: dict[QuotaHolder, int] = {}
         self._by_host: Counter[str] = Counter()
         self._shed_bytes = 0
 
-    def note(self, holder: Holder, held_bytes: int, *, is_moving: bool) -> None:
+    def note(self, holder: QuotaHolder, held_bytes: int, *, is_moving: bool) -> None:
         """How much one holds now; `is_moving`: it is at the beginning again, or has got on."""
         before = self._held.get(holder, 0)
         if is_moving or not held_bytes:
@@ -99,7 +99,7 @@ class Held:
             oldest = next(each for each in self._held if network_of(each.remote_host) == host)
             self._close(oldest, most)
 
-    def _close(self, holder: Holder, bytes_max: int) -> None:
+    def _close(self, holder: QuotaHolder, bytes_max: int) -> None:
         self._rarely.warn(f"too much held: {self._what}", peer=holder.remote, most_bytes=bytes_max)
         self._shed_bytes += self._held[holder]
         holder.end(f"too much held: {self._what}")
@@ -110,7 +110,7 @@ class Held:
             _malloc_trim(0)
 
 
-class ConnectionPlaces:
+class ConnectionSlots:
     """How many connections there are, of all addresses and of each; loopback is not counted."""
 
     def __init__(self, most: int = 0, most_of_address: int = 0) -> None:
@@ -154,7 +154,7 @@ class _Closings:
     count: int = 0
 
 
-class Closings:
+class CloseLog:
     """The lines of closed connections: a flood of connections is none of lines."""
 
     def __init__(self, now_ms: Callable[[], float]) -> None:
@@ -191,32 +191,32 @@ class Closings:
 class Limits:
     """All of them, of one server."""
 
-    rarely: Rarely
-    half: Held
-    unsent: Held
-    closings: Closings
-    turns: Turns
-    places: ConnectionPlaces = field(default_factory=ConnectionPlaces)
+    rarely: RateLimitedLog
+    half: ByteQuota
+    unsent: ByteQuota
+    closings: CloseLog
+    turns: FairScheduler
+    places: ConnectionSlots = field(default_factory=ConnectionSlots)
 
 
 def new_limits(
     now_ms: Callable[[], float],
     in_next_round: Callable[[], None],
-    places: ConnectionPlaces | None = None,
+    places: ConnectionSlots | None = None,
     frame_bytes_max: int = 0,
 ) -> Limits:
     """Those of a server to which nobody has come yet; `now_ms` is a monotonic clock, for
     `in_next_round` see Turns. No frame is longer than `frame_bytes_max`."""
-    rarely = Rarely(now_ms)
+    rarely = RateLimitedLog(now_ms)
     of_all = max(HALF_BYTES_MAX, frame_bytes_max)
     of_address = max(HALF_BYTES_OF_ADDRESS_MAX, frame_bytes_max)
     return Limits(
         rarely,
-        Held("half frames", of_all, of_address, rarely),
-        Held("answers that nobody takes", UNSENT_BYTES_OF_ALL_MAX, None, rarely),
-        Closings(now_ms),
-        Turns(in_next_round),
-        places or ConnectionPlaces(),
+        ByteQuota("half frames", of_all, of_address, rarely),
+        ByteQuota("answers that nobody takes", UNSENT_BYTES_OF_ALL_MAX, None, rarely),
+        CloseLog(now_ms),
+        FairScheduler(in_next_round),
+        places or ConnectionSlots(),
     )
 
 

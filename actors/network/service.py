@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 
+from actors.access.access_state import AccessState
 from actors.access.administration import Administration
-from actors.access.gate import Gate
-from actors.access.guard import Guard
-from actors.engine.address import Address
+from actors.access.authorizer import Authorizer
+from actors.engine.actor_address import ActorAddress
 from actors.network.answer_stats import AnswerStats
 from actors.network.gatekeeping import admits
 from actors.network.request import ClientAnswer, Peer, Request
@@ -22,8 +22,8 @@ from protocol.send_values import Heads
 class Service:
     """What a listening port serves: request code → address, and what happens to the rest."""
 
-    routes: Mapping[int, Address]
-    sends_to: Address | None = None
+    routes: Mapping[int, ActorAddress]
+    sends_to: ActorAddress | None = None
     """Who takes sends; None where they are not served (the name server)."""
 
     answer_unknown: bool = True
@@ -33,13 +33,13 @@ class Service:
     """Whether it is a broker's fast port, where clients with vipChannelEnabled bring their offsets
     over another connection than that of their heartbeats."""
 
-    tell_closed: Sequence[Address] = field(default_factory=tuple)
-    answers_to: Address | None = None
+    tell_closed: Sequence[ActorAddress] = field(default_factory=tuple)
+    answers_to: ActorAddress | None = None
     """Who takes the answers of clients; None where clients are never asked."""
     frame_bytes_max: int = FRAME_BYTES_MAX
     cure: str = ""
     """What its operator can do about a longer one."""
-    guard: Guard | None = None
+    guard: AccessState | None = None
     """Who sees to it that everybody may what he asks; None where there is no access control."""
     stats: AnswerStats | None = None
     """Where answers are counted."""
@@ -49,11 +49,11 @@ class Service:
     heads: Heads = field(default_factory=Heads)
     """What its connections have learnt of sends."""
 
-    def pass_on(self, command: RemotingCommand, peer: Peer, gate: Gate | None = None) -> bool:
+    def pass_on(self, command: RemotingCommand, peer: Peer, gate: Authorizer | None = None) -> bool:
         """Tell a request to the actor that serves it; an answer, too.
 
-        Return False where none does, though its sender is known here. Raises ShutOut where `gate`
-        wants the connection closed.
+        Return False where none does, though its sender is known here. Raises TooManyFailures where
+        `gate` wants the connection closed.
         """
         if command.flag & RESPONSE_FLAG:
             if self.answers_to is not None:

@@ -17,7 +17,7 @@ from typing import ClassVar
 from structlog import get_logger
 
 from actors.engine.actor import Actor, Refusable, Where, handles
-from actors.engine.address import Address
+from actors.engine.actor_address import ActorAddress
 from storage.reading.page_probe import ColdPart
 
 log = get_logger(__name__)
@@ -34,7 +34,7 @@ class ReadCold:
 
     parts: Sequence[ColdPart]
     then: Refusable
-    reply_to: Address
+    reply_to: ActorAddress
 
     def refuse(self, remark: str) -> None:
         """The reader died with it."""

@@ -14,9 +14,9 @@ Source: PullMessageProcessor.generateOffsetMovedEvent.
 
 from collections.abc import Callable, Mapping
 
-from actors.engine.address import Address
+from actors.engine.actor_address import ActorAddress
 from actors.engine.interfaces import System
-from actors.engine.published import Published
+from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.request import Peer
 from actors.pulling.pull_rules import BROADCASTING
 from actors.sending.internal_append import InternalAppend, InternalRecord
@@ -41,12 +41,12 @@ class PullCorrection:
         queues: ConsumeQueues,
         *,
         broker_name: str,
-        consumers: Published[Mapping[str, ConsumerView]],
-        offsets: Published[Offsets],
+        consumers: SnapshotRef[Mapping[str, ConsumerView]],
+        offsets: SnapshotRef[Offsets],
         old_places: OldPlaces,
         first_pulls: FirstPulls,
         starts_in_memory: Callable[[str, int], bool],
-        put_message: Address,
+        put_message: ActorAddress,
     ) -> None:
         """`offsets` are those of this moment; `starts_in_memory`: whether the queue is young."""
         self._queues, self._broker_name = queues, broker_name

@@ -23,7 +23,7 @@ from actors.dispatching.reput import Arrived, CaughtUp
 from actors.dispatching.trim import QueuesEmptied
 from actors.dispatching.verify_unit import UnitVerified
 from actors.engine.actor import Actor, handles
-from actors.engine.address import Address
+from actors.engine.actor_address import ActorAddress
 from actors.network.request import PeerClosed, Request
 from actors.pulling.held_pulls import TICK_MS, TOO_MANY_HELD, Hold, HoldTable
 from protocol.codes import ResponseCode
@@ -83,7 +83,7 @@ class PullHold(Actor):
 
     def __init__(
         self,
-        pull_message: Address,
+        pull_message: ActorAddress,
         max_offset: Callable[[bytes, int], int],
         table: HoldTable,
     ) -> None:

@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from actors.config import MASTER_ID, BrokerConfig
 from actors.dispatching.verify_unit import VerifyUnit
 from actors.engine.actor import handles
-from actors.engine.address import Address
-from actors.engine.published import Published
+from actors.engine.actor_address import ActorAddress
+from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.hooks import Hooks, PullContext
 from actors.network.request import Request, Responder, serves
 from actors.network.sends import StreamPeer
@@ -111,15 +111,15 @@ class PullMessage(Responder):
         limits: GetLimits,
         probe: PageProbe,
         *,
-        topics: Published[Mapping[str, TopicConfig]],
+        topics: SnapshotRef[Mapping[str, TopicConfig]],
         groups: GroupFinder,
-        consumers: Published[Mapping[str, ConsumerView]],
-        filters: Published[ConsumerFilters],
+        consumers: SnapshotRef[Mapping[str, ConsumerView]],
+        filters: SnapshotRef[ConsumerFilters],
         hooks: Hooks,
         stats: PullStats,
         held: HoldTable,
         correction: PullCorrection,
-        addresses: Mapping[str, Address],
+        addresses: Mapping[str, ActorAddress],
     ) -> None:
         super().__init__()
         self._store, self._config = store, config

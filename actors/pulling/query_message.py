@@ -22,7 +22,7 @@ from actors.access.real_topic import real_topic
 from actors.dispatching.hand_over import IndexWritten, WriteOutIndex
 from actors.dispatching.record_check import CheckRecord, RecordChecked
 from actors.engine.actor import Where, handles
-from actors.engine.address import Address
+from actors.engine.actor_address import ActorAddress
 from actors.network.request import Request, Responder, serves
 from protocol.codes import RequestCode, ResponseCode, SerializeType
 from protocol.command import RemotingCommand
@@ -70,7 +70,9 @@ class QueryMessage(Responder):
 
     where: ClassVar[Where] = "thread"
 
-    def __init__(self, store: MessageStore, reput: Address, record_checker: Address) -> None:
+    def __init__(
+        self, store: MessageStore, reput: ActorAddress, record_checker: ActorAddress
+    ) -> None:
         super().__init__()
         self._store = store
         self._reput, self._record_checker = reput, record_checker

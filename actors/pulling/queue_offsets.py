@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from actors.engine.actor import handles
-from actors.engine.address import Address
+from actors.engine.actor_address import ActorAddress
 from actors.network.request import Request, Responder, serves
 from actors.pulling.cold_read import ReadCold
 from protocol.codes import RequestCode
@@ -42,7 +42,7 @@ class AskAgain:
 class QueueOffsets(Responder):
     """Lives on the loop."""
 
-    def __init__(self, store: MessageStore, probe: PageProbe, cold_read: Address) -> None:
+    def __init__(self, store: MessageStore, probe: PageProbe, cold_read: ActorAddress) -> None:
         super().__init__()
         self._store = store
         self._cold_read = cold_read

@@ -12,7 +12,7 @@ Source: AdminBrokerProcessor.queryConsumeQueue.
 from base64 import b64encode
 from collections.abc import Mapping
 
-from actors.engine.published import Published
+from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.request import Request, Responder, serves
 from actors.pulling.property_filters import TAG_EXPRESSIONS, registered_filter
 from actors.tables.consumer_views import ConsumerView, Subscription
@@ -42,8 +42,8 @@ class QueueView(Responder):
         self,
         store: MessageStore,
         *,
-        consumers: Published[Mapping[str, ConsumerView]],
-        filters: Published[ConsumerFilters],
+        consumers: SnapshotRef[Mapping[str, ConsumerView]],
+        filters: SnapshotRef[ConsumerFilters],
     ) -> None:
         super().__init__()
         self._store = store

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 from actors.config import BrokerConfig
 from actors.engine.actor import handles
-from actors.engine.address import Address
-from actors.engine.published import Published
+from actors.engine.actor_address import ActorAddress
+from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.request import Request, Responder, serves
 from actors.network.sends import StreamPeer
 from actors.pulling.cold_read import ReadCold
@@ -60,8 +60,8 @@ class RawRead(Responder):
         config: BrokerConfig,
         probe: PageProbe,
         *,
-        topics: Published[Mapping[str, TopicConfig]],
-        cold_read: Address,
+        topics: SnapshotRef[Mapping[str, TopicConfig]],
+        cold_read: ActorAddress,
     ) -> None:
         super().__init__()
         self._store = store

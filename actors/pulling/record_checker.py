@@ -12,7 +12,7 @@ lies behind it in the log. Without, everybody may read everything.
 from actors.dispatching.hand_over import AwaitDispatch
 from actors.dispatching.record_check import CheckRecord, RecordChecked
 from actors.engine.actor import Actor, handles
-from actors.engine.address import Address
+from actors.engine.actor_address import ActorAddress
 from actors.pulling.cold_read import ReadCold
 from storage.message_store import MessageStore
 from storage.reading.page_probe import PageProbe
@@ -25,7 +25,7 @@ class RecordChecker(Actor):
     """Lives on the loop."""
 
     def __init__(
-        self, store: MessageStore, probe: PageProbe, *, reput: Address, cold_read: Address
+        self, store: MessageStore, probe: PageProbe, *, reput: ActorAddress, cold_read: ActorAddress
     ) -> None:
         super().__init__()
         self._units = UnitsOfRecords(store.consume_queues, store.dispatcher, probe)

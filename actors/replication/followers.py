@@ -6,16 +6,18 @@ strangers are turned away before they cost a handshake.
 
 from ipaddress import ip_address
 
-from actors.access.guard import Guard
+from actors.access.access_state import AccessState
 from actors.config import BrokerConfig
-from actors.engine.rarely import Rarely
+from actors.engine.rate_limited_log import RateLimitedLog
 from actors.settings.access_settings import addresses_of
 
 
 class Followers:
     """The addresses of `haAllowedAddresses`, or else those that access control lets in."""
 
-    def __init__(self, config: BrokerConfig, guard: Guard | None, rarely: Rarely) -> None:
+    def __init__(
+        self, config: BrokerConfig, guard: AccessState | None, rarely: RateLimitedLog
+    ) -> None:
         self._allowed = addresses_of(config.ha_allowed_addresses)
         self._guard = guard
         self._rarely = rarely

@@ -12,7 +12,7 @@ from select import EPOLLIN, EPOLLOUT
 from socket import socket
 from typing import Protocol
 
-from actors.engine.address import Address
+from actors.engine.actor_address import ActorAddress
 from actors.engine.interfaces import System
 from actors.pulling.cold_read import ReadCold
 from protocol.ha import ReportBuffer, encode_transfer_head
@@ -39,7 +39,7 @@ class ColdReadForSlave:
     """What this slave gets next is in memory now."""
 
     link: "SlaveLink"
-    master: Address
+    master: ActorAddress
 
     def refuse(self, remark: str) -> None:
         """It cannot be read from the disk."""
@@ -58,8 +58,8 @@ class Master(Protocol):
     """HaMaster, as a link to a slave uses it."""
 
     system: System
-    address: Address
-    cold_read: Address
+    address: ActorAddress
+    cold_read: ActorAddress
     batch_bytes: int
     file_bytes: int
 

@@ -1,6 +1,6 @@
 """Gives the log to the slaves, byte for byte, and knows how far they have it.
 
-Owns: one link to each slave; what is published of them (`Replicas`).
+Owns: one link to each slave; what is published of them (`ReplicationProgress`).
 Told by: the HA port's acceptor (`Accepted`), PutMessage (`LogGrew`: more is published), under
 SYNC_FLUSH GroupCommit instead (more is flushed), ColdRead (`ColdReadForSlave`, `Unreadable`), its
 own tick.
@@ -17,14 +17,14 @@ from dataclasses import dataclass
 
 from structlog import get_logger
 
-from actors.access.guard import Guard
+from actors.access.access_state import AccessState
 from actors.config import BrokerConfig
 from actors.engine.actor import Actor, handles
-from actors.engine.address import Address
+from actors.engine.actor_address import ActorAddress
 from actors.network.accepted import Accepted
 from actors.replication.followers import Followers
 from actors.replication.ha_link import ColdReadForSlave, GoOn, SlaveLink, Unreadable
-from actors.sending.replicas import Acked, LogGrew, Replicas
+from actors.sending.replication_progress import Acked, LogGrew, ReplicationProgress
 from storage.log.commit_log import CommitLog
 from storage.reading.page_probe import ColdPart, PageProbe
 
@@ -53,11 +53,11 @@ class HaMaster(Actor):
         self,
         config: BrokerConfig,
         commit_log: CommitLog,
-        replicas: Replicas,
+        replicas: ReplicationProgress,
         probe: PageProbe,
         *,
-        addresses: Mapping[str, Address],
-        guard: Guard | None = None,
+        addresses: Mapping[str, ActorAddress],
+        guard: AccessState | None = None,
     ) -> None:
         super().__init__()
         self._config = config

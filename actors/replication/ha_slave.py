@@ -24,8 +24,8 @@ from structlog import get_logger
 
 from actors.config import BrokerConfig
 from actors.engine.actor import Actor, handles
-from actors.engine.address import Address
-from actors.engine.published import Published
+from actors.engine.actor_address import ActorAddress
+from actors.engine.snapshot_ref import SnapshotRef
 from actors.naming.messages import MasterHaAddress
 from actors.network.dial import Dial, Dialed
 from actors.replication.put_replica import AppendReplica, Replicated
@@ -65,16 +65,16 @@ class HaSlave(Actor):
         commit_log: CommitLog,
         replica: ReplicaLog,
         *,
-        agrees: Published[bool],
-        addresses: Mapping[str, Address],
-        why_behind: Published[str] | None = None,
+        agrees: SnapshotRef[bool],
+        addresses: Mapping[str, ActorAddress],
+        why_behind: SnapshotRef[str] | None = None,
     ) -> None:
         """`agrees`: whether this log goes on where the master's does, as far as is known.
 
         `why_behind` says why it does not follow its master, for health; empty while it does.
         """
         super().__init__()
-        self._why_behind = why_behind or Published("")
+        self._why_behind = why_behind or SnapshotRef("")
         self._config = config
         self._agrees = agrees
         self._log = commit_log

@@ -22,15 +22,15 @@ from structlog import get_logger
 
 from actors.dispatching.reput import WritesForbidden
 from actors.engine.actor import Actor, BatchEnd, handles
-from actors.engine.address import Address
-from actors.engine.published import Published
+from actors.engine.actor_address import ActorAddress
+from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.sends import Sends
 from actors.replication.messages import UnknownTopics
 from actors.retention.clean_files import DISK_USE, DropFiles, QueuesGone
 from actors.sending.admission import Admission
 from actors.sending.allocate_file import BeginLogAt, FileFailed, FilePrepared
 from actors.sending.internal_append import InternalAppend, InternalAppends
-from actors.sending.log_end import CREATE_FAILED, LogEnd
+from actors.sending.log_tail import CREATE_FAILED, LogTail
 from actors.sending.send_rules import RefusedError
 from actors.statistics.put_stats import PutStats
 from actors.tables.topics import TopicReady
@@ -58,7 +58,7 @@ class AppendReplica:
 
     offset: int
     data: bytes
-    reply_to: Address
+    reply_to: ActorAddress
 
     def refuse(self, remark: str) -> None:
         """The log is gone with it: whoever has the next one asks the master again."""
@@ -91,12 +91,12 @@ class PutReplica(Actor):
         replica: ReplicaLog,
         commit_log: CommitLog,
         *,
-        topics: Published[Mapping[str, TopicConfig]],
+        topics: SnapshotRef[Mapping[str, TopicConfig]],
         admission: Admission,
         internal_appends: InternalAppends,
-        log_end: LogEnd,
+        log_end: LogTail,
         stats: PutStats,
-        addresses: Mapping[str, Address],
+        addresses: Mapping[str, ActorAddress],
     ) -> None:
         super().__init__()
         self._replica = replica

@@ -3,7 +3,7 @@
 Owns: one connection to the master's port for clients.
 Told by: Registration (`MasterClientAddress`), PutReplica (`UnknownTopics`), CleanFiles
 (`QueuesBegunAnew`), its own tick.
-Tells: the tables (`TakeTopics`, `TakeOffsets`, `TakeDelayOffsets`, `TakeGroups`), CleanFiles
+Tells: the tables (`ReplaceTopics`, `MergeOffsets`, `TakeDelayOffsets`, `TakeGroups`), CleanFiles
 (`RemoveTopic`).
 
 First 3 s after the start, then every 10 s, and at once when the log has a message of a topic that
@@ -28,16 +28,16 @@ from structlog import get_logger
 from actors.delays.delay_offsets import TakeDelayOffsets
 from actors.dispatching.trim import QueuesBegunAnew
 from actors.engine.actor import Actor, Where, handles
-from actors.engine.address import Address
-from actors.engine.published import Published
+from actors.engine.actor_address import ActorAddress
+from actors.engine.snapshot_ref import SnapshotRef
 from actors.naming.messages import MasterClientAddress
 from actors.naming.namesrv_link import BlockingConnection
 from actors.network.tls_contexts import ToCallWith
 from actors.replication.messages import UnknownTopics
 from actors.tables.groups import TakeGroups
-from actors.tables.messages import TakeOffsets, TopicsGone
+from actors.tables.messages import MergeOffsets, TopicsGone
 from actors.tables.persisted import LEFT_OUT_LINES_MAX
-from actors.tables.topics import RemoveTopic, TakeTopics
+from actors.tables.topics import RemoveTopic, ReplaceTopics
 from protocol.bodies import KVTable
 from protocol.bodies_admin import TopicStatsTable
 from protocol.codes import RequestCode, ResponseCode
@@ -50,8 +50,8 @@ from remoting.sync_connection import RemotingFailed, SyncConnection
 from storage.log.commit_log import CommitLog
 from storage.tables.delay_offsets import format_delay_offsets, parse_delay_offsets
 from storage.tables.groups import parse_groups
-from storage.tables.left_out import LeftOuts
 from storage.tables.offsets import parse_offsets
+from storage.tables.skipped_entry import LeftOuts
 from storage.tables.topics import parse_topics
 
 log = get_logger(__name__)
@@ -87,7 +87,7 @@ class _Early:
     """Offsets that mean a log of this length."""
 
     log_end: int
-    consumers: TakeOffsets
+    consumers: MergeOffsets
     delays: TakeDelayOffsets
 
 
@@ -101,8 +101,8 @@ class SlaveSync(Actor):
         own_address: str,
         *,
         commit_log: CommitLog,
-        agrees: Published[bool],
-        addresses: Mapping[str, Address],
+        agrees: SnapshotRef[bool],
+        addresses: Mapping[str, ActorAddress],
         credentials: Credentials | None = None,
         tls: ToCallWith = lambda: None,
         connect: Callable[[str], BlockingConnection] | None = None,
@@ -200,7 +200,7 @@ class SlaveSync(Actor):
         own_end = self._log.end_offset
         has_all = 0 <= self._master_end <= own_end
         topics = self._table(client, RequestCode.GET_ALL_TOPIC_CONFIG, parse_topics)
-        self._to["topics"].tell(TakeTopics(topics, own_end, has_all, self._continues))
+        self._to["topics"].tell(ReplaceTopics(topics, own_end, has_all, self._continues))
         offsets = self._table(client, RequestCode.GET_ALL_CONSUMER_OFFSET, parse_offsets)
         left_out: LeftOuts = []
         text = self._ask(client, RequestCode.GET_ALL_DELAY_OFFSET).decode("utf-8")
@@ -213,7 +213,7 @@ class SlaveSync(Actor):
         info = KVTable.decode(self._ask(client, RequestCode.GET_BROKER_RUNTIME_INFO))
         self._master_end = parse_long(info.table["commitLogMaxOffset"])
         if self._early is None:  # else those before, for which the log is not long enough yet
-            self._early = _Early(self._master_end, TakeOffsets(offsets), delays)
+            self._early = _Early(self._master_end, MergeOffsets(offsets), delays)
             self._take_offsets()
         dispatched = self._master_end - parse_long(info.table["dispatchBehindBytes"])
         for topic, place in self._begun.copy().items():

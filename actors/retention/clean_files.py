@@ -26,7 +26,7 @@ from typing import ClassVar
 
 from structlog import get_logger
 
-from actors.dispatching.reput import Following, WritesForbidden
+from actors.dispatching.reput import DispatchProgress, WritesForbidden
 from actors.dispatching.trim import (
     QueuesBegunAnew,
     QueuesRemoved,
@@ -35,12 +35,12 @@ from actors.dispatching.trim import (
     Trimmed,
 )
 from actors.engine.actor import Where, handles
-from actors.engine.address import Address
-from actors.engine.published import Published
+from actors.engine.actor_address import ActorAddress
 from actors.engine.short_collections import end_unreferenced
+from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.connection import CopyOut
 from actors.network.request import Request, Responder, serves
-from actors.retention.keeping import Keeping, KeepingReport
+from actors.retention.retention_holds import KeepingReport, RetentionHolds
 from actors.tables.messages import ForgetTopic
 from actors.tables.topics import RemoveTopic, TablesComplete
 from protocol.bodies import TopicConfig
@@ -69,7 +69,7 @@ class DropFiles:
     """Take whole files of the log below `offset` out of it."""
 
     offset: int
-    reply_to: Address
+    reply_to: ActorAddress
 
     def refuse(self, _remark: str) -> None:
         """PutMessage died with it: the files stay for another round."""
@@ -118,12 +118,12 @@ class CleanFiles(Responder):
     def __init__(
         self,
         store: MessageStore,
-        following: Following,
+        following: DispatchProgress,
         *,
-        topics: Published[Mapping[str, TopicConfig]],
-        offsets: Published[Mapping[str, Mapping[int, int]]],
-        addresses: Mapping[str, Address],
-        kept: Published[KeepingReport],
+        topics: SnapshotRef[Mapping[str, TopicConfig]],
+        offsets: SnapshotRef[Mapping[str, Mapping[int, int]]],
+        addresses: Mapping[str, ActorAddress],
+        kept: SnapshotRef[KeepingReport],
     ) -> None:
         super().__init__()
         self._kept = kept
@@ -141,7 +141,7 @@ class CleanFiles(Responder):
     def on_start(self) -> None:
         store = self._store
         self._cleaning = Cleaning(store.config, self.system.disk, self.system.clock)
-        self._keeping = Keeping(store, self.system.disk, self.system.clock, self._kept)
+        self._keeping = RetentionHolds(store, self.system.disk, self.system.clock, self._kept)
         if self.incarnation > 1:  # the one before may have left files behind, oldest first
             self._doomed.extend(unused_files(store))
         self._doom_removed()

@@ -21,7 +21,7 @@ from actors.dispatching.hand_over import RebuildIndex, RebuildTable
 from actors.dispatching.repair import RepairsRefused, RepairUnits
 from actors.dispatching.verify_unit import UnitVerified, VerifyUnit
 from actors.engine.actor import Actor, Where, handles
-from actors.engine.address import Address
+from actors.engine.actor_address import ActorAddress
 from protocol.topic_names import HALF_TOPIC
 from storage.checking.index_check import IndexCheck, checks_of
 from storage.dispatching.dispatch import delay_levels_ms
@@ -62,7 +62,7 @@ class _Job:
     scrub: Scrub
     queues: Mapping[QueueKey, ConsumeQueue]
     steps: Iterator[None]
-    answers: list[tuple[Address, UnitVerified]] = field(default_factory=list)
+    answers: list[tuple[ActorAddress, UnitVerified]] = field(default_factory=list)
     started_ms: float = 0.0
 
 
@@ -71,7 +71,7 @@ class Scrubber(Actor):
 
     where: ClassVar[Where] = "thread"
 
-    def __init__(self, store: MessageStore, reput: Address) -> None:
+    def __init__(self, store: MessageStore, reput: ActorAddress) -> None:
         super().__init__()
         self._store = store
         self._reput = reput
@@ -239,7 +239,7 @@ class Scrubber(Actor):
     # -- what was found -------------------------------------------------------------------------
 
     def _tell(
-        self, job: _Job, found: Findings, answers: Sequence[tuple[Address, UnitVerified]]
+        self, job: _Job, found: Findings, answers: Sequence[tuple[ActorAddress, UnitVerified]]
     ) -> None:
         for start, end, reason in found.damaged:
             self._log_some("commit log damaged", start=start, end=end, reason=reason)

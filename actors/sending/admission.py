@@ -11,16 +11,16 @@ from random import Random
 from zlib import crc32
 
 from actors.config import BrokerConfig
-from actors.engine.address import Address
-from actors.engine.published import Published
+from actors.engine.actor_address import ActorAddress
+from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.hooks import SendContext
 from actors.network.sends import Sends
 from actors.sending.appender import Appender, Record
 from actors.sending.batch_parts import batch_parts
+from actors.sending.half_message_cache import HalfMessageCache, HalfRecord
 from actors.sending.half_owner import with_owner
+from actors.sending.property_rewriter import PropertyRewriter
 from actors.sending.put_answers import PutAnswers, SendPut
-from actors.sending.recent_halves import HalfRecord, RecentHalves
-from actors.sending.send_prepare import Preparer
 from actors.sending.send_rules import (
     DLQ_QUEUES,
     NO_HOST_FLAGS,
@@ -30,7 +30,7 @@ from actors.sending.send_rules import (
     TopicState,
     illegal_message,
 )
-from actors.sending.topic_parking import TopicParking
+from actors.sending.topic_wait_list import TopicWaitList
 from actors.tables.groups import GroupFinder
 from actors.tables.topics import CreateSystemTopic, CreateTopicOnSend, TopicReady
 from protocol.bodies import TopicConfig
@@ -75,16 +75,16 @@ class Admission:
         config: BrokerConfig,
         store_config: StoreConfig,
         *,
-        topics: Published[Mapping[str, TopicConfig]],
+        topics: SnapshotRef[Mapping[str, TopicConfig]],
         groups: GroupFinder,
-        preparer: Preparer,
+        preparer: PropertyRewriter,
         appender: Appender,
         answers: PutAnswers,
         random: Random,
         clock: Clock,
-        recent_halves: RecentHalves,
-        topic_table: Address,
-        owner: Address,
+        recent_halves: HalfMessageCache,
+        topic_table: ActorAddress,
+        owner: ActorAddress,
     ) -> None:
         """`owner` is told of the topics that it has made."""
         self._topics, self._groups = topics, groups
@@ -102,7 +102,7 @@ class Admission:
         self._limit_bytes()
         self._by_shape: dict[SendShape, TopicState] = {}
         self._seen_topics: Mapping[str, TopicConfig] | None = None
-        self._parking: TopicParking[_ParkedSend] = TopicParking(topic_table, PARKED_MAX)
+        self._parking: TopicWaitList[_ParkedSend] = TopicWaitList(topic_table, PARKED_MAX)
 
     # --- many at a time
 

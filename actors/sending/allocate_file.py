@@ -12,7 +12,7 @@ from typing import ClassVar
 from structlog import get_logger
 
 from actors.engine.actor import Actor, Where, handles
-from actors.engine.address import Address
+from actors.engine.actor_address import ActorAddress
 from storage.config import StoreConfig
 from storage.errors import StoreError
 from storage.files.mapped_file import MappedFile
@@ -26,7 +26,7 @@ class PrepareFile:
     """Make the file that starts at `offset`."""
 
     offset: int
-    reply_to: Address
+    reply_to: ActorAddress
 
     def refuse(self, remark: str) -> None:
         """AllocateFile died with it."""
@@ -39,7 +39,7 @@ class BeginLogAt:
 
     offset: int
     unused: Sequence[MappedFile]
-    reply_to: Address
+    reply_to: ActorAddress
 
     def refuse(self, remark: str) -> None:
         """AllocateFile died with it."""

@@ -8,7 +8,7 @@ Queue offsets are given here, at the last moment, so that what is refused or par
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from actors.engine.published import Published
+from actors.engine.snapshot_ref import SnapshotRef
 from actors.sending.send_rules import TopicState, new_state
 from actors.statistics.counts import SMALL_BYTES
 from actors.statistics.put_stats import PutStats
@@ -46,7 +46,7 @@ class Appender:
     def __init__(
         self,
         commit_log: CommitLog,
-        topics: Published[Mapping[str, TopicConfig]],
+        topics: SnapshotRef[Mapping[str, TopicConfig]],
         stats: PutStats,
     ) -> None:
         self._log = commit_log

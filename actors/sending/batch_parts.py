@@ -3,7 +3,7 @@
 from typing import NamedTuple
 from zlib import crc32
 
-from actors.sending.send_prepare import BatchSuffix, Preparer
+from actors.sending.property_rewriter import BatchSuffix, PropertyRewriter
 from actors.sending.send_rules import PROPERTIES_BYTES_MAX
 from protocol.batch import decode_batch
 from storage.log.append import BatchPart
@@ -18,7 +18,7 @@ class BatchParts(NamedTuple):
     keys: list[tuple[bytes, ...]]
 
 
-def batch_parts(body: bytes, suffix: BatchSuffix, preparer: Preparer) -> BatchParts | None:
+def batch_parts(body: bytes, suffix: BatchSuffix, preparer: PropertyRewriter) -> BatchParts | None:
     """Return the parts of a batch body; None if the properties of one are too long to be stored.
 
     Raises RemoteError for a body that cannot be cut.

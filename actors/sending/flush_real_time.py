@@ -21,7 +21,7 @@ from structlog import get_logger
 from actors.dispatching.hand_over import IndexSynced, IndexTimeLowered, LowerIndexTime
 from actors.dispatching.sync_queues import QueuesSynced, QueuesWritten, WriteOutQueues
 from actors.engine.actor import Actor, Where, handles
-from actors.engine.address import Address
+from actors.engine.actor_address import ActorAddress
 from actors.engine.histogram import ClassCounts
 from actors.retention.clean_files import SyncSoon
 from storage.errors import StoreError
@@ -47,7 +47,7 @@ class FlushRealTime(Actor):
 
     where: ClassVar[Where] = "thread"
 
-    def __init__(self, store: MessageStore, reput: Address, took: ClassCounts) -> None:
+    def __init__(self, store: MessageStore, reput: ActorAddress, took: ClassCounts) -> None:
         """`took` gets how long each sync of the log took, ms."""
         super().__init__()
         self._took = took

@@ -14,7 +14,7 @@ from typing import ClassVar
 from structlog import get_logger
 
 from actors.engine.actor import Actor, Where, handles
-from actors.engine.address import Address
+from actors.engine.actor_address import ActorAddress
 from actors.engine.histogram import ClassCounts
 from storage.errors import StoreError
 from storage.log.commit_log import CommitLog
@@ -28,7 +28,7 @@ class Sync:
     """Bring everything below `offset` onto the disk, then tell `reply_to`."""
 
     offset: int
-    reply_to: Address
+    reply_to: ActorAddress
 
     def refuse(self, _remark: str) -> None:
         """The flusher died with it: nothing more is on the disk, and the next one may be asked."""

@@ -23,10 +23,10 @@ from typing import Protocol
 
 from actors.dispatching.reput import WritesForbidden
 from actors.engine.actor import Actor, handles
-from actors.engine.address import Address
+from actors.engine.actor_address import ActorAddress
 from actors.sending.flusher import Sync, Synced
 from actors.sending.put_answers import PutAnswers, SendPut
-from actors.sending.replicas import Acked, ReplicaWait, Slaves
+from actors.sending.replication_progress import Acked, ReplicaWait, SlaveNotifier
 from protocol.codes import ResponseCode
 from storage.log.commit_log import CommitLog
 
@@ -92,10 +92,10 @@ class GroupCommit(Actor):
         *,
         is_sync_flush: bool,
         flush_timeout_ms: int,
-        slaves: Slaves,
+        slaves: SlaveNotifier,
         replica_wait: ReplicaWait | None,
-        flusher: Address,
-        put_message: Address,
+        flusher: ActorAddress,
+        put_message: ActorAddress,
     ) -> None:
         """Without a `replica_wait` nobody waits for slaves."""
         super().__init__()

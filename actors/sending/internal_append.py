@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from zlib import crc32
 
-from actors.engine.address import Address
+from actors.engine.actor_address import ActorAddress
 from actors.sending.appender import Appender, Put, Record
 from actors.sending.send_rules import (
     NO_HOST_FLAGS,
@@ -22,7 +22,7 @@ from actors.sending.send_rules import (
     TopicState,
     read_queue,
 )
-from actors.sending.topic_parking import TopicParking
+from actors.sending.topic_wait_list import TopicWaitList
 from actors.tables.topics import CreateSystemTopic, TopicReady
 from protocol.codes import ResponseCode
 from protocol.host import HOST_V4_BYTES
@@ -110,13 +110,13 @@ class InternalAppended:
             answer(remark)
 
 
-class Outcomes:
+class AppendResults:
     """What became of several InternalAppends, told with one message, itself, to who wants to know.
     Stands where their `reply_to` stands; on the loop."""
 
     __slots__ = ("_gathered", "_owner")
 
-    def __init__(self, owner: Address) -> None:
+    def __init__(self, owner: ActorAddress) -> None:
         self._owner = owner
         self._gathered: deque[InternalAppended] = deque()
 
@@ -147,7 +147,7 @@ class InternalAppend:
     """
 
     records: Sequence[InternalRecord]
-    reply_to: Address | Outcomes | None
+    reply_to: ActorAddress | AppendResults | None
     """None: nobody wants to know."""
     token: object = None
     waits: bool = False
@@ -203,7 +203,7 @@ class InternalAppendGroup:
 
 
 @dataclass(slots=True, eq=False)
-class OwnPut(Put):
+class InternalPut(Put):
     """One record of an InternalAppend, on its way into the log."""
 
     group: InternalRecord
@@ -213,11 +213,11 @@ class OwnPut(Put):
 class InternalAppends:
     """Those that wait for the end of the batch, for the next file, or for a topic. One owner."""
 
-    def __init__(self, appender: Appender, topic_table: Address, owner: Address) -> None:
+    def __init__(self, appender: Appender, topic_table: ActorAddress, owner: ActorAddress) -> None:
         """`owner` is told of the topics that it has made."""
         self._appender = appender
         self._owner = owner
-        self._parking: TopicParking[InternalAppend] = TopicParking(topic_table)
+        self._parking: TopicWaitList[InternalAppend] = TopicWaitList(topic_table)
         self.pending: list[InternalAppend] = []
         self.pending_count = 0
         """Records that are in `pending`, those that got into the log aside."""
@@ -239,9 +239,9 @@ class InternalAppends:
             else:
                 self.keep(append, {**known_topics, message.topic: message.config})
 
-    def puts(self) -> list[OwnPut]:
+    def puts(self) -> list[InternalPut]:
         """The records that are to be appended next, in order; refuses what the log cannot take."""
-        puts: list[OwnPut] = []
+        puts: list[InternalPut] = []
         states: dict[str, TopicState] = {}
         for append in self.pending:
             for number in range(append.done_count, len(append.records)):
@@ -253,7 +253,7 @@ class InternalAppends:
                         states[record.topic_name] = state
                     known = self._appender.config_of(record.topic_name)
                     record.queue_id = read_queue(record.topic_name, known, record.queue_id)
-                    puts.append(OwnPut(state, record, append))
+                    puts.append(InternalPut(state, record, append))
                 elif puts and puts[-1].append is append:
                     break  # its result comes behind those of the records before it
                 else:
@@ -263,7 +263,7 @@ class InternalAppends:
                         break
         return puts
 
-    def stored(self, puts: Sequence[OwnPut]) -> list[InternalAppend]:
+    def stored(self, puts: Sequence[InternalPut]) -> list[InternalAppend]:
         """Notes that these are in the log; takes out and gives what is whole now."""
         for put in puts:
             counts = put.state.puts

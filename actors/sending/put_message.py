@@ -34,24 +34,24 @@ from structlog import get_logger
 from actors.config import BrokerConfig
 from actors.dispatching.reput import WritesForbidden
 from actors.engine.actor import Actor, BatchEnd, handles
-from actors.engine.address import Address
-from actors.engine.published import Published
+from actors.engine.actor_address import ActorAddress
+from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.sends import Sends
 from actors.retention.clean_files import DropFiles, QueuesGone
 from actors.sending.admission import BUSY, Admission
 from actors.sending.allocate_file import FileFailed, FilePrepared
 from actors.sending.appender import Appender, Put
 from actors.sending.group_commit import CommitUpTo
+from actors.sending.half_message_cache import HalfMessageCache
 from actors.sending.internal_append import (
     COMMIT_RECORDS,
     InternalAppend,
     InternalAppendGroup,
     InternalAppends,
 )
-from actors.sending.log_end import CREATE_FAILED, LogEnd
+from actors.sending.log_tail import CREATE_FAILED, LogTail
 from actors.sending.put_answers import PutAnswers, SendPut
-from actors.sending.recent_halves import RecentHalves
-from actors.sending.replicas import Slaves
+from actors.sending.replication_progress import SlaveNotifier
 from actors.sending.send_rules import RefusedError
 from actors.statistics.put_stats import PutStats
 from actors.tables.topics import TopicReady
@@ -84,16 +84,16 @@ class PutMessage(Actor):
         store: MessageStore,
         config: BrokerConfig,
         *,
-        topics: Published[Mapping[str, TopicConfig]],
+        topics: SnapshotRef[Mapping[str, TopicConfig]],
         appender: Appender,
         admission: Admission,
         internal_appends: InternalAppends,
-        log_end: LogEnd,
+        log_end: LogTail,
         answers: PutAnswers,
-        recent_halves: RecentHalves,
+        recent_halves: HalfMessageCache,
         stats: PutStats,
-        slaves: Slaves,
-        group_commit: Address,
+        slaves: SlaveNotifier,
+        group_commit: ActorAddress,
     ) -> None:
         super().__init__()
         self._store, self._config = store, config

@@ -20,15 +20,15 @@ from structlog import get_logger
 
 from actors.config import BrokerConfig
 from actors.engine.actor import handles
-from actors.engine.address import Address
-from actors.engine.published import Published
+from actors.engine.actor_address import ActorAddress
+from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.client_calls import AskProducer, CallDone, CallEnd, NoProducer
 from actors.network.hooks import Hooks, SendContext
 from actors.network.request import Request, Responder, serves
 from actors.sending.internal_append import InternalAppend, InternalAppended, InternalRecord
-from actors.sending.send_prepare import Redirect, delay_level, delayed
+from actors.sending.property_rewriter import Redirect, delay_level, delayed
 from actors.sending.send_rules import PROPERTIES_BYTES_MAX, RefusedError, SendRules, new_state
-from actors.sending.topic_parking import TopicParking
+from actors.sending.topic_wait_list import TopicWaitList
 from actors.tables.topics import CreateTopicOnSend, TopicReady
 from protocol.bodies import TopicConfig
 from protocol.codes import RequestCode, ResponseCode
@@ -77,11 +77,11 @@ class ReplyMessage(Responder):
         store: MessageStore,
         config: BrokerConfig,
         *,
-        topics: Published[Mapping[str, TopicConfig]],
+        topics: SnapshotRef[Mapping[str, TopicConfig]],
         delays_ms: Sequence[int],
         hooks: Hooks,
         random: Random,
-        addresses: Mapping[str, Address],
+        addresses: Mapping[str, ActorAddress],
     ) -> None:
         super().__init__()
         self._config = config
@@ -96,7 +96,7 @@ class ReplyMessage(Responder):
             "MSG_REGION": config.region_id,
             "TRACE_ON": "true" if config.trace_on else "false",
         }
-        self._parking: TopicParking[_Reply] = TopicParking(addresses["topics"])
+        self._parking: TopicWaitList[_Reply] = TopicWaitList(addresses["topics"])
         self._pushing: dict[_Reply, None] = {}
         self._under_way = 0
 

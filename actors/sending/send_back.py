@@ -21,12 +21,12 @@ from actors.access.real_topic import real_topic
 from actors.config import BrokerConfig
 from actors.dispatching.record_check import CheckRecord, RecordChecked
 from actors.engine.actor import Where, handles
-from actors.engine.address import Address
-from actors.engine.published import Published
+from actors.engine.actor_address import ActorAddress
+from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.hooks import Hooks, SendBackContext
 from actors.network.request import Request, Responder, serves
 from actors.sending.internal_append import InternalAppend, InternalAppended, InternalRecord
-from actors.sending.send_prepare import Redirect, delayed
+from actors.sending.property_rewriter import Redirect, delayed
 from actors.sending.send_rules import (
     DLQ_QUEUES,
     FAQ,
@@ -118,14 +118,14 @@ class SendBack(Responder):
         store: MessageStore,
         config: BrokerConfig,
         *,
-        topics: Published[Mapping[str, TopicConfig]],
+        topics: SnapshotRef[Mapping[str, TopicConfig]],
         groups: GroupFinder,
         delays_ms: Sequence[int],
         hooks: Hooks,
         random: Random,
         stats: PutStats,
-        put_message: Address,
-        record_checker: Address,
+        put_message: ActorAddress,
+        record_checker: ActorAddress,
     ) -> None:
         super().__init__()
         self._store = store

@@ -28,11 +28,11 @@ from structlog import get_logger
 
 from actors.config import BrokerConfig
 from actors.engine.actor import handles
-from actors.engine.address import Address
-from actors.engine.published import Published
+from actors.engine.actor_address import ActorAddress
+from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.request import Request, Responder, serves
 from actors.sending.internal_append import InternalAppend, InternalAppended, InternalRecord
-from actors.sending.send_prepare import Preparer
+from actors.sending.property_rewriter import PropertyRewriter
 from actors.sending.send_rules import (
     PROPERTIES_BYTES_MAX,
     RefusedError,
@@ -113,10 +113,10 @@ class Sink(Responder):
         store: MessageStore,
         config: BrokerConfig,
         *,
-        topics: Published[Mapping[str, TopicConfig]],
-        preparer: Preparer,
+        topics: SnapshotRef[Mapping[str, TopicConfig]],
+        preparer: PropertyRewriter,
         random: Random,
-        put_message: Address,
+        put_message: ActorAddress,
     ) -> None:
         super().__init__()
         self._store, self._config = store, config

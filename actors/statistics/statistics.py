@@ -34,7 +34,7 @@ from functools import partial
 from typing import ClassVar
 
 from actors.engine.actor import Where, handles
-from actors.engine.published import Published
+from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.request import Request, Responder, serves
 from actors.statistics.counts import Counts
 from actors.statistics.pull_stats import PullStats
@@ -162,8 +162,8 @@ class Statistics(Responder):
         pulls: PullStats,
         *,
         queues: ConsumeQueues,
-        delay_offsets: Published[Mapping[int, int]],
-        group_tps: Published[Mapping[str, float]],
+        delay_offsets: SnapshotRef[Mapping[int, int]],
+        group_tps: SnapshotRef[Mapping[str, float]],
     ) -> None:
         """`group_tps` is published by `topic@group`."""
         super().__init__()

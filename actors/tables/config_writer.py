@@ -14,10 +14,10 @@ from typing import ClassVar
 from structlog import get_logger
 
 from actors.engine.actor import Actor, BatchEnd, Where, handles
-from actors.engine.address import Address
+from actors.engine.actor_address import ActorAddress
 from storage.errors import StoreError
 from storage.tables.json_config import save
-from storage.tables.left_out import LeftOut
+from storage.tables.skipped_entry import SkippedEntry
 
 log = get_logger(__name__)
 
@@ -46,10 +46,10 @@ class WriteFile:
     path: str
     text: str | Callable[[], str]
     serial: int = 0
-    reply_to: Address | None = None
+    reply_to: ActorAddress | None = None
     broken: tuple[str, ...] = ()
     """What was found unusable when the file was read: kept aside, not as its .bak."""
-    left_out: tuple[LeftOut, ...] = ()
+    left_out: tuple[SkippedEntry, ...] = ()
     """Entries that were found unusable: kept in its side file."""
 
     def refuse(self, remark: str) -> None:

@@ -23,8 +23,8 @@ from structlog import get_logger
 
 from actors.config import BrokerConfig
 from actors.engine.actor import handles
-from actors.engine.address import Address
-from actors.engine.published import Published
+from actors.engine.actor_address import ActorAddress
+from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.request import Request
 from actors.tables.persisted import TickedTable
 from protocol.bodies import ConsumerData
@@ -64,7 +64,7 @@ class CompileFirst:
 
     expression: str
     message: Any
-    reply_to: Address
+    reply_to: ActorAddress
 
     def refuse(self, remark: str) -> None:
         """Answers what it is for with an error."""
@@ -87,9 +87,9 @@ class FilterTable(TickedTable):
         config: BrokerConfig,
         path: str,
         *,
-        filters: Published[ConsumerFilters],
+        filters: SnapshotRef[ConsumerFilters],
         was_stopped_cleanly: bool,
-        config_writer: Address,
+        config_writer: ActorAddress,
     ) -> None:
         """Publishes `filters`; what is there already is of an incarnation before this one."""
         super().__init__(path, config_writer)

@@ -2,7 +2,7 @@
 
 Owns: the table of offsets and consumerOffset.json.
 Told by: connections (`Request`), PullMessage, Transactions (`CommitOffset`), OffsetReset
-(`ResetOffsets`), SlaveSync (`TakeOffsets`, `TopicsGone`), groups (`ForgetOffsets`, `GroupsGone`),
+(`ResetOffsets`), SlaveSync (`MergeOffsets`, `TopicsGone`), groups (`ForgetOffsets`, `GroupsGone`),
 topics (`ForgetTopic`, `TopicsGone`), CleanFiles (`ForgetTopic`), who needs to know how far groups
 are (`TellOffsets`), its own tick.
 Tells: config_writer; TableEncoder (`EncodeAnswer`); who asked (`OffsetsTold`).
@@ -25,9 +25,9 @@ from itertools import islice
 from structlog import get_logger
 
 from actors.engine.actor import handles
-from actors.engine.address import Address
-from actors.engine.published import Published
-from actors.engine.rarely import shown_names
+from actors.engine.actor_address import ActorAddress
+from actors.engine.rate_limited_log import shown_names
+from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.request import Peer, Request, serves
 from actors.tables.consumer_views import ConsumerView
@@ -37,9 +37,9 @@ from actors.tables.messages import (
     ForgetOffsets,
     ForgetTopic,
     GroupsGone,
+    MergeOffsets,
     OffsetsTold,
     ResetOffsets,
-    TakeOffsets,
     TellOffsets,
     TopicsGone,
 )
@@ -100,12 +100,12 @@ class ConsumerOffsets(TickedTable):
         *,
         interval_ms: int,
         starts_in_memory: Callable[[str, int], bool],
-        offsets: Published[Offsets],
-        live_offsets: Published[Offsets],
-        config_writer: Address,
-        encoder: Address,
-        consumers: Published[Mapping[str, ConsumerView]],
-        topics: Published[Mapping[str, TopicConfig]],
+        offsets: SnapshotRef[Offsets],
+        live_offsets: SnapshotRef[Offsets],
+        config_writer: ActorAddress,
+        encoder: ActorAddress,
+        consumers: SnapshotRef[Mapping[str, ConsumerView]],
+        topics: SnapshotRef[Mapping[str, TopicConfig]],
         guards: bool = True,
         stats: OffsetStats | None = None,
         ceiling: OffsetCeiling | None = None,
@@ -167,8 +167,8 @@ class ConsumerOffsets(TickedTable):
         peer = message.peer
         self._commit(message.group, message.topic, message.queue_id, message.offset, peer)
 
-    @handles(TakeOffsets)
-    def on_take_offsets(self, message: TakeOffsets) -> None:
+    @handles(MergeOffsets)
+    def on_take_offsets(self, message: MergeOffsets) -> None:
         """What the master knows holds; of what it does not know, a slave's own word.
 
         But what it has of no group that it has deleted, it has deleted with it.

@@ -15,8 +15,8 @@ from structlog import get_logger
 
 from actors.config import BrokerConfig
 from actors.engine.actor import handles
-from actors.engine.address import Address
-from actors.engine.published import Published
+from actors.engine.actor_address import ActorAddress
+from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.request import Request, serves, short_body
 from actors.tables.messages import ForgetOffsets, GroupsGone
@@ -63,7 +63,7 @@ class GroupFinder:
     """
 
     def __init__(
-        self, groups: Published[GroupConfigs], table: Address, config: BrokerConfig
+        self, groups: SnapshotRef[GroupConfigs], table: ActorAddress, config: BrokerConfig
     ) -> None:
         self._groups = groups
         self._table = table
@@ -98,10 +98,10 @@ class GroupTable(BatchedTable):
         config: BrokerConfig,
         path: str,
         *,
-        groups: Published[GroupConfigs],
-        config_writer: Address,
-        consumer_offsets: Address,
-        encoder: Address,
+        groups: SnapshotRef[GroupConfigs],
+        config_writer: ActorAddress,
+        consumer_offsets: ActorAddress,
+        encoder: ActorAddress,
         retried: Collection[str] = (),
     ) -> None:
         """`retried`: groups that have to be there, as messages wait for them."""

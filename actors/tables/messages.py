@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from actors.engine.address import Address
+from actors.engine.actor_address import ActorAddress
 from actors.network.request import Peer, Request
 from protocol.bodies import ConsumerOffsetTable
 
@@ -37,7 +37,7 @@ class TellOffsets:
     """
 
     request: Request
-    reply_to: Address
+    reply_to: ActorAddress
     group: str | None = None
     topic: str | None = None
 
@@ -59,7 +59,7 @@ class OffsetsTold:
 
 
 @dataclass(frozen=True, slots=True)
-class TakeOffsets:
+class MergeOffsets:
     """The master's table: its groups go over a slave's own."""
 
     table: ConsumerOffsetTable

@@ -7,7 +7,7 @@ its first commit. 4.9.7 keeps whatever it is given.
 
 from collections.abc import Mapping
 
-from actors.engine.published import Published
+from actors.engine.snapshot_ref import SnapshotRef
 from protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from protocol.codes import ResponseCode
 from protocol.errors import LimitReached
@@ -26,8 +26,8 @@ class OffsetCeiling:
 
     def __init__(
         self,
-        groups: Published[Mapping[str, SubscriptionGroupConfig]],
-        topics: Published[Mapping[str, TopicConfig]],
+        groups: SnapshotRef[Mapping[str, SubscriptionGroupConfig]],
+        topics: SnapshotRef[Mapping[str, TopicConfig]],
         most: int,
     ) -> None:
         """`most` is `maxAutoGroups`; 0: no ceiling."""

@@ -24,8 +24,8 @@ commits where it was sent.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from actors.engine.published import Published
-from actors.engine.rarely import Rarely
+from actors.engine.rate_limited_log import RateLimitedLog
+from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.request import Peer
 from actors.tables.consumer_views import ConsumerView, Member
 from protocol.host import address_part
@@ -44,7 +44,7 @@ class OffsetGuard:
     """Owned by one actor; times are monotonic."""
 
     def __init__(
-        self, consumers: Published[Mapping[str, ConsumerView]], stats: OffsetStats
+        self, consumers: SnapshotRef[Mapping[str, ConsumerView]], stats: OffsetStats
     ) -> None:
         self._consumers = consumers
         self._stats = stats
@@ -97,7 +97,7 @@ class OffsetGuard:
 
     def ignored(
         self,
-        rarely: Rarely,
+        rarely: RateLimitedLog,
         group: str,
         topic: str,
         queue_id: int,

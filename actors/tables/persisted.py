@@ -18,12 +18,12 @@ from typing import Any, TypeAlias, TypeVar
 from structlog import get_logger
 
 from actors.engine.actor import BatchEnd, handles
-from actors.engine.address import Address
+from actors.engine.actor_address import ActorAddress
 from actors.network.request import Request, Responder
 from actors.tables.config_writer import FileWritten, WriteFile
 from protocol.codes import ResponseCode
 from storage.tables.json_config import Loaded, left_out_path, load
-from storage.tables.left_out import LeftOut, Parse
+from storage.tables.skipped_entry import Parse, SkippedEntry
 
 log = get_logger(__name__)
 
@@ -46,7 +46,7 @@ class Save:
 class PersistedTable(Responder):
     """Base of the table actors."""
 
-    def __init__(self, path: str, config_writer: Address) -> None:
+    def __init__(self, path: str, config_writer: ActorAddress) -> None:
         super().__init__()
         self._path = path
         self._config_writer = config_writer
@@ -55,7 +55,7 @@ class PersistedTable(Responder):
         self._broken: tuple[str, ...] = ()
         self.damaged_files = 0
         """Of the two of this table, found so at the start."""
-        self._left_out: tuple[LeftOut, ...] = ()
+        self._left_out: tuple[SkippedEntry, ...] = ()
         """Until they are in the side file."""
         self._unwritten: deque[tuple[int, Then]] = deque()
         self._dropped_count = 0
@@ -136,7 +136,7 @@ class BatchedTable(PersistedTable):
     """Base of those whose file follows at the end of each batch: whoever brings a thousand changes
     at once has the whole table copied and written once."""
 
-    def __init__(self, path: str, config_writer: Address) -> None:
+    def __init__(self, path: str, config_writer: ActorAddress) -> None:
         super().__init__(path, config_writer)
         self._is_changed = False
         self._thens: list[Then] = []

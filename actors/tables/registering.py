@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from actors.engine.address import Address
+from actors.engine.actor_address import ActorAddress
 from actors.network.request import Request
 from protocol.bodies import DataVersion, TopicConfig
 
@@ -25,7 +25,7 @@ class WhenRegistered:
     """Tell `message` to `to` when the name servers have been sent the topics that came before."""
 
     message: object
-    to: Address
+    to: ActorAddress
 
     def pass_on(self) -> None:
         """Now."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from actors.engine.published import Published
+from actors.engine.snapshot_ref import SnapshotRef
 from actors.tables.consumer_offsets import Offsets
 from actors.tables.consumer_views import ConsumerView, Producing
 from actors.tables.groups import GroupConfigs
@@ -15,15 +15,15 @@ class Tables:
     """The snapshots that the table actors publish."""
 
     def __init__(self, bloom: BloomFilter) -> None:
-        self.topics: Published[Mapping[str, TopicConfig]] = Published({})
-        self.topic_table = Published(TopicConfigTable())
-        self.groups: Published[GroupConfigs] = Published({})
-        self.consumers: Published[Mapping[str, ConsumerView]] = Published({})
-        self.producers: Published[Mapping[str, Sequence[Producing]]] = Published({})
-        self.offsets: Published[Offsets] = Published({})
-        self.live_offsets: Published[Offsets] = Published({})
+        self.topics: SnapshotRef[Mapping[str, TopicConfig]] = SnapshotRef({})
+        self.topic_table = SnapshotRef(TopicConfigTable())
+        self.groups: SnapshotRef[GroupConfigs] = SnapshotRef({})
+        self.consumers: SnapshotRef[Mapping[str, ConsumerView]] = SnapshotRef({})
+        self.producers: SnapshotRef[Mapping[str, Sequence[Producing]]] = SnapshotRef({})
+        self.offsets: SnapshotRef[Offsets] = SnapshotRef({})
+        self.live_offsets: SnapshotRef[Offsets] = SnapshotRef({})
         """The table itself, which changes: who reads it copies an entry in one step."""
-        self.filters = Published(ConsumerFilters(bloom))
-        self.delay_offsets: Published[Mapping[int, int]] = Published({})
-        self.group_tps: Published[Mapping[str, float]] = Published({})
+        self.filters = SnapshotRef(ConsumerFilters(bloom))
+        self.delay_offsets: SnapshotRef[Mapping[int, int]] = SnapshotRef({})
+        self.group_tps: SnapshotRef[Mapping[str, float]] = SnapshotRef({})
         """Messages per second that a group got, by `topic@group`."""

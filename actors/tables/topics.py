@@ -3,7 +3,7 @@
 Owns: the table of topics and topics.json.
 Told by: connections (`Request`), PutMessage (`CreateTopicOnSend`, `CreateSystemTopic`), Clients
 (`CreateSystemTopic`, `WhenRegistered`), ReplyMessage (`CreateTopicOnSend`), Registration
-(`SetOrderTopics`), Settings (`PermissionChanged`), SlaveSync (`TakeTopics`).
+(`SetOrderTopics`), Settings (`PermissionChanged`), SlaveSync (`ReplaceTopics`).
 Tells: config_writer; Registration (`RegisterTopic`, `RegisterAll`, `WhenRegistered`); CleanFiles
 (`RemoveTopic`, `TablesComplete`); ConsumerOffsets (`ForgetTopic`, `TopicsGone`); TableEncoder
 (`EncodeAnswer`); whoever asked (`TopicReady`).
@@ -21,9 +21,9 @@ from structlog import get_logger
 
 from actors.config import BrokerConfig
 from actors.engine.actor import handles
-from actors.engine.address import Address
-from actors.engine.published import Published
-from actors.engine.rarely import shown_names
+from actors.engine.actor_address import ActorAddress
+from actors.engine.rate_limited_log import shown_names
+from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.request import Request, serves
 from actors.tables.messages import ForgetTopic, TopicsGone
@@ -76,7 +76,7 @@ class CreateTopicOnSend:
     queue_nums: int
     unit_mode: bool
     producer: str
-    reply_to: Address
+    reply_to: ActorAddress
 
     def refuse(self, _remark: str) -> None:
         """The table is gone: the sends that wait are refused."""
@@ -89,7 +89,7 @@ class CreateSystemTopic:
 
     topic: str
     queue_nums: int
-    reply_to: Address | None = None
+    reply_to: ActorAddress | None = None
     topic_sys_flag: int = 0
 
     def refuse(self, _remark: str) -> None:
@@ -99,7 +99,7 @@ class CreateSystemTopic:
 
 
 @dataclass(frozen=True, slots=True)
-class TakeTopics:
+class ReplaceTopics:
     """The master's table: a slave's own from now on."""
 
     table: TopicConfigTable
@@ -147,13 +147,13 @@ class TopicTable(BatchedTable):
         config: BrokerConfig,
         path: str,
         *,
-        topics: Published[Mapping[str, TopicConfig]],
-        table: Published[TopicConfigTable],
-        config_writer: Address,
-        registration: Address,
-        clean_files: Address,
-        consumer_offsets: Address,
-        encoder: Address,
+        topics: SnapshotRef[Mapping[str, TopicConfig]],
+        table: SnapshotRef[TopicConfigTable],
+        config_writer: ActorAddress,
+        registration: ActorAddress,
+        clean_files: ActorAddress,
+        consumer_offsets: ActorAddress,
+        encoder: ActorAddress,
         queued: Mapping[str, int] | None = None,
     ) -> None:
         """Publishes `topics` for those who look topics up, and `table` for those who pass it on.
@@ -247,8 +247,8 @@ class TopicTable(BatchedTable):
             log.info("ordered topics changed", count=len(message.topics), topics=names)
             self.changed()
 
-    @handles(TakeTopics)
-    def on_take_topics(self, message: TakeTopics) -> None:
+    @handles(ReplaceTopics)
+    def on_take_topics(self, message: ReplaceTopics) -> None:
         """Takes over all of the master's topics when they are of another version.
 
         The queues of those that it has deleted go. A table with less history than the last one is
@@ -270,7 +270,7 @@ class TopicTable(BatchedTable):
         log.info("topics taken over from the master", topics=len(table.topic_configs))
         self.changed(lambda *_: self._remove_gone(message))
 
-    def _remove_gone(self, message: TakeTopics) -> None:
+    def _remove_gone(self, message: ReplaceTopics) -> None:
         """Again and again until no record of before the deletion can come any more."""
         for topic, is_known in self._gone.copy().items():
             is_back = topic in self._topics.configs
@@ -380,7 +380,7 @@ class TopicTable(BatchedTable):
 
     # --- changes
 
-    def _create(self, config: TopicConfig, reply_to: Address | None) -> None:
+    def _create(self, config: TopicConfig, reply_to: ActorAddress | None) -> None:
         self._topics.put(config, self.system.clock.now_ms())
 
         def announce(_: str) -> None:

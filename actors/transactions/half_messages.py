@@ -18,10 +18,10 @@ from dataclasses import replace
 from itertools import count
 from zlib import crc32
 
+from actors.sending.half_message_cache import HalfRecord
 from actors.sending.half_owner import OWNER, without_owner
 from actors.sending.internal_append import InternalRecord
-from actors.sending.recent_halves import HalfRecord
-from actors.sending.send_prepare import Redirect, delayed
+from actors.sending.property_rewriter import Redirect, delayed
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import ONEWAY_FLAG, RemotingCommand
 from protocol.headers.transaction import CheckTransactionStateHeader

@@ -1,7 +1,7 @@
 """Reads a half message for an actor on the loop: at once, or once ColdRead has fetched it.
 
-A plain class; what was put a moment ago is at hand (actors/sending/recent_halves.py); what is not
-in memory goes by way of ColdRead, which tells `ColdReadOfHalf` afterwards.
+Recent half messages come from actors/sending/half_message_cache.py. ColdRead fetches those that are
+cold and sends `ColdReadOfHalf`.
 
 Where a half message lies its producer says, so it counts only if its queue has it there: a body may
 look like one, with another one's number.
@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from struct import error as StructError
 
 from actors.dispatching.hand_over import AwaitDispatch
-from actors.engine.address import Address
+from actors.engine.actor_address import ActorAddress
 from actors.engine.inbox import Refusable
 from actors.pulling.cold_read import ReadCold
-from actors.sending.recent_halves import HalfRecord, RecentHalves
+from actors.sending.half_message_cache import HalfMessageCache, HalfRecord
 from protocol.message import SIZE_AND_MAGIC, MessageRecord, RecordError
 from storage.log.reader import message_of
 from storage.message_store import MessageStore
@@ -49,9 +49,9 @@ class HalfReader:
         store: MessageStore,
         probe: PageProbe,
         *,
-        cold_read: Address,
-        reput: Address,
-        recent: RecentHalves,
+        cold_read: ActorAddress,
+        reput: ActorAddress,
+        recent: HalfMessageCache,
     ) -> None:
         self._recent = recent
         self._units = UnitsOfRecords(store.consume_queues, store.dispatcher, probe)
@@ -68,7 +68,7 @@ class HalfReader:
         self._recent.drop(offset)
 
     def read(
-        self, offset: int, asker: Refusable, reply_to: Address, reads: int = 0
+        self, offset: int, asker: Refusable, reply_to: ActorAddress, reads: int = 0
     ) -> tuple[bool, MessageRecord | None]:
         """Whether it is known what lies there, and the record; None if there is no whole one.
 
@@ -98,7 +98,7 @@ class HalfReader:
         return self._vouched(record, asker, reply_to, reads)
 
     def _vouched(
-        self, record: MessageRecord, asker: Refusable, reply_to: Address, reads: int
+        self, record: MessageRecord, asker: Refusable, reply_to: ActorAddress, reads: int
     ) -> tuple[bool, MessageRecord | None]:
         """The same, of what looks like a record."""
         units, place = self._units, place_of(record)
@@ -112,7 +112,7 @@ class HalfReader:
             return False, None
         return True, record if units.agree(place) else None
 
-    def _is_cold(self, start: int, end: int, asker: Refusable, reply_to: Address) -> bool:
+    def _is_cold(self, start: int, end: int, asker: Refusable, reply_to: ActorAddress) -> bool:
         self._probe.forget()
         parts = self._probe.cold_records([(start, end)])
         if not parts:

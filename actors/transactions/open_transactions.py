@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from actors.engine.actor import Actor, Where, handles
-from actors.engine.address import Address
+from actors.engine.actor_address import ActorAddress
 from actors.network.request import Request, Responder, serves
 from actors.transactions.half_messages import HalfMessage
 from protocol.bodies_own import OpenTransaction, OpenTransactions
@@ -41,7 +41,7 @@ class ListOpen:
 class OpenTransactionView(Responder):
     """Lives on the loop, as who writes the table does."""
 
-    def __init__(self, store: MessageStore, half_message_list: Address) -> None:
+    def __init__(self, store: MessageStore, half_message_list: ActorAddress) -> None:
         super().__init__()
         self._store = store
         self._half_message_list = half_message_list

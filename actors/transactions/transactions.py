@@ -1,8 +1,8 @@
 """Ends transactions, and asks producers about those that nobody has ended.
 
 Owns: which half messages are being ended or checked at the moment.
-Told by: connections (`Request`), PutMessage (`InternalAppended`, `Outcomes`), ColdRead and Reput
-(`ColdReadOfHalf`), ColdRead (`_ColdReadForStep`), the flusher (`Synced`), its own timer.
+Receives: from connections (`Request`), PutMessage (`InternalAppended`, `AppendResults`), ColdRead,
+Reput (`ColdReadOfHalf`), ColdRead (`_ColdReadForStep`), the flusher (`Synced`), its timer.
 Tells: PutMessage (`InternalAppend`, of the ends of a batch an `InternalAppendGroup`), ColdRead
 (`ReadCold`), Reput (`AwaitDispatch`), producers (CHECK_TRANSACTION_STATE), the topic table
 (`CreateSystemTopic`), consumer_offsets (`CommitOffset`, how far CID_RMQ_SYS_TRANS has come), the
@@ -22,29 +22,29 @@ from structlog import get_logger
 
 from actors.config import BrokerConfig
 from actors.engine.actor import BatchEnd, handles
-from actors.engine.address import Address
-from actors.engine.published import Published
+from actors.engine.actor_address import ActorAddress
+from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.request import Peer, Request, Responder, serves
 from actors.pulling.cold_read import ReadCold
 from actors.sending.flusher import Sync, Synced
+from actors.sending.half_message_cache import HalfMessageCache
 from actors.sending.internal_append import (
+    AppendResults,
     InternalAppend,
     InternalAppended,
     InternalAppendGroup,
     InternalRecord,
-    Outcomes,
 )
-from actors.sending.recent_halves import RecentHalves
 from actors.statistics.transaction_stats import TransactionStats
 from actors.tables.consumer_views import Producing
 from actors.tables.messages import CommitOffset
 from actors.tables.topics import CreateSystemTopic
+from actors.transactions.check_back_planner import Batch, Check, CheckBackPlanner, Finish, Round
 from actors.transactions.half_messages import HalfMessage
 from actors.transactions.half_reader import ColdReadOfHalf, HalfReader
-from actors.transactions.transaction_checks import Batch, Check, Checks, Finish, Round
-from actors.transactions.transaction_ends import NOT_SET, End, EndPut, Ends
+from actors.transactions.half_state import Standings
+from actors.transactions.transaction_finisher import NOT_SET, End, EndPut, TransactionFinisher
 from actors.transactions.transaction_progress import TransactionProgress, progress_of
-from actors.transactions.transaction_standing import Standings
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.headers.transaction import (
@@ -85,7 +85,7 @@ class _NextStep:
 class _ColdReadForStep:
     """What the next step reads is in memory now."""
 
-    transactions: Address
+    transactions: ActorAddress
     is_read: bool = True
 
     def refuse(self, _remark: str) -> None:
@@ -112,10 +112,10 @@ class Transactions(Responder):
         config: BrokerConfig,
         probe: PageProbe,
         *,
-        producers: Published[Mapping[str, Sequence[Producing]]],
-        recent_halves: RecentHalves,
+        producers: SnapshotRef[Mapping[str, Sequence[Producing]]],
+        recent_halves: HalfMessageCache,
         stats: TransactionStats,
-        addresses: Mapping[str, Address],
+        addresses: Mapping[str, ActorAddress],
     ) -> None:
         super().__init__()
         self._store, self._config = store, config
@@ -125,7 +125,7 @@ class Transactions(Responder):
         self._reader = HalfReader(
             store, probe, cold_read=cold_read, reput=reput, recent=recent_halves
         )
-        self._ends = Ends(
+        self._ends = TransactionFinisher(
             store.commit_log,
             store.config,
             self._standings,
@@ -134,7 +134,7 @@ class Transactions(Responder):
             stats=stats,
             warn=lambda *event, **about: self.system.rarely.warn(*event, **about),
         )
-        self._checks = Checks(store, config, probe, self._standings)
+        self._checks = CheckBackPlanner(store, config, probe, self._standings)
         self._puts: list[InternalAppend] = []
         self._round: Round | None = None
         self._turn = self._resuming = 0
@@ -143,7 +143,7 @@ class Transactions(Responder):
         self._is_last_saved = False
 
     def on_start(self) -> None:
-        self._outcomes = Outcomes(self.address)
+        self._outcomes = AppendResults(self.address)
         if not self._config.is_slave:
             self.after(self._config.transaction_check_interval_ms, _NextRound())
 
@@ -215,8 +215,8 @@ class Transactions(Responder):
 
     # --- what was put
 
-    @handles(Outcomes)
-    def on_outcomes(self, message: Outcomes) -> None:
+    @handles(AppendResults)
+    def on_outcomes(self, message: AppendResults) -> None:
         """What became of the ends of a batch."""
         message.hand_out(self.on_internal_appended)
 

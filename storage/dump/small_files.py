@@ -15,7 +15,7 @@ from storage.files.disk import Disk
 from storage.files.read_only_disk import ReadOnlyDisk
 from storage.recovery.checkpoint import CHECKPOINT_BYTES, Checkpoint
 from storage.tables.crc_sidecar import Digest, Sidecar, without_flipped_bit
-from storage.tables.left_out import LeftOuts
+from storage.tables.skipped_entry import LeftOuts
 from storage.tables.table_files import table_parsers
 from storage.transactions.redo_log import Covered
 

@@ -23,7 +23,7 @@ _ROLLED_BACK = 0xC
 
 
 class KeyPart(NamedTuple):
-    """The keys of whole records behind each other. See Part (storage/recovery/log_parts.py)."""
+    """The keys of whole records behind each other. See Part (storage/recovery/log_chunks.py)."""
 
     start: int
     end: int

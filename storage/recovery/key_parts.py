@@ -10,7 +10,7 @@ from storage.dispatching.dispatch import index_keys
 from storage.index.key_columns import KeyColumns, KeyPart
 from storage.log.reader import LogReader, sound_heads
 from storage.queues.dispatch_entry import DispatchEntry
-from storage.recovery.log_parts import Growing, PartOrder, StretchReader, topic_of
+from storage.recovery.log_chunks import ChunkBuilder, PartOrder, StretchReader, topic_of
 
 KEYS = "keys"
 """Parts for the index."""
@@ -23,12 +23,12 @@ class KeyPartReader(StretchReader[KeyPart]):
 
     part_type = KeyPart
 
-    def begun(self, start: int) -> Growing[KeyPart]:
+    def begun(self, start: int) -> ChunkBuilder[KeyPart]:
         return _GrowingKeys(start)
 
 
 class KeyPartsHere:
-    """Reads each part when it is asked for. A PartSource."""
+    """Reads each part when it is asked for. A ChunkSource."""
 
     def __init__(self, order: PartOrder, reader: LogReader) -> None:
         self.order = order

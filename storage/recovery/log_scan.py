@@ -43,7 +43,7 @@ from storage.log.reader import (
     sound_heads,
 )
 from storage.queues.dispatch_entry import DispatchEntry
-from storage.recovery.log_parts import OpenParts, PartOrder, PartSource, ReadPart
+from storage.recovery.log_chunks import ChunkSource, OpenParts, PartOrder, ReadPart
 
 PAGE_BYTES = 4096
 """What a disk writes whole or not at all, as far as we know."""
@@ -130,7 +130,7 @@ class LogScan:
         self._stop_at = queue.capacity_end if stop_at is None else stop_at
         self._offset = start_offset
         self._open_parts = open_parts
-        self._parts: PartSource[ReadPart] | None = None
+        self._parts: ChunkSource[ReadPart] | None = None
         self.take: Callable[[ReadPart], bool] = lambda _: False
         """Asked to take a part instead of its records; says no if they are wanted one by one."""
         self._one_by_one_until = 0
@@ -171,7 +171,7 @@ class LogScan:
                 self.end_reason = f"the file before {self._offset} is full and no file follows it"
         self.end_reason = self.end_reason or "the log is known to end there"
 
-    def _opened_parts(self) -> PartSource[ReadPart] | None:
+    def _opened_parts(self) -> ChunkSource[ReadPart] | None:
         if self._open_parts is None:
             return None
         order = PartOrder(

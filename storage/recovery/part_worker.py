@@ -19,7 +19,7 @@ from storage.config import StoreConfig
 from storage.files.disk import Disk, RealDisk
 from storage.log.reader import NamedLogReader
 from storage.recovery.key_parts import KEYS, KeyPartReader
-from storage.recovery.log_parts import UNITS, P_co, Part, PartOrder, PartReader, StretchReader
+from storage.recovery.log_chunks import UNITS, LogChunk, P_co, PartOrder, PartReader, StretchReader
 
 LENGTH_BYTES = 8
 READERS: Mapping[str, type[StretchReader[Any]]] = {UNITS: PartReader, KEYS: KeyPartReader}
@@ -33,7 +33,7 @@ def argument(order: PartOrder, first: int, number: int, every: int, nice: int = 
     return json.dumps({**fields, **where})
 
 
-def packed(part: Part | None) -> bytes:
+def packed(part: LogChunk | None) -> bytes:
     """A part as it goes through the pipe."""
     data = marshal.dumps(None if part is None else part.fields())
     return len(data).to_bytes(LENGTH_BYTES) + data
@@ -49,7 +49,7 @@ def read_packed(read: Callable[[int], bytes], part_type: type[P_co]) -> P_co | N
     return None if fields is None else part_type.of_fields(fields)
 
 
-def parts(disk: Disk, given: dict[str, Any]) -> Iterator[Part | None]:
+def parts(disk: Disk, given: dict[str, Any]) -> Iterator[LogChunk | None]:
     """What one worker reads."""
     first, number, every, _ = (given.pop(name) for name in ("first", "number", "every", "nice"))
     order = PartOrder(**given)

@@ -25,7 +25,7 @@ from storage.log.reader import ONE_RECORD_BYTES, LogReader, record_at
 from storage.queues.consume_queue import ConsumeQueue
 from storage.queues.consume_queues import ConsumeQueues
 from storage.queues.dispatch_entry import DispatchEntry
-from storage.recovery.log_parts import ReadPart
+from storage.recovery.log_chunks import ReadPart
 
 QueueKey = tuple[bytes, int]
 _STRAYS_MAX = 1024

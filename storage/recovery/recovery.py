@@ -27,7 +27,7 @@ from storage.queues.consume_queue import FILLER_BYTES, ConsumeQueue
 from storage.queues.consume_queues import ConsumeQueues
 from storage.recovery.checkpoint import Checkpoint
 from storage.recovery.clean_stop import CleanStop
-from storage.recovery.log_parts import OpenParts, ReadPart
+from storage.recovery.log_chunks import OpenParts, ReadPart
 from storage.recovery.log_scan import LogScan, start_after_clean_stop, start_after_crash
 from storage.recovery.queue_numbers import NO_UNITS, QueueKey, QueueNumbers, first_finder
 from storage.recovery.recovery_report import RecoveryReport

@@ -25,7 +25,7 @@ from storage.log.commit_log import CommitLog
 from storage.log.reader import LogReader, next_whole, record_at
 from storage.queues.consume_queue import ConsumeQueue
 from storage.queues.dispatch_entry import DispatchEntry
-from storage.replica.replica_scan import RecordTaker
+from storage.replica.replica_scan import RecordScanner
 
 _OTHER_SIZE = (
     "%s at %d does not fit a file of %d bytes: "
@@ -56,7 +56,7 @@ class ReplicaLog:
         self._log = commit_log
         self._newest_record = _newest_record(queues, commit_log.end_offset)
         self._delay_levels = delay_levels
-        self._taker = RecordTaker(delay_levels)
+        self._taker = RecordScanner(delay_levels)
         self.received_offset = commit_log.end_offset
         """Where the master's next byte belongs."""
         self.damaged_at = -1

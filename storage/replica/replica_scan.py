@@ -30,7 +30,7 @@ _Shape = tuple[bytes, int, int]
 """topic, tags code, bytes of all this with the UNIQ_KEY"""
 
 
-class RecordTaker:
+class RecordScanner:
     """Takes records apart, and remembers how they were made. One owner.
 
     Messages of one producer differ in body and UNIQ_KEY alone. What stands before the value of

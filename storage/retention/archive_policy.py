@@ -11,7 +11,7 @@ from storage.errors import StoreError, os_sentence
 from storage.files.disk import Disk
 from storage.files.mapped_file import MappedFile
 from storage.retention.archive_manifest import ArchiveEnds, Ends
-from storage.retention.cleaning import LogHold
+from storage.retention.cleaning import RetentionHold
 from storage.retention.unarchived import StoreOnDisk, Unarchived
 
 
@@ -26,7 +26,7 @@ class ArchivePolicy:
         self._looked_up_to = -1
         self._missing: list[Unarchived] = []
 
-    def hold(self, first: MappedFile, last: MappedFile, needed_from: int) -> LogHold | None:
+    def hold(self, first: MappedFile, last: MappedFile, needed_from: int) -> RetentionHold | None:
         """From where on the log must stay; None if that is nowhere, or the policy is off.
 
         `first` and `last` files of the log. Before `needed_from` all queue units are on the disk.
@@ -39,14 +39,16 @@ class ArchivePolicy:
             self._look(ends, first, last, needed_from)
         except StoreError as error:
             self._ends = None
-            return LogHold(0, str(error), is_lease=False)
+            return RetentionHold(0, str(error), is_lease=False)
         except OSError as error:
             self._ends = None
-            return LogHold(0, f"the queues cannot be read: {os_sentence(error)}", is_lease=False)
+            return RetentionHold(
+                0, f"the queues cannot be read: {os_sentence(error)}", is_lease=False
+            )
         if not self._missing:
             return None
         each = self._missing[0]
-        return LogHold(
+        return RetentionHold(
             each.physical_offset,
             f"the archive {name} has no message {each.queue_offset} in queue {each.queue_id} of "
             f"{each.topic}",

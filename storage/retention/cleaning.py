@@ -74,7 +74,7 @@ def disk_use(config: StoreConfig, disk: Disk) -> DiskUse:
 
 
 @dataclass(frozen=True, slots=True)
-class LogHold:
+class RetentionHold:
     """Somebody needs the log from an offset on."""
 
     offset: int
@@ -90,7 +90,7 @@ class Expired:
     file: MappedFile
     reason: str
     """`old at deleteWhen`, `old and the disk fills up`, `old, on request`, `the disk is full`."""
-    losers: tuple[LogHold, ...] = ()
+    losers: tuple[RetentionHold, ...] = ()
     """Who needs it, and has to do without."""
 
 
@@ -101,7 +101,7 @@ class Decision:
     expired: Sequence[Expired]
     kept_file: MappedFile | None = None
     """Old enough, and held."""
-    kept_for: tuple[LogHold, ...] = ()
+    kept_for: tuple[RetentionHold, ...] = ()
 
 
 class Cleaning:
@@ -119,7 +119,7 @@ class Cleaning:
         self,
         files: Sequence[MappedFile],
         needed_from: int,
-        held: Callable[[], Sequence[LogHold]] = lambda: (),
+        held: Callable[[], Sequence[RetentionHold]] = lambda: (),
     ) -> Decision:
         """One round: the files that may go now, the oldest first, at most FILES_PER_ROUND_MAX.
 
@@ -136,7 +136,7 @@ class Cleaning:
             return Decision(())
         at_once = use.wants_room_at_once and self._config.clean_file_forcibly_enable
         kept_ms = self._config.file_reserved_hours * _HOUR_MS
-        holds: Sequence[LogHold] | None = None
+        holds: Sequence[RetentionHold] | None = None
         found: list[Expired] = []
         for file in files[:-1]:
             if file.end_offset > needed_from or len(found) == FILES_PER_ROUND_MAX:

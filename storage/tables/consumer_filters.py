@@ -27,7 +27,7 @@ from storage.log.reader import View, head_of
 from storage.queues.dispatch_entry import DispatchEntry
 from storage.queues.message_filter import BloomBits
 from storage.tables.json_config import parsed_table
-from storage.tables.left_out import LeftOuts, taken_entries
+from storage.tables.skipped_entry import LeftOuts, taken_entries
 
 TAG: Final = "TAG"
 SQL92: Final = "SQL92"

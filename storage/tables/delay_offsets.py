@@ -12,13 +12,13 @@ from protocol.fastjson import dumps
 from protocol.json_body import integer_of
 from protocol.table_rules import delay_offset_fault
 from storage.tables.json_config import parsed_table
-from storage.tables.left_out import LeftOuts, raise_fault, taken_entries
+from storage.tables.skipped_entry import LeftOuts, raise_fault, taken_entries
 
 _TABLE = "offsetTable"
 
 
 def parse_delay_offsets(text: str | bytes, left_out: LeftOuts | None = None) -> DelayOffsetTable:
-    """The table in the file's text, in its order (a Parse: storage/tables/left_out.py)."""
+    """The table in the file's text, in its order (a Parse: storage/tables/skipped_entry.py)."""
     _, levels = parsed_table(text, _TABLE)
     return DelayOffsetTable(taken_entries(levels, _offset, left_out, (_TABLE,)))
 

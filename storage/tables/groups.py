@@ -15,7 +15,7 @@ from protocol.fastjson import dumps
 from protocol.json_body import text_of
 from protocol.table_rules import group_fault
 from storage.tables.json_config import parsed_table
-from storage.tables.left_out import LeftOuts, raise_fault, taken_entries, taken_version
+from storage.tables.skipped_entry import LeftOuts, raise_fault, taken_entries, taken_version
 
 ALWAYS_PRESENT = (
     "TOOLS_CONSUMER",
@@ -40,7 +40,7 @@ def always_present() -> list[SubscriptionGroupConfig]:
 
 
 def parse_groups(text: str | bytes, left_out: LeftOuts | None = None) -> SubscriptionGroupTable:
-    """The table in the file's text, in its order (a Parse: storage/tables/left_out.py)."""
+    """The table in the file's text, in its order (a Parse: storage/tables/skipped_entry.py)."""
     found, groups = parsed_table(text, _TABLE)
     return SubscriptionGroupTable(
         taken_entries(groups, _group, left_out, (_TABLE,)), taken_version(found, left_out)

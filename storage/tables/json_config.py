@@ -20,7 +20,7 @@ from protocol.fastjson import FastjsonError, loads
 from storage.errors import store_error
 from storage.files.disk import Disk
 from storage.tables.crc_sidecar import Digest, Sidecar, without_flipped_bit
-from storage.tables.left_out import LeftOut, LeftOuts, Parse, put_back
+from storage.tables.skipped_entry import LeftOuts, Parse, SkippedEntry, put_back
 
 T = TypeVar("T")
 
@@ -43,7 +43,7 @@ class Loaded(Generic[T]):
     """The files that cannot be used as they are; `save` takes them, to keep them aside."""
     findings: str = ""
     """What is wrong, and what is used in its place, in words; empty when all is well."""
-    left_out: tuple[LeftOut, ...] = ()
+    left_out: tuple[SkippedEntry, ...] = ()
     """The entries that cannot be used; `save` takes them, too. `value` has those of the version
     before, if there is one with better ones, or none."""
 
@@ -190,7 +190,7 @@ def save(
     path: str,
     text: str,
     broken: Collection[str] = (),
-    left_out: Collection[LeftOut] = (),
+    left_out: Collection[SkippedEntry] = (),
 ) -> bool:
     """Makes `text` the file's content, durably; False if it was that already.
 
@@ -267,7 +267,7 @@ def left_out_path(path: str) -> str:
     return f"{path}.left-out"
 
 
-def _keep_left_out(disk: Disk, path: str, left_out: Collection[LeftOut]) -> None:
+def _keep_left_out(disk: Disk, path: str, left_out: Collection[SkippedEntry]) -> None:
     """Adds them to the side file, each once, however often it is found."""
     side_path = left_out_path(path)
     known = (_read(disk, side_path)[0] or b"").splitlines(keepends=True)

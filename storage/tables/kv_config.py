@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from protocol.fastjson import dumps
 from protocol.json_body import text_of
 from storage.tables.json_config import parsed_table
-from storage.tables.left_out import LeftOuts, taken_entries
+from storage.tables.skipped_entry import LeftOuts, taken_entries
 
 KvTable = dict[str, dict[str, str]]
 """By namespace and key."""
@@ -18,7 +18,7 @@ _TABLE = "configTable"
 
 
 def parse_kv(text: str | bytes, left_out: LeftOuts | None = None) -> KvTable:
-    """The table in the file's text, in its order (a Parse: storage/tables/left_out.py).
+    """The table in the file's text, in its order (a Parse: storage/tables/skipped_entry.py).
 
     An entry is one key; or a namespace, where there are no keys below it.
     """

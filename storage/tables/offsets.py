@@ -12,14 +12,14 @@ from protocol.fastjson import dumps
 from protocol.json_body import integer_of, text_of
 from protocol.table_rules import offset_fault, queue_id_fault
 from storage.tables.json_config import parsed_table
-from storage.tables.left_out import LeftOuts, raise_fault, taken_entries
+from storage.tables.skipped_entry import LeftOuts, raise_fault, taken_entries
 
 TOPIC_GROUP_SEPARATOR = "@"
 _TABLE = "offsetTable"
 
 
 def parse_offsets(text: str | bytes, left_out: LeftOuts | None = None) -> ConsumerOffsetTable:
-    """The table in the file's text, in its order (a Parse: storage/tables/left_out.py).
+    """The table in the file's text, in its order (a Parse: storage/tables/skipped_entry.py).
 
     An entry is the offset of one queue; or a key, where there are no queues below it.
     """

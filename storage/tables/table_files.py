@@ -17,8 +17,8 @@ from storage.tables.consumer_filters import parse_filters
 from storage.tables.delay_offsets import parse_delay_offsets
 from storage.tables.groups import parse_groups
 from storage.tables.kv_config import parse_kv
-from storage.tables.left_out import Parse
 from storage.tables.offsets import parse_offsets
+from storage.tables.skipped_entry import Parse
 from storage.tables.topics import parse_topics
 
 BROKER_TABLES = (

@@ -23,7 +23,7 @@ from protocol.topic_names import (
     SELF_TEST_TOPIC,
 )
 from storage.tables.json_config import parsed_table
-from storage.tables.left_out import LeftOuts, raise_fault, taken_entries, taken_version
+from storage.tables.skipped_entry import LeftOuts, raise_fault, taken_entries, taken_version
 
 READ_WRITE = PERM_READ | PERM_WRITE
 
@@ -35,7 +35,7 @@ _TABLE = "topicConfigTable"
 
 
 def parse_topics(text: str | bytes, left_out: LeftOuts | None = None) -> TopicConfigTable:
-    """The table in the file's text, in its order (a Parse: storage/tables/left_out.py)."""
+    """The table in the file's text, in its order (a Parse: storage/tables/skipped_entry.py)."""
     found, topics = parsed_table(text, _TABLE)
     return TopicConfigTable(
         taken_entries(topics, _entry, left_out, (_TABLE,)), taken_version(found, left_out)

@@ -9,7 +9,7 @@ from threading import Event
 from time import perf_counter, process_time
 
 from actors.engine.actor import Actor, BatchEnd, handles
-from actors.engine.address import Address
+from actors.engine.actor_address import ActorAddress
 from actors.engine.future import Reply
 from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem
@@ -30,7 +30,7 @@ class Ping:
 class Send:
     """Tell `to` the same message `count` times."""
 
-    to: Address
+    to: ActorAddress
     count: int
 
 
@@ -92,7 +92,9 @@ class BatchCounter(Counter):
         pass
 
 
-def measure(system: ActorSystem, to: Address, begin: Callable[[], None]) -> tuple[float, float]:
+def measure(
+    system: ActorSystem, to: ActorAddress, begin: Callable[[], None]
+) -> tuple[float, float]:
     """CPU and wall µs a message, the best of some rounds."""
     best = (float("inf"), float("inf"))
     for _ in range(ROUNDS):
@@ -107,7 +109,7 @@ def measure(system: ActorSystem, to: Address, begin: Callable[[], None]) -> tupl
     return best
 
 
-def flood(to: Address) -> None:
+def flood(to: ActorAddress) -> None:
     tell = to.tell
     ping = Ping()
     for _ in range(MESSAGES):
@@ -126,7 +128,7 @@ def main() -> None:
         ChildSpec("thread", lambda _: BatchCounter(), where="thread"),
     )
     print(f"{'a tell, per message':44}{'CPU µs':>8}{'wall µs':>9}")
-    rows: list[tuple[str, Address, Callable[[], None]]] = [
+    rows: list[tuple[str, ActorAddress, Callable[[], None]]] = [
         ("loop → loop, 64 at a time", loop_b, lambda: loop_a.tell(Send(loop_b, MESSAGES))),
         ("loop → loop with BatchEnd", batching, lambda: loop_a.tell(Send(batching, MESSAGES))),
         ("loop → thread", thread, lambda: loop_a.tell(Send(thread, MESSAGES))),

@@ -36,8 +36,8 @@ from actors.config import BrokerConfig
 from actors.engine.short_collections import short_collections
 from actors.engine.system import ActorSystem
 from actors.metrics import metrics_port
-from actors.metrics.exposition import Exposition
 from actors.metrics.metrics_port import TakeTime
+from actors.metrics.metrics_renderer import MetricsRenderer
 from actors.metrics.packed import Packed
 from actors.statistics.counts import GroupCounts
 from protocol.bodies import SubscriptionGroupConfig, TopicConfig
@@ -53,7 +53,7 @@ SCRAPES = 5
 PAGES = ("/metrics", "/metrics/exporter")
 QUEUES, FULL_QUEUES, MESSAGES = 4, 1, 2
 """Of each topic, of these with messages, of each of those."""
-WRITER = "Exposition"
+WRITER = "MetricsRenderer"
 """The thread that makes pages."""
 PATIENCE_S = 300.0
 """Lines that are timed take long."""
@@ -139,7 +139,7 @@ class Steps:
         self.longest_s: dict[str, float] = {}
         self._line, self._before_s = "", 0.0
 
-    def watch(self, actor: Exposition, path: str) -> None:
+    def watch(self, actor: MetricsRenderer, path: str) -> None:
         """From the next page of this path on."""
         pages = dict(actor._pages)
         write = pages[path]
@@ -225,7 +225,7 @@ def time_steps(broker: RunningBroker, path: str, timed: int) -> None:
     pause = Event()
     found: list[dict[str, float]] = []
     actor = broker.system.actors()["exposition"]
-    assert isinstance(actor, Exposition)
+    assert isinstance(actor, MetricsRenderer)
     plain = actor._pages
     for _ in range(timed):
         steps = Steps()

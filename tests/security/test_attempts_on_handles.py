@@ -14,7 +14,7 @@ import pytest
 from actors.access.grant import Grant
 from actors.access.refusals import Refusals
 from actors.access.rights import BROKER_RIGHTS, Level
-from actors.engine.rarely import Rarely
+from actors.engine.rate_limited_log import RateLimitedLog
 from actors.jobs.messages import JobChanged, JobState
 from actors.jobs.spark_jobs import PATHS, REPORT_HIDDEN, SENTENCE_HIDDEN
 from actors.network.request import Request
@@ -230,7 +230,7 @@ def test_a57_reports_and_logs_of_jobs_are_for_who_may_read_every_topic(
 
 def asked(world: World, account: Account, code: Code, **values: str) -> RemotingCommand:
     peer = RecordingPeer()
-    refusals = Refusals(lambda: 0, Rarely(lambda: 0))
+    refusals = Refusals(lambda: 0, RateLimitedLog(lambda: 0))
     grant = Grant(account, False, account.admin, "192.0.2.1", refusals, "C_REPLY_TOPIC")
     command = RemotingCommand(code, values)
     world.jobs.tell(Request(command, peer, grant=grant))

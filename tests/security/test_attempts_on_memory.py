@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from actors.children.tls import Door, door_children
+from actors.children.tls import TlsPortSpec, door_children
 from actors.network import limits as limits_module
 from actors.network.connections import Connections
-from actors.network.entrance import TIME_MS
 from actors.network.limits import half_frame_ms
+from actors.network.tls_negotiator import TIME_MS
 from actors.pulling import held_pulls
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
@@ -239,7 +239,7 @@ def test_a38_who_stands_at_a_door_of_tls_and_says_nothing_is_counted_too(tmp_pat
     made.make_topic()
     with capture_logs() as logs, paired_lines(made, 0) as lines:
         system, places = made.system, made.broker.places
-        door = Door("entrance", system.address("connections"), config.port_mode, places)
+        door = TlsPortSpec("entrance", system.address("connections"), config.port_mode, places)
         system.start(*door_children(system, made.broker.tls, (door,), "handshakes"))
 
         def comes(host: str, number: int) -> list[PairedLine]:

@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from actors.config import NamesrvConfig
-from actors.engine.rarely import LINES_MAX
+from actors.engine.rate_limited_log import LINES_MAX
 from actors.naming import ceilings, registration_reader
 from actors.network import limits
 from protocol.codes import RequestCode as Code

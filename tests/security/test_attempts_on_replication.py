@@ -11,7 +11,7 @@ from socket import socketpair
 import pytest
 from structlog.testing import capture_logs
 
-from actors.engine import rarely
+from actors.engine import rate_limited_log
 from actors.network.accepted import Accepted
 from actors.network.service import Service
 from protocol.codes import ResponseCode
@@ -94,7 +94,7 @@ def test_a37_strangers_have_a_limit_and_cost_one_line_each(slaves: list[Slave]) 
 def test_a37_slaves_that_come_and_go_cost_few_lines(
     slaves: list[Slave], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rarely, "LINES_MAX", 10)
+    monkeypatch.setattr(rate_limited_log, "LINES_MAX", 10)
     made = SimulatedBroker(1)
     with capture_logs() as logs:
         for number in range(40):

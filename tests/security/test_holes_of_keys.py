@@ -13,8 +13,8 @@ from socket import create_connection, socket
 import pytest
 from structlog.testing import capture_logs
 
-from actors.access import guard as guard_module
-from actors.access.gate import Gate, ShutOut
+from actors.access import access_state as guard_module
+from actors.access.authorizer import Authorizer, TooManyFailures
 from actors.access.grant import AccessRefused
 from actors.access.refusals import TRIES_MAX
 from actors.config import NamesrvConfig
@@ -128,12 +128,12 @@ def test_h13_an_account_that_is_proven_opens_no_door_to_guesses_at_another() -> 
     assert guard is not None
     own = signed(RemotingCommand(Code.GET_MAX_OFFSET, {"topic": "Orders"}), "shop-account")
 
-    def proven() -> Gate:
-        gate = Gate(guard, STRANGE_HOST)
+    def proven() -> Authorizer:
+        gate = Authorizer(guard, STRANGE_HOST)
         assert gate.grant(own).account.access_key == "shop-account"
         return gate
 
-    def guess(gate: Gate, account: str, secret: str | None) -> None:
+    def guess(gate: Authorizer, account: str, secret: str | None) -> None:
         gate.grant(signed(RemotingCommand(Code.GET_BROKER_CLUSTER_ACL_CONFIG), account, secret))
 
     before, answered = proven(), 0
@@ -141,9 +141,9 @@ def test_h13_an_account_that_is_proven_opens_no_door_to_guesses_at_another() -> 
         account = ("administrator", f"unknown-{number}")[number % 2]
         with pytest.raises(AccessRefused) as refused:
             guess(proven(), account, f"secret-{number}")
-        answered += not isinstance(refused.value, ShutOut)
+        answered += not isinstance(refused.value, TooManyFailures)
     assert answered == 2 * TRIES_MAX, "20 each of the administrator, and of those nobody knows"
-    with pytest.raises(ShutOut):
+    with pytest.raises(TooManyFailures):
         guess(proven(), "administrator", None)
     assert before.grant(own), "who is right goes on"
 
@@ -155,17 +155,17 @@ def test_h13_secrets_are_not_tried_out_from_a_white_address_either(host: str) ->
     guard = made.broker.guard
     assert guard is not None
     show = Code.GET_BROKER_CLUSTER_ACL_CONFIG
-    gate = Gate(guard, host)
-    with pytest.raises(ShutOut):
+    gate = Authorizer(guard, host)
+    with pytest.raises(TooManyFailures):
         for number in range(TRIES_MAX + 1):
             with suppress(AccessRefused) if number < TRIES_MAX else nullcontext():
                 gate.grant(signed(RemotingCommand(show), "administrator", f"guess-{number}"))
-    with pytest.raises(ShutOut):
-        Gate(guard, host).grant(signed(RemotingCommand(show), "administrator"))
+    with pytest.raises(TooManyFailures):
+        Authorizer(guard, host).grant(signed(RemotingCommand(show), "administrator"))
     told = [each for each in guard.refusals.all() if each.account == "administrator"]
     assert [(each.code, each.count) for each in told] == [(show, TRIES_MAX + 1)]
     looked = RemotingCommand(Code.GET_MAX_OFFSET, {"topic": "Orders"})
-    grant = Gate(guard, host).grant(signed(looked, "administrator", "another"))
+    grant = Authorizer(guard, host).grant(signed(looked, "administrator", "another"))
     assert grant.is_white and not grant.is_admin
 
 

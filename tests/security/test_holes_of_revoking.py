@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from actors.access.acl_store import AclStore, ChangeRefused
-from actors.access.gate import Gate
+from actors.access.authorizer import Authorizer
 from protocol.codes import RequestCode as Code
 from protocol.command import RemotingCommand
 from protocol.ha import encode_report
@@ -187,7 +187,7 @@ def test_a_pull_that_waits_gets_nothing_once_its_asker_may_not_come(
 def test_a_secret_that_is_rotated_is_not_gone() -> None:
     made = GuardedBroker(1)
     assert made.broker.guard is not None
-    gate = Gate(made.broker.guard, STRANGE_HOST)
+    gate = Authorizer(made.broker.guard, STRANGE_HOST)
     asked = signed(RemotingCommand(Code.GET_MAX_OFFSET, {"topic": "Orders"}), "shop-account")
     grant = gate.grant(asked)
     kept = "secretKey: secret-new, previousSecretKey: secret-shop"

@@ -8,7 +8,7 @@ from socket import socketpair
 
 import pytest
 
-from actors.access.guard import BROKER_KNOWN_MS
+from actors.access.access_state import BROKER_KNOWN_MS
 from actors.admin.settings import REFUSED
 from actors.config import NamesrvConfig
 from actors.network.accepted import Accepted

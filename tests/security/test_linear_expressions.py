@@ -63,7 +63,7 @@ TABLE: dict[str, Entry] = {
     "actors/jobs/jobs_conf.py:_DURATION": Entry(starts=["1"]),
     "actors/jobs/jobs_conf.py:_MEMORY": Entry(),
     "actors/metrics/exporter_page.py:_COUNT": Entry("findall", ["]:"]),
-    "actors/naming/holders.py:_ADDRESS": Entry(starts=["[", "a:"]),
+    "actors/naming/broker_ownership.py:_ADDRESS": Entry(starts=["[", "a:"]),
     "actors/naming/registration.py:_ADDRESS": Entry(starts=["a:"]),
     "actors/settings/linear_pattern.py:_PLAIN": Entry(),
     "actors/settings/linear_pattern.py:LinearPattern._check": NOT_APPLIED,

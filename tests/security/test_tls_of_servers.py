@@ -18,7 +18,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from actors.config import BrokerConfig, NamesrvConfig
-from actors.network.entrance import TIME_MS
+from actors.network.tls_negotiator import TIME_MS
 from protocol.ha import TRANSFER_HEAD_BYTES, encode_report
 from remoting.tls import TlsFiles, server_context
 from storage.config import StoreConfig

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import pytest
 from pykka import ActorRegistry
 
-from actors.engine.address import Address
+from actors.engine.actor_address import ActorAddress
 from actors.engine.system import ActorSystem
 from storage.files.disk import RealDisk
 from tests.support.simulation import SimulatedSystem
@@ -55,7 +55,7 @@ def new_seed() -> int:
     return int(seed) if seed is not None else SystemRandom().randrange(1 << 32)
 
 
-def addresses(system: ActorSystem) -> list[Address]:
+def addresses(system: ActorSystem) -> list[ActorAddress]:
     """Of the actors with a name of their own, in the order in which they were asked for."""
     return list(system._addresses.values())
 

@@ -8,13 +8,13 @@ from socket import SHUT_WR, socket, socketpair
 from ssl import MemoryBIO, SSLObject, SSLWantReadError
 from typing import Any
 
-from actors.engine.address import Address
+from actors.engine.actor_address import ActorAddress
 from actors.engine.supervisor import ChildSpec
 from actors.network.accepted import Accepted
-from actors.network.entrance import Entrance
 from actors.network.handshakes import Handshakes
 from actors.network.service import Service
 from actors.network.tls_contexts import TlsContexts
+from actors.network.tls_negotiator import TlsNegotiator
 from actors.settings.tls_settings import TlsSettings
 from tests.support.certificates import Certificates
 from tests.support.peers import Told, simulated
@@ -32,17 +32,17 @@ class Door:
         system: SimulatedSystem,
         contexts: TlsContexts,
         *,
-        handshakes: Address | None,
+        handshakes: ActorAddress | None,
         **of_entrance: Any,
     ) -> None:
         self.system, self.contexts = system, contexts
         self.inside = Told("inside")
         self._ends: list[socket] = []
-        self.entrances: list[Entrance] = []
+        self.entrances: list[TlsNegotiator] = []
         to = handshakes or system.address("handshakes")
 
-        def make(_: Any) -> Entrance:
-            self.entrances.append(Entrance(self.inside.address, to, **of_entrance))
+        def make(_: Any) -> TlsNegotiator:
+            self.entrances.append(TlsNegotiator(self.inside.address, to, **of_entrance))
             return self.entrances[-1]
 
         system.start(
@@ -50,7 +50,7 @@ class Door:
         )
 
     @property
-    def entrance(self) -> Entrance:
+    def entrance(self) -> TlsNegotiator:
         return self.entrances[-1]
 
     def comes(self, host: str = "192.0.2.7", *, says: bytes = b"") -> "Guest":
@@ -128,7 +128,9 @@ class _Fd:
 
 
 @contextmanager
-def door(folder: Path, *, handshakes: Address | None = None, **of_entrance: Any) -> Iterator[Door]:
+def door(
+    folder: Path, *, handshakes: ActorAddress | None = None, **of_entrance: Any
+) -> Iterator[Door]:
     """`handshakes`: who carries them out, if not who does; the rest is the entrance's."""
     files = Certificates(folder).files()
     settings = TlsSettings(tls_server_certificate=files.cert_path, tls_server_key=files.key_path)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from threading import Event
 
-from actors.access.gate import Gate
+from actors.access.authorizer import Authorizer
 from actors.engine.system import ActorSystem
 from actors.network.connection import peer_ids
 from actors.network.gatekeeping import admitted
@@ -46,7 +46,7 @@ class LocalClient:
 
         self._system = system
         self._service = service
-        self._gate = None if service.guard is None else Gate(service.guard, host)
+        self._gate = None if service.guard is None else Authorizer(service.guard, host)
         self._waiting: dict[int, Callable[[RemotingCommand], None]] = {}
 
     # --- the peer's side

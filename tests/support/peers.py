@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from itertools import count
 from typing import Any
 
-from actors.engine.address import Address
+from actors.engine.actor_address import ActorAddress
 from actors.engine.inbox import Item
 from actors.network.request import Request
 from actors.tables.registering import WhenRegistered
@@ -69,7 +69,7 @@ class Told:
 
     def __init__(self, name: str) -> None:
         self._mail = _Record()
-        self.address = Address(name, self._mail)
+        self.address = ActorAddress(name, self._mail)
 
     def has_mail(self) -> bool:
         """Whether it was told anything since the last `take`."""

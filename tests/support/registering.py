@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from actors.config import BrokerConfig
-from actors.engine.published import Published
+from actors.engine.snapshot_ref import SnapshotRef
 from actors.engine.supervisor import ChildSpec
 from actors.naming.namesrv_link import Listening, NamesrvLink
 from actors.naming.registration import Registration
@@ -75,7 +75,7 @@ class Bench:
 
     system: SimulatedSystem
     namesrvs: list[FakeNamesrv]
-    table: Published[TopicConfigTable]
+    table: SnapshotRef[TopicConfigTable]
     topics: Told
     master: Told
     """HaSlave and SlaveSync: what they are told of the master."""
@@ -99,7 +99,7 @@ def registration(count: int = 2, **settings: Any) -> Iterator[Bench]:
         **settings,
     )
     configs = {"T": TopicConfig("T", 4, 4), "U": TopicConfig("U", 2, 2)}
-    table, topics = Published(TopicConfigTable(configs, DataVersion(1000, 3))), Told("topics")
+    table, topics = SnapshotRef(TopicConfigTable(configs, DataVersion(1000, 3))), Told("topics")
     master = Told("master")
     with simulated() as system:
         links = [
@@ -122,7 +122,7 @@ def registration(count: int = 2, **settings: Any) -> Iterator[Bench]:
                 lambda _: Registration(
                     config,
                     links=[system.address(address) for address in config.namesrv_addresses],
-                    leaving=Published(False),
+                    leaving=SnapshotRef(False),
                     addresses={
                         "topics": topics.address,
                         "ha_slave": master.address,
@@ -149,7 +149,7 @@ def register_at(made: SimulatedBroker, link: ChildSpec) -> None:
     registration = Registration(
         made.config,
         links=[system.address(link.name)],
-        leaving=Published(False),
+        leaving=SnapshotRef(False),
         addresses={name: system.address(name) for name in ("topics", "ha_slave", "slave_sync")},
     )
     system.start(link, ChildSpec("registration", lambda _: registration))

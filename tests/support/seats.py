@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from actors.engine.actor import Actor, handles
-from actors.engine.address import Address
+from actors.engine.actor_address import ActorAddress
 from actors.engine.timer import TimerHandle
 from actors.network.sends import Buffer
 from protocol.command import RemotingCommand
@@ -78,7 +78,7 @@ class Client:
     # --- told from outside
 
     @property
-    def seat(self) -> Address:
+    def seat(self) -> ActorAddress:
         return self.world.made.system.address(f"seat_{self.place}")
 
     def do(self, action: Callable[[], object]) -> None:

@@ -17,7 +17,7 @@ from select import EPOLLIN, EPOLLOUT
 from threading import Event
 from typing import ClassVar, Final, TypeAlias
 
-from actors.engine.address import Address, Receiver
+from actors.engine.actor_address import ActorAddress, Receiver
 from actors.engine.dispatchers import Begin, Stepper
 from actors.engine.future import enter_loop, leave_loop
 from actors.engine.inbox import BATCH_END, BatchEnd, Item, refuse
@@ -33,7 +33,7 @@ STEPS_MAX = 10_000_000
 KEPT: Final = "kept"
 """The sender of mail that was kept for an actor while it was down: it goes first."""
 
-Sender: TypeAlias = Address | str | None
+Sender: TypeAlias = ActorAddress | str | None
 
 
 class SimulatedClock:
@@ -79,9 +79,9 @@ class Post:
     def __init__(self) -> None:
         self.asleep = False
         self._crashed = False
-        self.sender: Address | None = None
+        self.sender: ActorAddress | None = None
         """Whose handler runs now; None outside of all."""
-        self.channels: dict[Address, dict[Sender, deque[object]]] = {}
+        self.channels: dict[ActorAddress, dict[Sender, deque[object]]] = {}
 
     def append(self, item: Item) -> None:
         address, message = item
@@ -101,10 +101,10 @@ class Post:
         self.asleep = True
         self.wake()
 
-    def waiting_count(self, address: Address) -> int:
+    def waiting_count(self, address: ActorAddress) -> int:
         return sum(map(len, self.channels.get(address, {}).values()))
 
-    def pop(self, address: Address, draw: "Draw") -> object:
+    def pop(self, address: ActorAddress, draw: "Draw") -> object:
         """The next message of one of the senders."""
         channels = self.channels[address]
         sender = KEPT if KEPT in channels else [*channels][draw.below(len(channels))]
@@ -116,12 +116,12 @@ class Post:
                 del self.channels[address]
         return message
 
-    def take(self, address: Address) -> list[object]:
+    def take(self, address: ActorAddress) -> list[object]:
         """All that waits for one actor, sender by sender."""
         channels = self.channels.pop(address, {})
         return [message for channel in channels.values() for message in channel]
 
-    def put_first(self, address: Address, messages: list[object]) -> None:
+    def put_first(self, address: ActorAddress, messages: list[object]) -> None:
         """Puts back mail that was kept: before whatever its senders have told since."""
         if messages:
             channels = self.channels.setdefault(address, {})
@@ -188,13 +188,13 @@ class Simulation(Stepper):
 
     # --- mail
 
-    def take_waiting(self, address: Address) -> list[object]:
+    def take_waiting(self, address: ActorAddress) -> list[object]:
         return self._post.take(address)
 
-    def put_first(self, address: Address, messages: list[object]) -> None:
+    def put_first(self, address: ActorAddress, messages: list[object]) -> None:
         self._post.put_first(address, messages)
 
-    def depths(self) -> Counter[Address]:
+    def depths(self) -> Counter[ActorAddress]:
         count = self._post.waiting_count
         return Counter({address: count(address) for address in self._post.channels})
 
@@ -213,7 +213,7 @@ class Simulation(Stepper):
 
     def _step(self) -> bool:
         """Serves one socket, or one actor a batch; False if there is nothing to do."""
-        choices: list[Address | int] = [*self._post.channels]
+        choices: list[ActorAddress | int] = [*self._post.channels]
         if self._ready:
             choices += self._ready_fds()
         if not choices:
@@ -222,7 +222,7 @@ class Simulation(Stepper):
         choice = choices[self._draw.below(len(choices))]
         enter_loop()
         try:
-            if isinstance(choice, Address):
+            if isinstance(choice, ActorAddress):
                 self._serve_batch(choice)
             else:
                 self._serve_socket(choice)
@@ -233,7 +233,7 @@ class Simulation(Stepper):
             self._post.sender = None
         return True
 
-    def _serve_batch(self, address: Address) -> None:
+    def _serve_batch(self, address: ActorAddress) -> None:
         self._post.sender = address
         receiver = address.receiver
         for _ in range(1 + self._draw.below(self._post.waiting_count(address))):
@@ -246,7 +246,7 @@ class Simulation(Stepper):
         if receiver.wants_batch_end:
             self._deliver(address, receiver, BATCH_END)
 
-    def _deliver(self, address: Address, receiver: Receiver, message: object) -> bool:
+    def _deliver(self, address: ActorAddress, receiver: Receiver, message: object) -> bool:
         try:
             receiver.handlers[type(message)](receiver, message)
         except BaseException as error:

@@ -7,7 +7,7 @@ from typing import Any
 
 from actors.broker import Broker
 from actors.engine.actor import Actor
-from actors.engine.published import Published
+from actors.engine.snapshot_ref import SnapshotRef
 from actors.naming.messages import MasterClientAddress
 from actors.replication.ha_slave import HaSlave
 from actors.replication.slave_sync import SlaveSync
@@ -52,7 +52,7 @@ class ToMaster:
 
 
 def slave_sync(
-    client: ToMaster, agrees: Published[bool], credentials: Credentials | None = None
+    client: ToMaster, agrees: SnapshotRef[bool], credentials: Credentials | None = None
 ) -> dict[str, Callable[[Broker], Actor]]:
     def make(made: Broker) -> SlaveSync:
         return SlaveSync(
@@ -70,7 +70,7 @@ def slave_sync(
 @contextmanager
 def following() -> Iterator[tuple[Pair, ToMaster]]:
     """A slave that follows its master's log and takes its tables."""
-    agrees = Published(False)
+    agrees = SnapshotRef(False)
     client = ToMaster()
 
     def ha_slave(made: Broker) -> HaSlave:
@@ -98,7 +98,7 @@ def synced(
     client = ToMaster(master)
 
     config = replace(BROKER, broker_role="SLAVE", broker_id=1)
-    instead = slave_sync(client, Published(agrees), credentials)
+    instead = slave_sync(client, SnapshotRef(agrees), credentials)
     slave = SimulatedBroker(4, config=config, instead=instead)
     slave.system.address("slave_sync").tell(MasterClientAddress(MASTER))
     yield master, slave, client

@@ -24,7 +24,7 @@ from urllib.request import Request, urlopen
 from storage.errors import StoreError, WrongSetting, reason_of
 from storage.spelling import did_you_mean
 from troupemq.client.log import client_logger
-from troupemq.console.findings import Thresholds, Worry, findings_of
+from troupemq.console.findings import Alert, Thresholds, findings_of
 from troupemq.console.snapshot import ClusterSnapshot
 from troupemq.text import one_line
 
@@ -82,7 +82,7 @@ def load_alert_settings(path: Path | None) -> AlertSettings:
 
 
 @dataclass(frozen=True)
-class Told:
+class AlertDelivery:
     """Something that was told, or could not be."""
 
     time_ms: int
@@ -99,9 +99,9 @@ class Alerts:
         self._path = thresholds_path
         self._lock = Lock()
         self.thresholds = self._load()
-        self.told: deque[Told] = deque(maxlen=TOLD_MAX)
+        self.told: deque[AlertDelivery] = deque(maxlen=TOLD_MAX)
         self._seen: dict[str, int] = {}
-        self._open: dict[str, Worry] = {}
+        self._open: dict[str, Alert] = {}
 
     def _load(self) -> Thresholds:
         try:
@@ -147,9 +147,9 @@ class Alerts:
     def tell_trial(self, time_ms: int, who: str) -> str:
         """Tells that somebody tries it; gives why that failed, or nothing."""
         text = f"{who} tries whether alerts of TroupeMQ arrive: nothing is wrong."
-        return self._tell(time_ms, [Worry("trial", "watch", text)], [])
+        return self._tell(time_ms, [Alert("trial", "watch", text)], [])
 
-    def _tell(self, time_ms: int, began: Sequence[Worry], ended: Sequence[Worry]) -> str:
+    def _tell(self, time_ms: int, began: Sequence[Alert], ended: Sequence[Alert]) -> str:
         began_texts = [one_line(each.text) for each in began]
         ended_texts = [one_line(each.text) for each in ended]
         lines = [*began_texts, *(f"Over: {text}" for text in ended_texts)]
@@ -161,7 +161,7 @@ class Alerts:
         failure = " ".join(filter(None, failures))
         if failure:
             log.warning("alert not told", reason=failure)
-        self.told.append(Told(time_ms, "began" if began else "ended", lines, failure))
+        self.told.append(AlertDelivery(time_ms, "began" if began else "ended", lines, failure))
         return failure
 
     def _to_webhook(self, lines: Sequence[str], began: Sequence[str], ended: Sequence[str]) -> str:

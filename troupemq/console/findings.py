@@ -39,7 +39,7 @@ class Thresholds:
 
 
 @dataclass(frozen=True)
-class Worry:
+class Alert:
     """Something that is wrong; `key` is the same for as long as it is."""
 
     key: str
@@ -53,7 +53,7 @@ class Worry:
         return Note(self.level, self.text, self.link)
 
 
-def findings_of(now: ClusterSnapshot, limits: Thresholds) -> list[Worry]:
+def findings_of(now: ClusterSnapshot, limits: Thresholds) -> list[Alert]:
     """All of them, the worst first."""
     found = [
         *_of_brokers(now, limits),
@@ -63,23 +63,23 @@ def findings_of(now: ClusterSnapshot, limits: Thresholds) -> list[Worry]:
     return sorted(found, key=lambda each: each.level != "trouble")
 
 
-def _of_brokers(now: ClusterSnapshot, limits: Thresholds) -> Iterator[Worry]:
+def _of_brokers(now: ClusterSnapshot, limits: Thresholds) -> Iterator[Alert]:
     if any(_ACCESS in each for each in now.missing):
         text = (
             "Access control refuses what the console asks: it needs an account of its own, with"
             " monitor: true to look and admin: true to change (--acl-file, docs/console.md)."
         )
-        yield Worry("account", "trouble", text, Link("Access", "/access"))
+        yield Alert("account", "trouble", text, Link("Access", "/access"))
     if not now.brokers:
         why = now.missing[0] if now.missing else "no broker is registered"
-        yield Worry("brokers", "trouble", f"The cluster cannot be seen: {why}.")
+        yield Alert("brokers", "trouble", f"The cluster cannot be seen: {why}.")
     ends = {each.place.name: each.number("commitLogMaxOffset") for each in now.masters if each.says}
     for each in now.brokers:
         name, place = _name(each), each.place
         link = Link(name, "/broker", {"address": place.address})
         if not each.says:
             text = f"{name} at {place.address} does not answer."
-            yield Worry(f"silent {place.address}", "trouble", text, link)
+            yield Alert(f"silent {place.address}", "trouble", text, link)
             continue
         yield from _of_disk(each, limits, link)
         yield from _of_damage(each, link)
@@ -88,15 +88,15 @@ def _of_brokers(now: ClusterSnapshot, limits: Thresholds) -> Iterator[Worry]:
             behind = (end - own) / (1 << 20)
             if behind > limits.replica_mib:
                 text = f"{name} is {behind:,.0f} MiB behind its master."
-                yield Worry(f"replica {place.address}", "trouble", text, link)
+                yield Alert(f"replica {place.address}", "trouble", text, link)
     for name in {each.place.name for each in now.brokers} - {
         each.place.name for each in now.masters
     }:
         text = f"{name} has no master: nobody can send to it."
-        yield Worry(f"master {name}", "trouble", text, Link(name, "/brokers"))
+        yield Alert(f"master {name}", "trouble", text, Link(name, "/brokers"))
 
 
-def _of_disk(each: BrokerSummary, limits: Thresholds, link: Link) -> Iterator[Worry]:
+def _of_disk(each: BrokerSummary, limits: Thresholds, link: Link) -> Iterator[Alert]:
     ratio = each.number("commitLogDiskRatio")
     if ratio is None or ratio < 0:
         return
@@ -106,24 +106,24 @@ def _of_disk(each: BrokerSummary, limits: Thresholds, link: Link) -> Iterator[Wo
             f"The disk of {_name(each)} is {percent:.0f} % full: old messages are deleted before"
             " their time, and at 90 % it takes no more."
         )
-        yield Worry(f"disk {each.place.address}", "trouble", text, link)
+        yield Alert(f"disk {each.place.address}", "trouble", text, link)
     elif percent >= limits.disk_watch_percent:
         text = f"The disk of {_name(each)} is {percent:.0f} % full."
-        yield Worry(f"disk {each.place.address}", "watch", text, link)
+        yield Alert(f"disk {each.place.address}", "watch", text, link)
 
 
-def _of_damage(each: BrokerSummary, link: Link) -> Iterator[Worry]:
+def _of_damage(each: BrokerSummary, link: Link) -> Iterator[Alert]:
     store, address = each.store, each.place.address
     if store is not None and store.damaged_places:
         text = (
             f"{_name(each)} has damage at {counted(store.damaged_places, 'place')} of its log: its"
             " disk fails, or somebody wrote there."
         )
-        yield Worry(f"damage {address}", "trouble", text, link)
+        yield Alert(f"damage {address}", "trouble", text, link)
     if store is not None and store.damaged_tables:
         tables = counted(len(store.damaged_tables), "table")
         text = f"{_name(each)} found {tables} damaged when it started."
-        yield Worry(f"tables {address}", "watch", text, link)
+        yield Alert(f"tables {address}", "watch", text, link)
 
 
 def _name(each: BrokerSummary) -> str:
@@ -132,7 +132,7 @@ def _name(each: BrokerSummary) -> str:
     return f"The slave {each.place.id} of {each.place.name}"
 
 
-def _of_groups(now: ClusterSnapshot, limits: Thresholds) -> Iterator[Worry]:
+def _of_groups(now: ClusterSnapshot, limits: Thresholds) -> Iterator[Alert]:
     nobody, late, differing = [], [], []
     for group in sorted(now.groups.values(), key=lambda each: -each.lag):
         if group.lag and group.members == 0:
@@ -162,25 +162,25 @@ def _behind(group: GroupSummary) -> str:
     return f"{text}; it consumes {group.tps:,.1f} a second."
 
 
-def _each(groups: list[GroupSummary], kind: str, level: str, text: object) -> Iterator[Worry]:
+def _each(groups: list[GroupSummary], kind: str, level: str, text: object) -> Iterator[Alert]:
     assert callable(text)
     for group in groups[:NAMED_MAX]:
         link = Link(group.name, "/group", {"name": group.name})
-        yield Worry(f"{kind} {group.name}", level, f"The group {group.name} {text(group)}", link)
+        yield Alert(f"{kind} {group.name}", level, f"The group {group.name} {text(group)}", link)
     rest = len(groups) - NAMED_MAX
     if rest > 0:
         text_of_rest = f"{rest} more groups are as badly off."
-        yield Worry(f"{kind} others", level, text_of_rest, Link("groups", "/groups"))
+        yield Alert(f"{kind} others", level, text_of_rest, Link("groups", "/groups"))
 
 
-def _of_the_rest(now: ClusterSnapshot, limits: Thresholds) -> Iterator[Worry]:
+def _of_the_rest(now: ClusterSnapshot, limits: Thresholds) -> Iterator[Alert]:
     for group in sorted(now.groups.values(), key=lambda each: -(each.dead_letters or 0))[
         :NAMED_MAX
     ]:
         if group.dead_letters:
             text = f"The group {group.name} has {group.dead_letters:,} dead letters."
             link = Link(group.name, "/dead-letters/group", {"name": group.name})
-            yield Worry(f"dead {group.name}", "watch", text, link)
+            yield Alert(f"dead {group.name}", "watch", text, link)
     for address, ends in now.transactions.items():
         oldest = ends.transactions[0] if ends.transactions else None
         if oldest is not None:
@@ -191,13 +191,13 @@ def _of_the_rest(now: ClusterSnapshot, limits: Thresholds) -> Iterator[Worry]:
                     f" {spoken(age_ms)}: {oldest.producer_group} does not end it."
                 )
                 link = Link("transactions", "/transactions")
-                yield Worry(f"transaction {address}", "watch", text, link)
+                yield Alert(f"transaction {address}", "watch", text, link)
     for address, jobs in now.jobs.items():
         newest = {run.entry or run.job: run for run in jobs.runs}
         for name, run in newest.items():
             if run.state == "failed":
                 text = f"The last run of the job {name} at {address} failed: {run.sentence}"
-                yield Worry(f"job {address} {name}", "watch", text, Link(name, "/jobs"))
+                yield Alert(f"job {address} {name}", "watch", text, Link(name, "/jobs"))
 
 
 def counted(count: int, what: str) -> str:

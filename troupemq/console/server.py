@@ -32,7 +32,7 @@ HEAD_BYTES_MAX = 16 << 10
 STOP_S = 3
 
 
-class PatientProtocol(H11Protocol):
+class TimeoutProtocol(H11Protocol):
     """HTTP with an end to patience: uvicorn itself waits for ever for a head, a body, a reader."""
 
     _limit: Any = None
@@ -135,4 +135,4 @@ class ConsoleServer:
 
 def _with_patience(listener: PatientListener) -> Any:
     """What uvicorn makes one of for each connection."""
-    return partial(PatientProtocol, begun=listener.begun)
+    return partial(TimeoutProtocol, begun=listener.begun)

@@ -21,8 +21,8 @@ from threading import Lock, Thread
 from time import monotonic, perf_counter
 
 from actors.config import BrokerConfig
-from actors.metrics.exposition import FRESH_S
 from actors.metrics.http_text import HttpRequest
+from actors.metrics.metrics_renderer import FRESH_S
 from actors.metrics.metrics_server import page_server
 from actors.metrics.packed import Packed
 from actors.metrics.page import CONTENT_TYPE, MetricsPage, labels

@@ -5,7 +5,7 @@ from structlog.testing import capture_logs
 
 from actors.access.administration import administration
 from actors.access.rights import BROKER_RIGHTS, NAMESRV_RIGHTS
-from actors.engine.rarely import Rarely
+from actors.engine.rate_limited_log import RateLimitedLog
 from actors.settings.access_settings import addresses_of
 from protocol.codes import RequestCode as Code
 from protocol.codes import ResponseCode
@@ -15,11 +15,11 @@ ALLOWED = addresses_of("10.0.0.7; 10.1.0.*;2001:db8::/32")
 
 
 def test_without_the_setting_nobody_is_asked() -> None:
-    assert administration(BROKER_RIGHTS, None, Rarely(lambda: 0)) is None
+    assert administration(BROKER_RIGHTS, None, RateLimitedLog(lambda: 0)) is None
 
 
 def test_what_only_administrators_ask_is_taken_only_from_there() -> None:
-    made = administration(BROKER_RIGHTS, ALLOWED, Rarely(lambda: 0))
+    made = administration(BROKER_RIGHTS, ALLOWED, RateLimitedLog(lambda: 0))
     assert made is not None
     for remote in ("10.0.0.7:1", "10.1.0.255:2", "2001:db8::1:3", "[2001:db8::1]:3"):
         made.check(Code.UPDATE_BROKER_CONFIG, remote)
@@ -31,12 +31,12 @@ def test_what_only_administrators_ask_is_taken_only_from_there() -> None:
 
 
 def test_clients_and_their_questions_are_no_administration() -> None:
-    made = administration(BROKER_RIGHTS, ALLOWED, Rarely(lambda: 0))
+    made = administration(BROKER_RIGHTS, ALLOWED, RateLimitedLog(lambda: 0))
     assert made is not None
     own = {Code.SEND_MESSAGE, Code.PULL_MESSAGE, Code.HEART_BEAT, Code.GET_CONSUMER_LIST_BY_GROUP}
     assert not own & made.codes
     assert {Code.UPDATE_AND_CREATE_TOPIC, Code.DELETE_TOPIC_IN_BROKER, Code.RUN_JOB} <= made.codes
-    names = administration(NAMESRV_RIGHTS, ALLOWED, Rarely(lambda: 0))
+    names = administration(NAMESRV_RIGHTS, ALLOWED, RateLimitedLog(lambda: 0))
     assert names is not None
     assert {Code.PUT_KV_CONFIG, Code.WIPE_WRITE_PERM_OF_BROKER} <= names.codes
     assert not {Code.REGISTER_BROKER, Code.GET_ROUTEINFO_BY_TOPIC} & names.codes
@@ -44,7 +44,7 @@ def test_clients_and_their_questions_are_no_administration() -> None:
 
 def test_a_stranger_is_one_line_a_minute() -> None:
     now_ms = 0
-    made = administration(BROKER_RIGHTS, ALLOWED, Rarely(lambda: now_ms))
+    made = administration(BROKER_RIGHTS, ALLOWED, RateLimitedLog(lambda: now_ms))
     assert made is not None
     with capture_logs() as logs:
         for now_ms in (0, 1, 59_999, 60_000, 60_001):  # noqa: B007  the clock reads it

@@ -8,13 +8,13 @@ here: queries by unique key fail there always, batches and more go unchecked.
 from collections import Counter
 from collections.abc import Iterator
 
-from actors.access.gate import Gate
+from actors.access.access_state import new_guard
+from actors.access.authorizer import Authorizer
 from actors.access.grant import PREFIX, AccessRefused
-from actors.access.guard import new_guard
 from actors.access.refusals import Refusals
 from actors.access.rights import BROKER_RIGHTS
-from actors.engine.published import Published
-from actors.engine.rarely import Rarely
+from actors.engine.rate_limited_log import RateLimitedLog
+from actors.engine.snapshot_ref import SnapshotRef
 from protocol.bodies import HeartbeatData
 from protocol.codes import RequestCode as Code
 from protocol.command import RemotingCommand
@@ -54,7 +54,7 @@ def talk() -> Iterator[tuple[RemotingCommand, str]]:
             yield asked.pop(frame["pair"]), text
 
 
-def said(gate: Gate, command: RemotingCommand) -> str:
+def said(gate: Authorizer, command: RemotingCommand) -> str:
     try:
         if command.code in SENDS:
             for error in gate.refused([send_of(command)]).values():
@@ -75,13 +75,13 @@ def test_the_recorded_talk_goes_as_it_went_but_for_the_holes() -> None:
     differing = set()
     for command, theirs in talk():
         guard = new_guard(
-            Published(snapshot),
+            SnapshotRef(snapshot),
             BROKER_RIGHTS,
             lambda: 0,
-            Refusals(lambda: 0, Rarely(lambda: 0)),
+            Refusals(lambda: 0, RateLimitedLog(lambda: 0)),
             trace_topic="T",
         )
-        ours = said(Gate(guard, "127.0.0.1"), command)
+        ours = said(Authorizer(guard, "127.0.0.1"), command)
         if ours != theirs:
             differing.add((command.code, ours, theirs))
         seen["let in" if not ours else ours.partition(" ")[0]] += 1

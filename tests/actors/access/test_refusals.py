@@ -1,17 +1,17 @@
 """Lockouts after wrong signatures."""
 
-from actors.access.guard import new_guard
+from actors.access.access_state import new_guard
 from actors.access.refusals import MINUTE_MS, TRIES_MAX, Refusals
-from actors.engine.published import Published
-from actors.engine.rarely import Rarely
+from actors.engine.rate_limited_log import RateLimitedLog
+from actors.engine.snapshot_ref import SnapshotRef
 from storage.access.acl_files import parse_texts
 
 
 def test_address_is_shut_out_for_a_minute_although_the_clock_is_set() -> None:
     wall, monotonic = [0], [0.0]
-    refusals = Refusals(lambda: wall[0], Rarely(lambda: monotonic[0]))
+    refusals = Refusals(lambda: wall[0], RateLimitedLog(lambda: monotonic[0]))
     tries = new_guard(
-        Published(parse_texts({}, takes_samples=False)), {}, lambda: wall[0], refusals
+        SnapshotRef(parse_texts({}, takes_samples=False)), {}, lambda: wall[0], refusals
     ).tries
     for _ in range(TRIES_MAX + 1):
         tries.note("203.0.113.9", "shop")

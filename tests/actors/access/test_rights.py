@@ -12,7 +12,7 @@ from actors.access.rights import (
     Level,
 )
 from actors.broker import RESPONDERS
-from actors.engine.rarely import Rarely
+from actors.engine.rate_limited_log import RateLimitedLog
 from actors.jobs.spark_jobs import SparkJobs
 from actors.namesrv_server import RESPONDERS as NAMESRV_RESPONDERS
 from actors.network.request import codes_of
@@ -37,7 +37,7 @@ def grant(account: Account, *, is_white: bool = False) -> Grant:
         is_white,
         account.admin,
         "host",
-        Refusals(lambda: 0, Rarely(lambda: 0)),
+        Refusals(lambda: 0, RateLimitedLog(lambda: 0)),
         "C_REPLY_TOPIC",
     )
 

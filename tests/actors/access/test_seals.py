@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from actors.access.gate import SEAL_AGE_S_MAX
+from actors.access.authorizer import SEAL_AGE_S_MAX
 from protocol.codes import RequestCode as Code
 from protocol.command import RemotingCommand
 from protocol.send_wire import send_of
 from protocol.signature import SIGNATURE, SecretKey, signed_values
-from tests.actors.access.test_gate import Server, check_send, ends, refusal, send_refusal
+from tests.actors.access.test_authorizer import Server, check_send, ends, refusal, send_refusal
 from tests.support.brokers import send_command
 from tests.support.guarded import SECRETS, signed
 

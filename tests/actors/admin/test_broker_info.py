@@ -7,10 +7,10 @@ from json import loads
 
 from actors.admin.broker_info import BrokerInfo, _bytes_text, _span_text
 from actors.config import BrokerConfig
-from actors.dispatching.reput import Following
-from actors.engine.published import Published
+from actors.dispatching.reput import DispatchProgress
+from actors.engine.snapshot_ref import SnapshotRef
 from actors.engine.supervisor import ChildSpec
-from actors.retention.keeping import KeepingReport
+from actors.retention.retention_holds import KeepingReport
 from actors.statistics.pull_stats import PullStats
 from actors.statistics.put_stats import PutStats
 from actors.tables.offset_guard import OffsetStats
@@ -38,8 +38,8 @@ class Sources:
     config: BrokerConfig = field(default_factory=lambda: BrokerConfig(broker_name="broker-a"))
     put_stats: PutStats = field(default_factory=PutStats)
     pull_stats: PullStats = field(default_factory=PullStats)
-    following: Following = field(default_factory=lambda: Following(0))
-    kept: Published[KeepingReport] = field(default_factory=lambda: Published(KeepingReport()))
+    following: DispatchProgress = field(default_factory=lambda: DispatchProgress(0))
+    kept: SnapshotRef[KeepingReport] = field(default_factory=lambda: SnapshotRef(KeepingReport()))
     offset_stats: OffsetStats = field(default_factory=OffsetStats)
     tables: Tables = field(default_factory=lambda: Tables(BloomFilter.of()))
     recovery: RecoveryReport = field(default_factory=RecoveryReport)

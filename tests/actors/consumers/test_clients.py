@@ -11,7 +11,7 @@ import pytest
 from actors.access.refusals import Refusals
 from actors.config import BrokerConfig
 from actors.consumers.clients import Clients
-from actors.engine.published import Published
+from actors.engine.snapshot_ref import SnapshotRef
 from actors.engine.supervisor import ChildSpec
 from actors.network.request import PeerClosed
 from actors.tables.config_writer import ConfigWriter
@@ -49,15 +49,15 @@ class Bench:
     """The clients of a broker, what they publish and whom they tell."""
 
     system: SimulatedSystem
-    consumers: Published[Mapping[str, ConsumerView]]
-    topics: Published[Mapping[str, TopicConfig]]
-    groups: Published[GroupConfigs]
+    consumers: SnapshotRef[Mapping[str, ConsumerView]]
+    topics: SnapshotRef[Mapping[str, TopicConfig]]
+    groups: SnapshotRef[GroupConfigs]
     topic_table: Told
     group_table: Told
     client_calls: Told = field(default_factory=lambda: Told("client_calls"))
-    producers: Published[Any] = field(default_factory=lambda: Published({}))
-    filters: Published[ConsumerFilters] = field(
-        default_factory=lambda: Published(ConsumerFilters(BloomFilter.of()))
+    producers: SnapshotRef[Any] = field(default_factory=lambda: SnapshotRef({}))
+    filters: SnapshotRef[ConsumerFilters] = field(
+        default_factory=lambda: SnapshotRef(ConsumerFilters(BloomFilter.of()))
     )
 
     def heartbeat(self, peer: RecordingPeer, data: HeartbeatData) -> None:
@@ -80,9 +80,9 @@ def clients(**settings: Any) -> Iterator[Bench]:
     config = BrokerConfig(broker_name="broker-a", **settings)
     bench = Bench(
         None,  # type: ignore[arg-type]
-        Published({}),
-        Published({}),
-        Published({"G": SubscriptionGroupConfig("G")}),
+        SnapshotRef({}),
+        SnapshotRef({}),
+        SnapshotRef({"G": SubscriptionGroupConfig("G")}),
         Told("topics"),
         Told("groups"),
     )

@@ -10,7 +10,7 @@ import pytest
 from actors.broker import Broker
 from actors.consumers import queue_work
 from actors.consumers.consume_stats import ConsumeStats
-from actors.engine.address import Address
+from actors.engine.actor_address import ActorAddress
 from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.request import Request
 from actors.statistics.statistics import MINUTE_SAMPLE_MS
@@ -325,7 +325,7 @@ def test_answers_about_many_queues_are_written_on_a_thread_and_looked_up_in_roun
     later: list[object] = []
     tell = made.system.loop.tell_in_next_round
 
-    def note(address: Address, message: object) -> None:
+    def note(address: ActorAddress, message: object) -> None:
         later.append(message)
         tell(address, message)
 

@@ -2,13 +2,13 @@
 
 from structlog.testing import capture_logs
 
+from actors.access.access_state import new_guard
 from actors.access.grant import Grant
-from actors.access.guard import new_guard
 from actors.access.refusals import Refusals
 from actors.access.rights import BROKER_RIGHTS
 from actors.consumers.consumer_groups import Producers
-from actors.engine.published import Published
-from actors.engine.rarely import Rarely
+from actors.engine.rate_limited_log import RateLimitedLog
+from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.request import PeerClosed
 from actors.tables.consumer_views import Member, Producing
 from protocol.bodies import HeartbeatData, ProducerData
@@ -20,8 +20,8 @@ from tests.support.peers import RecordingPeer
 
 
 def test_who_has_the_same_account_is_judged_once_however_many_connections_it_opens() -> None:
-    refusals = Refusals(lambda: 0, Rarely(lambda: 0))
-    guard = new_guard(Published(AclSnapshot()), BROKER_RIGHTS, lambda: 0, refusals)
+    refusals = Refusals(lambda: 0, RateLimitedLog(lambda: 0))
+    guard = new_guard(SnapshotRef(AclSnapshot()), BROKER_RIGHTS, lambda: 0, refusals)
 
     def grant(name: str, address: str, *, is_white: bool = False) -> Grant:
         account, seen = Account(name, ()), guard.accounts.value

@@ -18,7 +18,7 @@ from storage.log.reader import LogReader
 from storage.message_store import MessageStore
 from storage.queues.dispatch_entry import DispatchEntry
 from storage.recovery.key_parts import KeyPartReader, KeyPartsHere
-from storage.recovery.log_parts import PartOrder
+from storage.recovery.log_chunks import PartOrder
 from tests.storage.dispatching.test_followers import Noting
 from tests.support.clock import ManualClock
 from tests.support.puts import HOST, append, put

@@ -11,7 +11,7 @@ from storage.config import StoreConfig
 from storage.files.disk import RealDisk
 from storage.log.reader import LogReader
 from storage.message_store import MessageStore
-from storage.recovery.log_parts import PartOrder, PartReader, PartsHere, ReadPart
+from storage.recovery.log_chunks import PartOrder, PartReader, PartsHere, ReadPart
 from tests.support.clock import ManualClock
 from tests.support.puts import HOST, append, put
 

@@ -13,7 +13,7 @@ from actors.dispatching.reput import (
     Appended,
     Arrived,
     CaughtUp,
-    Following,
+    DispatchProgress,
     Reput,
     WritesForbidden,
 )
@@ -40,7 +40,7 @@ class Cast:
         self.system, self.small, self.store = system, small, small.store
         self.pull_hold, self.put_message = Told("pull_hold"), Told("put_message")
         self.flusher, self.catch_up = Told("flush_real_time"), Told("catch_up")
-        self.following = Following(0)
+        self.following = DispatchProgress(0)
         self.held = HoldTable()
         self.held.count = 1  # somebody waits, so PullHold is told
 

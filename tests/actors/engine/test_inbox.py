@@ -7,7 +7,7 @@ from pykka import ActorDeadError, ThreadingFuture
 from pykka._envelope import Envelope
 from pykka.messages import _ActorStop
 
-from actors.engine.address import Address
+from actors.engine.actor_address import ActorAddress
 from actors.engine.inbox import (
     BATCH_END,
     BATCH_MAX,
@@ -35,8 +35,8 @@ class Nowhere:
 
 
 @pytest.fixture
-def address() -> Address:
-    return Address("somebody", Nowhere())
+def address() -> ActorAddress:
+    return ActorAddress("somebody", Nowhere())
 
 
 def inbox_of(mail: ThreadMail, *, wants_batch_end: bool = True) -> Inbox:
@@ -53,7 +53,7 @@ def messages_of(inbox: Inbox) -> list[Any]:
     return taken
 
 
-def test_a_batch_is_what_was_waiting_and_ends_once(address: Address) -> None:
+def test_a_batch_is_what_was_waiting_and_ends_once(address: ActorAddress) -> None:
     mail = ThreadMail()
     inbox = inbox_of(mail)
     for text in "ab":
@@ -65,7 +65,7 @@ def test_a_batch_is_what_was_waiting_and_ends_once(address: Address) -> None:
     assert inbox.get().message is BATCH_END
 
 
-def test_there_is_no_batch_end_for_those_who_do_not_handle_it(address: Address) -> None:
+def test_there_is_no_batch_end_for_those_who_do_not_handle_it(address: ActorAddress) -> None:
     mail = ThreadMail()
     inbox = inbox_of(mail, wants_batch_end=False)
     for text in "abc":
@@ -73,7 +73,7 @@ def test_there_is_no_batch_end_for_those_who_do_not_handle_it(address: Address) 
     assert messages_of(inbox) == ["a", "b", "c"]
 
 
-def test_a_long_batch_ends_though_more_is_waiting(address: Address) -> None:
+def test_a_long_batch_ends_though_more_is_waiting(address: ActorAddress) -> None:
     mail = ThreadMail()
     inbox = inbox_of(mail)
     for number in range(BATCH_MAX + 1):
@@ -83,7 +83,7 @@ def test_a_long_batch_ends_though_more_is_waiting(address: Address) -> None:
     assert taken[-1] == BATCH_MAX
 
 
-def test_the_batch_ends_before_the_actor_stops(address: Address) -> None:
+def test_the_batch_ends_before_the_actor_stops(address: ActorAddress) -> None:
     mail = ThreadMail()
     inbox = inbox_of(mail)
     mail.append((address, "a"))
@@ -91,7 +91,7 @@ def test_the_batch_ends_before_the_actor_stops(address: Address) -> None:
     assert messages_of(inbox) == ["a", BATCH_END, Stop()]
 
 
-def test_an_envelope_of_a_pykka_ref_passes_through_as_it_is(address: Address) -> None:
+def test_an_envelope_of_a_pykka_ref_passes_through_as_it_is(address: ActorAddress) -> None:
     mail = ThreadMail()
     envelope: Envelope[Any] = Envelope("asked", ThreadingFuture())
     mail.append((address, envelope))
@@ -139,7 +139,7 @@ def test_a_refused_ask_of_a_pykka_ref_says_that_the_actor_is_dead() -> None:
     assert stop.get(timeout=0) is None
 
 
-def test_thread_mail_is_kept_while_nobody_reads_up_to_a_limit(address: Address) -> None:
+def test_thread_mail_is_kept_while_nobody_reads_up_to_a_limit(address: ActorAddress) -> None:
     mail = ThreadMail()
     refused = Arrivals()
     for number in range(KEPT_MAX + 2):
@@ -149,7 +149,7 @@ def test_thread_mail_is_kept_while_nobody_reads_up_to_a_limit(address: Address) 
     assert len(refused.all()) == 2
 
 
-def test_closed_thread_mail_refuses_also_what_is_on_its_way(address: Address) -> None:
+def test_closed_thread_mail_refuses_also_what_is_on_its_way(address: ActorAddress) -> None:
     mail = ThreadMail()
     refused = Arrivals()
     mail.up()
@@ -164,7 +164,7 @@ def test_closed_thread_mail_refuses_also_what_is_on_its_way(address: Address) ->
 
 def test_loop_mail_takes_out_one_actors_mail_and_keeps_the_order_of_the_rest() -> None:
     mail = LoopMail()
-    one, other = Address("one", mail), Address("other", mail)
+    one, other = ActorAddress("one", mail), ActorAddress("other", mail)
     for number in range(3):
         one.tell(number)
         other.tell(number)
@@ -178,7 +178,7 @@ def test_loop_mail_takes_out_one_actors_mail_and_keeps_the_order_of_the_rest() -
 
 def test_only_the_first_teller_wakes_a_sleeping_loop() -> None:
     mail = LoopMail()
-    address = Address("one", mail)
+    address = ActorAddress("one", mail)
     mail.asleep = True
     for number in range(3):
         address.tell(number)
@@ -191,7 +191,7 @@ def test_only_the_first_teller_wakes_a_sleeping_loop() -> None:
 def test_mail_of_a_loop_that_has_ended_is_refused() -> None:
     mail = LoopMail()
     refused = Arrivals()
-    address = Address("one", mail)
+    address = ActorAddress("one", mail)
     address.tell(Say("waiting", refused))
     mail.close()
     address.tell(Say("late", refused))

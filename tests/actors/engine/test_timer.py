@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from actors.engine.address import Address
+from actors.engine.actor_address import ActorAddress
 from actors.engine.inbox import ThreadMail
 from actors.engine.timer import CANCELLED_MAX, TimerHandle, Timers
 
@@ -12,7 +12,7 @@ class Told:
 
     def __init__(self) -> None:
         self.mail = ThreadMail()
-        self.address = Address("timed", self.mail)
+        self.address = ActorAddress("timed", self.mail)
         self.mail.up()
 
     def timer(self, message: Any, due_ms: float, interval_ms: float = 0) -> TimerHandle:
@@ -83,7 +83,7 @@ def test_a_timer_ends_with_the_incarnation_that_set_it() -> None:
 def test_a_timer_of_an_actor_that_is_down_tells_nothing() -> None:
     told, timers = Told(), Timers()
     timers.arm(told.timer("x", 10))
-    address = Address("down", told.mail)
+    address = ActorAddress("down", told.mail)
     told.mail.down()
     assert timers.tell_due(10) == 0
     assert not address.is_up

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 
 from actors.engine.actor import Actor, handles
-from actors.engine.published import Published
+from actors.engine.snapshot_ref import SnapshotRef
 from actors.engine.supervisor import ChildSpec
 from actors.metrics.client_figures import WAIT_MS, ClientFigures, WithClients
 from actors.metrics.metrics_port import MakePage
@@ -23,7 +23,7 @@ ODD = {
     "deep": b'{"mqTable":' + b"[" * 900 + b"]" * 900 + b"}",
     "long": b'{"statusTable":{}}'.ljust(2 << 20),
 }
-Views = Published[Mapping[str, ConsumerView]]
+Views = SnapshotRef[Mapping[str, ConsumerView]]
 
 
 class Consumers(Actor):
@@ -53,7 +53,7 @@ def member(name: str, version: int = NEW) -> Member:
 def test_who_answers_is_shown_and_who_does_not_is_left_out() -> None:
     names = (("talks", NEW), ("silent", NEW), *((name, NEW) for name in ODD), ("old", OLD))
     members = {n: member(name, version) for n, (name, version) in enumerate(names)}
-    views: Views = Published({"g": ConsumerView("CLUSTERING", {}, members)})
+    views: Views = SnapshotRef({"g": ConsumerView("CLUSTERING", {}, members)})
     with simulated() as system:
         page_to, calls = Told("exposition"), system.address("client_calls")
         system.start(
@@ -73,7 +73,7 @@ def test_who_answers_is_shown_and_who_does_not_is_left_out() -> None:
 
 
 def test_without_consumers_the_page_is_made_at_once() -> None:
-    views: Views = Published({})
+    views: Views = SnapshotRef({})
     with simulated() as system:
         page_to = Told("exposition")
         calls = system.address("client_calls")

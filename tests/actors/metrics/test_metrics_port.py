@@ -14,8 +14,8 @@ from actors.config import NamesrvConfig
 from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem
 from actors.metrics.actor_figures import ActorFamilies
-from actors.metrics.exposition import SWITCH_S, Exposition
 from actors.metrics.metrics_port import MetricsPort, page_of
+from actors.metrics.metrics_renderer import SWITCH_S, MetricsRenderer
 from actors.metrics.metrics_server import open_metrics
 from actors.metrics.packed import Packed, Packer
 from actors.metrics.page_server import PageServer
@@ -37,7 +37,7 @@ def serving(write: Callable[[str, object], Packed]) -> Iterator[tuple[ActorSyste
         to, port = system.address("exposition"), system.address("metrics_port")
         makers = {"/metrics": {"": to, "client": to}}
         system.start(
-            ChildSpec("exposition", lambda _: Exposition({"/metrics": write}, families, port)),
+            ChildSpec("exposition", lambda _: MetricsRenderer({"/metrics": write}, families, port)),
             ChildSpec("metrics_port", lambda _: MetricsPort(makers, object, families.loop_waits)),
         )
         server.add({"/metrics": page_of(port)})

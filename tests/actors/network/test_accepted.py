@@ -8,9 +8,9 @@ from ssl import MemoryBIO
 import pytest
 from structlog.testing import capture_logs
 
-from actors.network.entrance import TIME_MS
 from actors.network.handshakes import Handshakes
-from actors.network.limits import ConnectionPlaces
+from actors.network.limits import ConnectionSlots
+from actors.network.tls_negotiator import TIME_MS
 from tests.support.certificates import Certificates
 from tests.support.doors import HELLO, Door, Guest, door
 from tests.support.peers import Told
@@ -18,7 +18,7 @@ from tests.support.peers import Told
 HOST = "192.0.2.7"
 
 
-def is_free(places: ConnectionPlaces) -> bool:
+def is_free(places: ConnectionSlots) -> bool:
     """Whether the only one is."""
     if places.take(HOST) is not None:
         return False
@@ -27,7 +27,7 @@ def is_free(places: ConnectionPlaces) -> bool:
 
 
 def test_who_says_nothing_has_a_place_too_and_gives_it_back(tmp_path: Path) -> None:
-    places = ConnectionPlaces(8, 5)
+    places = ConnectionSlots(8, 5)
     with door(tmp_path, takes_plain=True, places=places) as made, capture_logs() as logs:
         silent = [made.comes() for _ in range(30)]
         assert [guest.is_out for guest in silent] == [False] * 5 + [True] * 25
@@ -62,7 +62,7 @@ def fails(made: Door, _: Guest) -> None:
 def test_a_place_is_given_back_on_every_way_out(
     tmp_path: Path, end: Callable[[Door, Guest], None], says: bytes
 ) -> None:
-    places = ConnectionPlaces(1)
+    places = ConnectionSlots(1)
     with door(tmp_path, takes_plain=False, places=places) as made:
         for _ in range(2):
             guest = made.comes(says=says)
@@ -80,7 +80,7 @@ def test_a_place_is_given_back_on_every_way_out(
 def test_who_is_closed_at_the_handshake_thread_has_his_place_until_it_says_so(
     tmp_path: Path,
 ) -> None:
-    places, thread = ConnectionPlaces(1), Told("busy")
+    places, thread = ConnectionSlots(1), Told("busy")
     asked = thread.address
     with door(tmp_path, takes_plain=True, handshakes=asked, places=places) as made:
         made.comes(says=HELLO[:6])
@@ -94,7 +94,7 @@ def test_who_is_closed_at_the_handshake_thread_has_his_place_until_it_says_so(
 
 @pytest.mark.parametrize("speaks_tls", [True, False])
 def test_who_is_let_in_takes_his_place_along(tmp_path: Path, speaks_tls: bool) -> None:
-    places = ConnectionPlaces(2)
+    places = ConnectionSlots(2)
     with door(tmp_path, takes_plain=True, places=places) as made:
         guest = made.comes()
         if speaks_tls:

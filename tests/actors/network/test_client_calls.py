@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.engine.address import Address
+from actors.engine.actor_address import ActorAddress
 from actors.engine.inbox import Item
 from actors.engine.supervisor import ChildSpec
 from actors.network import client_calls
@@ -218,7 +218,7 @@ def test_a_client_that_closes_its_socket_ends_the_call(tmp_path: Path) -> None:
         with Line.to(running.ports.main) as line:
             line.ask(RemotingCommand(RequestCode.GET_MAX_OFFSET, QueueHeader("T", 0).encode()))
             peer = connection_of(running.system, line)
-            call = CallClient(peer, RemotingCommand(ASK, {}), Address("asker", hand))
+            call = CallClient(peer, RemotingCommand(ASK, {}), ActorAddress("asker", hand))
             running.system.address("client_calls").tell(call)
             assert line.receive()[0].code == ASK
         assert hand.arrivals.take().end is CallEnd.CLOSED

@@ -24,7 +24,7 @@ from actors.network.connections import (
     open_listener,
     plain_address,
 )
-from actors.network.limits import ConnectionPlaces
+from actors.network.limits import ConnectionSlots
 from actors.network.service import Service
 from protocol.bodies import ConsumerData, HeartbeatData, ProducerData
 from protocol.codes import RequestCode, ResponseCode
@@ -228,7 +228,7 @@ def test_what_is_accepted_while_the_server_stops_is_closed() -> None:
 
 
 def test_connections_that_fail_give_back_the_places_of_all() -> None:
-    places = ConnectionPlaces(1)
+    places = ConnectionSlots(1)
     with simulated() as system:
         system.start(ChildSpec("connections", lambda _: Connections(IDLE_MS, places)))
         connections = system.address("connections")

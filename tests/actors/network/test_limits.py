@@ -5,16 +5,16 @@ from resource import RLIM_INFINITY
 import pytest
 from structlog.testing import capture_logs
 
-from actors.access.refusals import TRIES_MAX, WrongTries
-from actors.engine.rarely import Rarely
+from actors.access.refusals import TRIES_MAX, AuthFailureLimiter
+from actors.engine.rate_limited_log import RateLimitedLog
 from actors.network import limits
 from actors.network.limits import (
     CLOSINGS_TOLD_MAX,
     DESCRIPTORS_KEPT,
     GIVEN_BACK_BYTES,
-    Closings,
-    ConnectionPlaces,
-    Held,
+    ByteQuota,
+    CloseLog,
+    ConnectionSlots,
     descriptors_for_peers,
     half_frame_ms,
 )
@@ -24,7 +24,7 @@ from protocol.host import network_of
 class Peer:
     """Holds bytes until it is closed."""
 
-    def __init__(self, host: str, port: int, held: Held) -> None:
+    def __init__(self, host: str, port: int, held: ByteQuota) -> None:
         self.remote_host, self.remote = host, f"{host}:{port}"
         self.reason = ""
         self._held = held
@@ -34,8 +34,8 @@ class Peer:
         self._held.note(self, 0, is_moving=True)
 
 
-def held(bytes_max: int = 100, of_address_max: int | None = 50) -> Held:
-    return Held("things", bytes_max, of_address_max, Rarely(lambda: 0))
+def held(bytes_max: int = 100, of_address_max: int | None = 50) -> ByteQuota:
+    return ByteQuota("things", bytes_max, of_address_max, RateLimitedLog(lambda: 0))
 
 
 def test_over_the_limit_of_all_who_holds_for_longest_is_closed() -> None:
@@ -94,8 +94,8 @@ def test_the_memory_of_those_that_were_closed_goes_back_now_and_then(
 
 def test_closings_are_one_line_a_minute() -> None:
     now_ms = 0.0
-    rarely = Rarely(lambda: now_ms)
-    made = Held("things", 10, None, rarely)
+    rarely = RateLimitedLog(lambda: now_ms)
+    made = ByteQuota("things", 10, None, rarely)
     with capture_logs() as logs:
         for number in range(20):
             made.note(Peer("10.0.0.1", number, made), 11, is_moving=False)
@@ -109,7 +109,7 @@ def test_closings_are_one_line_a_minute() -> None:
 
 def test_a_flood_of_connections_is_no_flood_of_lines() -> None:
     now_ms = 0.0
-    closings = Closings(lambda: now_ms)
+    closings = CloseLog(lambda: now_ms)
     with capture_logs() as logs:
         for number in range(CLOSINGS_TOLD_MAX + 50):
             closings.tell("10.0.0.1", f"10.0.0.1:{number}", "closed by peer")
@@ -127,7 +127,7 @@ def test_a_flood_of_connections_is_no_flood_of_lines() -> None:
 
 
 def test_places_are_counted_by_address_and_in_all_but_not_those_of_this_machine() -> None:
-    places = ConnectionPlaces(3, 2)
+    places = ConnectionSlots(3, 2)
     assert places.take("10.0.0.1") is None
     assert places.take("10.0.0.1") is None
     assert places.take("10.0.0.1") == "maxConnectionsPerAddress"
@@ -141,7 +141,7 @@ def test_places_are_counted_by_address_and_in_all_but_not_those_of_this_machine(
 
 
 def test_without_a_setting_there_is_room_for_everybody() -> None:
-    places = ConnectionPlaces()
+    places = ConnectionSlots()
     assert {places.take("10.0.0.1") for _ in range(5000)} == {None}
 
 
@@ -159,7 +159,7 @@ def test_whoever_has_a_network_of_ipv6_counts_as_one_address() -> None:
     """He has 2 to the 64th of them, and every limit of an address would be open to him."""
     one, another = "2001:db8:0:1::1", "2001:db8:0:1:ffff::2"
     elsewhere = "2001:db8:0:2::1"
-    places = ConnectionPlaces(0, 1)
+    places = ConnectionSlots(0, 1)
     assert places.take(one) is None and places.take(elsewhere) is None
     assert places.take(another) == "maxConnectionsPerAddress"
     places.leave(one)
@@ -169,7 +169,7 @@ def test_whoever_has_a_network_of_ipv6_counts_as_one_address() -> None:
     for peer in peers:
         made.note(peer, 30, is_moving=False)
     assert [bool(peer.reason) for peer in peers] == [True, False, False]
-    tries = WrongTries(lambda: 0, Rarely(lambda: 0))
+    tries = AuthFailureLimiter(lambda: 0, RateLimitedLog(lambda: 0))
     shut = [tries.note(f"2001:db8:0:1::{number}", "account") for number in range(TRIES_MAX + 1)]
     assert shut == [False] * TRIES_MAX + [True]
     assert tries.is_shut_out(another, "account") and not tries.is_shut_out(elsewhere, "account")

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from structlog.testing import capture_logs
 
-from actors.engine.rarely import MINUTE_MS, Rarely
+from actors.engine.rate_limited_log import MINUTE_MS, RateLimitedLog
 from actors.replication.followers import Followers
 from tests.support.brokers import BROKER
 
@@ -12,7 +12,7 @@ from tests.support.brokers import BROKER
 def test_with_a_setting_its_addresses_may_follow_and_no_other() -> None:
     config = replace(BROKER, ha_allowed_addresses="192.0.2.7;2001:db8::7")
     now_ms = [0.0]
-    followers = Followers(config, None, Rarely(lambda: now_ms[0]))
+    followers = Followers(config, None, RateLimitedLog(lambda: now_ms[0]))
     with capture_logs() as logs:
         assert followers.may_follow("192.0.2.7") and followers.may_follow("2001:db8:0::7")
         assert logs == []
@@ -25,4 +25,4 @@ def test_with_a_setting_its_addresses_may_follow_and_no_other() -> None:
 
 
 def test_without_a_setting_and_without_accounts_everybody_may() -> None:
-    assert Followers(BROKER, None, Rarely(lambda: 0.0)).may_follow("192.0.2.7")
+    assert Followers(BROKER, None, RateLimitedLog(lambda: 0.0)).may_follow("192.0.2.7")

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from actors.delays.delay_offsets import WhereWasI
+from actors.delays.delay_offsets import GetDelayOffset
 from actors.naming.messages import MasterClientAddress
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
@@ -80,7 +80,7 @@ def test_a_slave_that_becomes_a_master_goes_on_with_delays_where_its_master_was(
         assert slave.broker.tables.delay_offsets.value == {1: 3}
         assert parse_delay_offsets(text_of(slave, "delayOffset").decode()).offset_table == {1: 3}
         asker = Told("asker")
-        slave.system.address("delay_offsets").tell(WhereWasI(1, asker.address))
+        slave.system.address("delay_offsets").tell(GetDelayOffset(1, asker.address))
         slave.system.drain()
         assert asker.take()[0].offset == 3
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from actors.dispatching.reput import Appended
-from actors.engine.address import Address
+from actors.engine.actor_address import ActorAddress
 from actors.sending.group_commit import CommitUpTo
-from actors.sending.replicas import LogGrew
+from actors.sending.replication_progress import LogGrew
 from protocol.codes import ResponseCode
 from storage.config import StoreConfig
 from tests.support.brokers import STORE
@@ -139,15 +139,15 @@ def test_an_empty_slave_vouches_for_nothing_before_the_place_where_it_begins() -
 def noted() -> Iterator[list[str]]:
     """What is told of growth, in order."""
     told: list[str] = []
-    tell = Address.tell
+    tell = ActorAddress.tell
 
-    def noting(address: Address, message: object) -> None:
+    def noting(address: ActorAddress, message: object) -> None:
         if isinstance(message, LogGrew | Appended):
             told.append(type(message).__name__)
         tell(address, message)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Address, "tell", noting)
+        patched.setattr(ActorAddress, "tell", noting)
         yield told
 
 

@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 import pytest
 
-from actors.engine.published import Published
+from actors.engine.snapshot_ref import SnapshotRef
 from actors.sending.appender import Appender, Put, Record
 from actors.statistics.counts import TopicCounts
 from actors.statistics.put_stats import PutStats
@@ -35,7 +35,7 @@ class Made:
         self.log.start_at(0, 0)
         self.log.store_host = HOST
         self.stats = PutStats()
-        self.appender = Appender(self.log, Published({"Topic": CONFIG}), self.stats)
+        self.appender = Appender(self.log, SnapshotRef({"Topic": CONFIG}), self.stats)
 
     def put(self, body: bytes, queue_id: int = 1, sys_flag: int = 0, delay_ms: int = 0) -> Put:
         """A put of one record."""

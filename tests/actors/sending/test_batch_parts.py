@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from actors.sending.send_prepare import BatchSuffix, PartKnown
+from actors.sending.property_rewriter import BatchSuffix, PartKnown
 from protocol.batch import BatchMessage, encode_batch
 from protocol.codes import SerializeType
 from protocol.command import RemotingCommand

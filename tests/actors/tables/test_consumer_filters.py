@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import pytest
 
 from actors.config import BrokerConfig
-from actors.engine.published import Published
+from actors.engine.snapshot_ref import SnapshotRef
 from actors.engine.supervisor import ChildSpec
 from actors.network.request import Request
 from actors.tables.config_writer import ConfigWriter
@@ -30,7 +30,7 @@ BORN_MS = 1234
 class Bench:
     """The table in a system, and what it has published."""
 
-    def __init__(self, system: SimulatedSystem, filters: Published[ConsumerFilters]) -> None:
+    def __init__(self, system: SimulatedSystem, filters: SnapshotRef[ConsumerFilters]) -> None:
         self.system, self.filters = system, filters
 
     def register(self, *subscriptions: SubscriptionData, group: str = "G") -> RemotingCommand:
@@ -64,7 +64,7 @@ def table(
     published: ConsumerFilters | None = None,
     config: BrokerConfig = CONFIG,
 ) -> Iterator[Bench]:
-    filters = Published(published or ConsumerFilters(config.bloom))
+    filters = SnapshotRef(published or ConsumerFilters(config.bloom))
     with simulated(disk) as system:
         system.start(
             ChildSpec("config_writer", lambda _: ConfigWriter()),

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from actors.engine.published import Published
-from actors.engine.rarely import MINUTE_MS
+from actors.engine.rate_limited_log import MINUTE_MS
+from actors.engine.snapshot_ref import SnapshotRef
 from actors.engine.supervisor import ChildSpec
 from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.request import Request
@@ -45,11 +45,11 @@ def offset_table(
     *,
     young: bool = False,
     guards: bool = True,
-    consumers: Published[Mapping[str, ConsumerView]] | None = None,
+    consumers: SnapshotRef[Mapping[str, ConsumerView]] | None = None,
     stats: OffsetStats | None = None,
     ceiling: OffsetCeiling | None = None,
-) -> Iterator[tuple[SimulatedSystem, Published[Offsets]]]:
-    offsets: Published[Offsets] = Published({})
+) -> Iterator[tuple[SimulatedSystem, SnapshotRef[Offsets]]]:
+    offsets: SnapshotRef[Offsets] = SnapshotRef({})
     with simulated(disk) as system:
         writer = system.address("config_writer")
         system.start(
@@ -62,11 +62,11 @@ def offset_table(
                     interval_ms=INTERVAL_MS,
                     starts_in_memory=lambda topic, queue_id: young,
                     offsets=offsets,
-                    live_offsets=Published({}),
+                    live_offsets=SnapshotRef({}),
                     config_writer=writer,
                     encoder=system.address("table_encoder"),
-                    consumers=consumers or Published({}),
-                    topics=Published({"T": TopicConfig("T"), "U": TopicConfig("U")}),
+                    consumers=consumers or SnapshotRef({}),
+                    topics=SnapshotRef({"T": TopicConfig("T"), "U": TopicConfig("U")}),
                     guards=guards,
                     stats=stats,
                     ceiling=ceiling,
@@ -154,9 +154,11 @@ def test_a_pull_brings_an_offset_too() -> None:
 # --- what is not believed
 
 
-def members(*peers: RecordingPeer, joined_ms: float = 0.0) -> Published[Mapping[str, ConsumerView]]:
+def members(
+    *peers: RecordingPeer, joined_ms: float = 0.0
+) -> SnapshotRef[Mapping[str, ConsumerView]]:
     """The group G with these members."""
-    return Published({"G": view_of(*peers, joined_ms=joined_ms)})
+    return SnapshotRef({"G": view_of(*peers, joined_ms=joined_ms)})
 
 
 def view_of(*peers: RecordingPeer, joined_ms: float = 0.0) -> ConsumerView:
@@ -329,7 +331,7 @@ def test_a_topic_that_the_first_group_no_longer_wants_is_cloned_only_offline() -
     view = view_of(RecordingPeer())
     wanted = Subscription(SubscriptionData("U"), None)
     view = replace(view, subscriptions={"U": wanted})
-    with offset_table(consumers=Published({"G": view})) as (system, _):
+    with offset_table(consumers=SnapshotRef({"G": view})) as (system, _):
         tell(system, "consumer_offsets", update(7), RecordingPeer())
         ask(system, "consumer_offsets", clone(topic="T"))
         assert told(system, "H") == {}
@@ -453,9 +455,9 @@ def test_large_table_is_searched_in_rounds_and_one_question_after_the_other(
 
 
 def test_clones_obey_the_limits_of_offsets_and_name_what_they_leave_out_in_one_line() -> None:
-    groups: Published[Mapping[str, SubscriptionGroupConfig]]
-    groups = Published({"G": SubscriptionGroupConfig("G")})
-    topics: Published[Mapping[str, TopicConfig]] = Published({"T": TopicConfig("T")})
+    groups: SnapshotRef[Mapping[str, SubscriptionGroupConfig]]
+    groups = SnapshotRef({"G": SubscriptionGroupConfig("G")})
+    topics: SnapshotRef[Mapping[str, TopicConfig]] = SnapshotRef({"T": TopicConfig("T")})
     ceiling = OffsetCeiling(groups, topics, 3)
     with offset_table(ceiling=ceiling) as (system, _), capture_logs() as lines:
         ask(system, "consumer_offsets", update(7, oneway=False))

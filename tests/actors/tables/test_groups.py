@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from actors.config import BrokerConfig
-from actors.engine.published import Published
+from actors.engine.snapshot_ref import SnapshotRef
 from actors.engine.supervisor import ChildSpec
 from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.request import Request
@@ -32,9 +32,9 @@ UPDATE = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
 @contextmanager
 def group_table(
     disk: Disk | None = None, **settings: Any
-) -> Iterator[tuple[SimulatedSystem, Published[GroupConfigs]]]:
+) -> Iterator[tuple[SimulatedSystem, SnapshotRef[GroupConfigs]]]:
     config = BrokerConfig(broker_name="b", **settings)
-    groups: Published[GroupConfigs] = Published({})
+    groups: SnapshotRef[GroupConfigs] = SnapshotRef({})
     with simulated(disk) as system:
         writer = system.address("config_writer")
         system.start(
@@ -78,7 +78,7 @@ def test_a_group_that_somebody_uses_is_made_once_and_kept() -> None:
 def test_groups_that_come_together_are_copied_and_written_once_a_batch() -> None:
     """A heartbeat may bring a thousand: a copy of the table for each held everybody up."""
     writer, offsets = Told("config_writer"), Told("consumer_offsets")
-    groups: Published[GroupConfigs] = Published({})
+    groups: SnapshotRef[GroupConfigs] = SnapshotRef({})
 
     def made(_: object) -> GroupTable:
         config, to = BrokerConfig(broker_name="b"), writer.address
@@ -119,7 +119,7 @@ def test_groups_made_before_a_failure_are_written_all_the_same() -> None:
 
 
 def test_a_group_is_found_before_it_is_made() -> None:
-    table, groups = Told("groups"), Published[GroupConfigs]({})
+    table, groups = Told("groups"), SnapshotRef[GroupConfigs]({})
     finder = GroupFinder(groups, table.address, BrokerConfig(broker_name="b"))
     assert finder.find("G") == SubscriptionGroupConfig("G")
     assert table.take() == [CreateGroup("G")]
@@ -130,7 +130,7 @@ def test_a_group_is_found_before_it_is_made() -> None:
 
 
 def test_without_auto_creation_only_system_groups_are_made() -> None:
-    table, groups = Told("groups"), Published[GroupConfigs]({})
+    table, groups = Told("groups"), SnapshotRef[GroupConfigs]({})
     config = BrokerConfig(broker_name="b", auto_create_group_enable=False)
     finder = GroupFinder(groups, table.address, config)
     assert finder.find("G") is None

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from actors.engine.published import Published
+from actors.engine.snapshot_ref import SnapshotRef
 from actors.tables import offset_ceiling
 from actors.tables.offset_ceiling import OffsetCeiling
 from protocol.bodies import SubscriptionGroupConfig, TopicConfig
@@ -16,9 +16,11 @@ class Case:
     """A ceiling of `most`, a group G and a topic T with four queues."""
 
     def __init__(self, most: int = 3) -> None:
-        self.groups: Published[Mapping[str, SubscriptionGroupConfig]] = Published({})
+        self.groups: SnapshotRef[Mapping[str, SubscriptionGroupConfig]] = SnapshotRef({})
         self.make_groups("G")
-        self.topics: Published[Mapping[str, TopicConfig]] = Published({"T": TopicConfig("T", 4, 4)})
+        self.topics: SnapshotRef[Mapping[str, TopicConfig]] = SnapshotRef(
+            {"T": TopicConfig("T", 4, 4)}
+        )
         self.ceiling = OffsetCeiling(self.groups, self.topics, most)
 
     def make_groups(self, *names: str) -> None:

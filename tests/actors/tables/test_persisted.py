@@ -3,7 +3,7 @@ for is named, but not every time."""
 
 from structlog.testing import capture_logs
 
-from actors.engine.rarely import MINUTE_MS
+from actors.engine.rate_limited_log import MINUTE_MS
 from actors.tables.topics import CreateTopicOnSend
 from protocol.codes import RequestCode
 from protocol.headers.admin import CreateTopicHeader

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from actors.config import BrokerConfig
-from actors.engine.published import Published
+from actors.engine.snapshot_ref import SnapshotRef
 from actors.engine.supervisor import ChildSpec
 from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.tables.config_writer import RETRY_MS, ConfigWriter
@@ -43,8 +43,8 @@ class Bench:
     """A topic table, and what it publishes and tells."""
 
     system: SimulatedSystem
-    topics: Published[Mapping[str, TopicConfig]]
-    table: Published[TopicConfigTable]
+    topics: SnapshotRef[Mapping[str, TopicConfig]]
+    table: SnapshotRef[TopicConfigTable]
     registration: Told
     sender: Told = field(default_factory=lambda: Told("put_message"))
 
@@ -62,8 +62,8 @@ class Bench:
 @contextmanager
 def topic_table(disk: Disk | None = None, **settings: Any) -> Iterator[Bench]:
     config = BrokerConfig(broker_name="broker-a", broker_cluster_name="C1", **settings)
-    topics: Published[Mapping[str, TopicConfig]] = Published({})
-    table, registration = Published(TopicConfigTable()), Told("registration")
+    topics: SnapshotRef[Mapping[str, TopicConfig]] = SnapshotRef({})
+    table, registration = SnapshotRef(TopicConfigTable()), Told("registration")
     with simulated(disk) as system:
         writer = system.address("config_writer")
         system.start(

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from actors.sending.half_message_cache import HalfRecord
 from actors.sending.internal_append import InternalAppend, InternalRecord
-from actors.sending.recent_halves import HalfRecord
 from actors.transactions.half_messages import HalfMessage
-from actors.transactions.transaction_ends import End as CarriedOut
-from actors.transactions.transaction_ends import Ends
+from actors.transactions.transaction_finisher import End as CarriedOut
+from actors.transactions.transaction_finisher import TransactionFinisher
 from protocol.codes import LanguageCode, SerializeType
 from protocol.command import RemotingCommand
 from protocol.message import MessageRecord
@@ -161,9 +161,11 @@ def test_what_is_committed_as_it_was_sent_is_what_its_properties_say(
 ) -> None:
     made = broker()
     quick: list[int] = []
-    records_for_recent = Ends.records_for_recent
+    records_for_recent = TransactionFinisher.records_for_recent
 
-    def compared(ends: Ends, end: CarriedOut, recent: HalfRecord) -> InternalAppend | None:
+    def compared(
+        ends: TransactionFinisher, end: CarriedOut, recent: HalfRecord
+    ) -> InternalAppend | None:
         put = records_for_recent(ends, end, recent)
         offset = recent.physical_offset
         record = made.broker.store.commit_log.read_record(offset)
@@ -181,7 +183,7 @@ def test_what_is_committed_as_it_was_sent_is_what_its_properties_say(
             assert put.waits == read.waits
         return put
 
-    monkeypatch.setattr(Ends, "records_for_recent", compared)
+    monkeypatch.setattr(TransactionFinisher, "records_for_recent", compared)
     more: list[dict[str, object]] = [
         {},
         {"TAGS": "T", "KEYS": "a b"},

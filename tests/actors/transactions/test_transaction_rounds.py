@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
-from actors.transactions import transaction_checks
-from actors.transactions.transaction_checks import BATCH_COUNT
+from actors.transactions import check_back_planner
+from actors.transactions.check_back_planner import BATCH_COUNT
 from protocol.message import MessageRecord
 from storage.tables.offsets import parse_offsets
 from tests.support.brokers import STORE, SimulatedBroker
@@ -99,7 +99,7 @@ def test_a_great_number_is_checked_in_steps_that_do_not_hold_the_loop() -> None:
 
 
 def test_a_round_has_a_limit_and_the_next_one_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transaction_checks, "ROUND_COUNT", BATCH_COUNT)
+    monkeypatch.setattr(check_back_planner, "ROUND_COUNT", BATCH_COUNT)
     made = broker(store=replace(STORE, commit_log_file_bytes=1 << 20))
     producer = producing(made)
     count = 3 * BATCH_COUNT

@@ -19,7 +19,7 @@ from storage.files.disk import RealDisk
 from storage.files.mapped_file_queue import MappedFileQueue
 from storage.retention.archive_manifest import LastMessage
 from storage.retention.archive_policy import ArchivePolicy
-from storage.retention.cleaning import FILES_PER_ROUND_MAX, Cleaning, LogHold
+from storage.retention.cleaning import FILES_PER_ROUND_MAX, Cleaning, RetentionHold
 from tests.spark.store_writer import NOVEMBER_ROOT_MS, StoreWriter, patch
 from tests.support.archives import write_run
 from tests.support.clock import ManualClock
@@ -145,7 +145,7 @@ def test_the_report_and_cleaning_agree_on_which_old_files_stay(tmp_path: Path, s
     clock.set_wall(before_ms + 72 * HOUR_MS)
     policy, cleaning = ArchivePolicy(config, disk), Cleaning(config, disk, clock)
 
-    def held() -> list[LogHold]:
+    def held() -> list[RetentionHold]:
         hold = policy.hold(log.files[0], log.files[-1], 1 << 40)
         return [] if hold is None else [hold]
 

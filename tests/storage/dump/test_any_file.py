@@ -13,7 +13,7 @@ from storage.dump.text import lines_of
 from storage.files.disk import RealDisk
 from storage.recovery.checkpoint import Checkpoint
 from storage.tables.json_config import save
-from storage.tables.left_out import LeftOut
+from storage.tables.skipped_entry import SkippedEntry
 from storage.transactions.redo_log import Covered, TransactionRedoLog
 from storage.transactions.units import COMMITTED, PREPARED
 from storage.transactions.units import UNIT as STATE_UNIT
@@ -265,7 +265,7 @@ def test_every_file_that_a_broker_leaves_is_shown_as_what_it_is() -> None:
     for name in ("replica", "rebuild"):
         small.disk.make_dirs("/store/troupemq")
         small.disk.open(f"/store/troupemq/{name}", create=True).close()
-    entry = LeftOut(("topicConfigTable", "Bad"), "it has -4 queues", {"readQueueNums": -4})
+    entry = SkippedEntry(("topicConfigTable", "Bad"), "it has -4 queues", {"readQueueNums": -4})
     for number in (1, 2):
         topics = f'{{"topicConfigTable":{{"T":{{"perm":{number}}},"Bad":{{"perm":-1}}}}}}'
         save(small.disk, "/store/config/topics.json", topics, left_out=[entry])

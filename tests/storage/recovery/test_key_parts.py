@@ -11,7 +11,7 @@ from storage.dispatching.followers import DispatchReader
 from storage.index.key_columns import KeyColumns
 from storage.message_store import MessageStore
 from storage.recovery.key_parts import KEYS, KeyPartsHere
-from storage.recovery.log_parts import PartOrder
+from storage.recovery.log_chunks import PartOrder
 from tests.support.clock import ManualClock
 from tests.support.puts import HOST, HOST_V6, append, put
 from tests.support.store import CONFIG, SmallStore

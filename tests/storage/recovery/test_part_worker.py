@@ -5,7 +5,7 @@ from io import BytesIO
 
 import pytest
 
-from storage.recovery.log_parts import PartOrder, ReadPart
+from storage.recovery.log_chunks import PartOrder, ReadPart
 from storage.recovery.part_worker import argument, packed, parts, read_packed
 from tests.support.store import SmallStore
 

@@ -13,7 +13,7 @@ from storage.log.commit_log import CommitLog, prepare_file
 from storage.queues.dispatch_entry import DispatchEntry
 from storage.replica import replica_log
 from storage.replica.replica_log import ReplicaLog
-from storage.replica.replica_scan import SHAPES_MAX, RecordTaker
+from storage.replica.replica_scan import SHAPES_MAX, RecordScanner
 from tests.storage.derived import DELAY_LEVELS_MS, config
 from tests.support.fake_disk import FakeDisk
 
@@ -81,7 +81,7 @@ def a_log(random: Random, files: int) -> bytes:
     return bytes(log)
 
 
-class OneByOne(RecordTaker):
+class OneByOne(RecordScanner):
     """Leaves every record to whoever looks with care."""
 
     def take(self, data: bytes, offset: int, entries: list[DispatchEntry]) -> int:
@@ -128,7 +128,7 @@ def test_they_are_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
         at += len(pieces[-1])
     fast = a_replica()
     with monkeypatch.context() as patched:
-        patched.setattr(replica_log, "RecordTaker", OneByOne)
+        patched.setattr(replica_log, "RecordScanner", OneByOne)
         slow = a_replica()
     assert list(taken(fast, pieces)) == list(taken(slow, pieces))
 
@@ -137,14 +137,14 @@ def test_they_are_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_was_seen_before_changes_nothing(seed: int) -> None:
     """A record is the same to one who has seen many as to one who has seen none."""
     random = Random(seed)
-    used, offset = RecordTaker(DELAY_LEVELS_MS), 0
+    used, offset = RecordScanner(DELAY_LEVELS_MS), 0
     for number in range(300):
         record = a_record(random, offset, number)
         if random.random() < 0.1:
             place = random.randrange(88, len(record))
             record = record[:place] + random.randbytes(1) + record[place + 1 :]
         results = []
-        for taker in (used, used, RecordTaker(DELAY_LEVELS_MS)):
+        for taker in (used, used, RecordScanner(DELAY_LEVELS_MS)):
             entries: list[DispatchEntry] = []
             results.append((taker.scan(record, offset, entries), entries))
         assert results[0] == results[1] == results[2]
@@ -158,7 +158,7 @@ def test_all_that_is_sound_is_taken_at_once() -> None:
         record = a_record(random, len(data), number)
         data += record
     entries: list[DispatchEntry] = []
-    assert RecordTaker(DELAY_LEVELS_MS).scan(data, 0, entries) == len(data)
+    assert RecordScanner(DELAY_LEVELS_MS).scan(data, 0, entries) == len(data)
     assert [entry.queue_offset for entry in entries] == list(numbers)
 
 
@@ -168,7 +168,7 @@ def test_a_cut_anywhere_leaves_the_last_record_out() -> None:
     whole = replace(whole, born_host=bytes(20), store_host=bytes(20))
     first = encode_record(whole)
     second = encode_record(replace(whole, physical_offset=len(first)))
-    taker = RecordTaker(DELAY_LEVELS_MS)
+    taker = RecordScanner(DELAY_LEVELS_MS)
     for cut in range(len(second)):
         entries: list[DispatchEntry] = []
         assert taker.scan(first + second[:cut], 0, entries) == len(first)
@@ -202,7 +202,7 @@ def test_what_is_not_sound_is_not_taken(place: int, value: str) -> None:
     second = encode_record(replace(plain, physical_offset=len(first)))
     assert len(second) == 0xAE and text[:1] == second[96:97]
     wrong = second[:place] + bytes.fromhex(value) + second[place + len(value) // 2 :]
-    taker = RecordTaker(DELAY_LEVELS_MS)
+    taker = RecordScanner(DELAY_LEVELS_MS)
     for data, count in ((second, 2), (wrong, 1)):
         entries: list[DispatchEntry] = []
         assert taker.scan(first + data + first, 0, entries) == count * len(first)
@@ -211,7 +211,7 @@ def test_what_is_not_sound_is_not_taken(place: int, value: str) -> None:
 
 def test_a_separator_is_no_key() -> None:
     """Two texts of one length, with the same before and behind the key."""
-    taker = RecordTaker(DELAY_LEVELS_MS)
+    taker = RecordScanner(DELAY_LEVELS_MS)
     for text, keys in ((b"UNIQ_KEY\x01v", (b"v",)), (b"UNIQ_KEY\x01\x02", ())) * 2:
         entries: list[DispatchEntry] = []
         taker.scan(encode_record(MessageRecord("T", b"", text)), 0, entries)

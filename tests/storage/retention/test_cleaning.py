@@ -14,7 +14,7 @@ from storage.retention.cleaning import (
     ROUNDS_ON_REQUEST,
     UNKNOWN_RATIO,
     Cleaning,
-    LogHold,
+    RetentionHold,
     disk_use,
     used_ratio,
 )
@@ -49,8 +49,8 @@ class Log:
         return [(number, reason) for number, reason, _ in self.expired_for(needed_from=needed_from)]
 
     def expired_for(
-        self, *holds: LogHold, needed_from: int = 1 << 40
-    ) -> list[tuple[int, str, tuple[LogHold, ...]]]:
+        self, *holds: RetentionHold, needed_from: int = 1 << 40
+    ) -> list[tuple[int, str, tuple[RetentionHold, ...]]]:
         """The same with those who lose by it, where somebody holds the log."""
         self.decision = self.cleaning.decide(self.queue.files, needed_from, lambda: holds)
         return [
@@ -161,8 +161,8 @@ def test_a_disk_that_does_not_say_how_full_it_is_does_not_count_as_full() -> Non
     assert (use.log, use.queues, use.is_full) == (UNKNOWN_RATIO, UNKNOWN_RATIO, False)
 
 
-LEASE = LogHold(FILE_BYTES + 1, "lease audit")
-ARCHIVE = LogHold(2 * FILE_BYTES, "archive /a", is_lease=False)
+LEASE = RetentionHold(FILE_BYTES + 1, "lease audit")
+ARCHIVE = RetentionHold(2 * FILE_BYTES, "archive /a", is_lease=False)
 
 
 def test_what_somebody_holds_does_not_go_by_its_age() -> None:
@@ -178,8 +178,8 @@ def test_what_somebody_holds_does_not_go_by_its_age() -> None:
 
 def test_a_lease_that_begins_where_a_file_ends_does_not_hold_it() -> None:
     log = Log(900, 900, 1).at_hour(4)
-    assert len(log.expired_for(LogHold(FILE_BYTES, "lease"))) == 1
-    assert len(log.expired_for(LogHold(FILE_BYTES - 1, "lease"))) == 0
+    assert len(log.expired_for(RetentionHold(FILE_BYTES, "lease"))) == 1
+    assert len(log.expired_for(RetentionHold(FILE_BYTES - 1, "lease"))) == 0
 
 
 def test_a_disk_that_is_full_takes_what_is_held_and_says_from_whom() -> None:
@@ -213,7 +213,7 @@ def test_an_operator_outweighs_leases_and_no_archive() -> None:
 
 
 def test_who_holds_the_log_is_asked_only_when_a_file_could_go() -> None:
-    def never() -> list[LogHold]:
+    def never() -> list[RetentionHold]:
         raise AssertionError("asked")
 
     log = Log(1, 1, 1).at_hour(4)

@@ -12,7 +12,7 @@ from storage.errors import DiskFull, StoreError
 from storage.files.disk import RealDisk
 from storage.tables.json_config import LEFT_OUT_BYTES_MAX, Loaded, parsed_object, parsed_table, save
 from storage.tables.json_config import load as load_with
-from storage.tables.left_out import LeftOut
+from storage.tables.skipped_entry import SkippedEntry
 from tests.support.fake_disk import FakeDisk
 
 PATH = "/store/config/topics.json"
@@ -137,8 +137,8 @@ def test_a_text_that_is_made_to_hurt_is_broken_or_not_but_does_no_harm(text: str
 SIDE = f"{PATH}.left-out"
 
 
-def left_out(number: int, value: str = "x") -> LeftOut:
-    return LeftOut(("topics", f"T{number}"), "perm is -3", value)
+def left_out(number: int, value: str = "x") -> SkippedEntry:
+    return SkippedEntry(("topics", f"T{number}"), "perm is -3", value)
 
 
 def entries_beside(disk: FakeDisk) -> list[str]:

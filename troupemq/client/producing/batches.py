@@ -10,7 +10,7 @@ from protocol.topic_names import RETRY_TOPIC_PREFIX
 from troupemq.client.arguments import check_instance
 from troupemq.client.errors import ArgumentIllegal, MessageIllegal
 from troupemq.client.message import Message
-from troupemq.client.producing.sending import Parcel
+from troupemq.client.producing.sending import EncodedMessage
 
 MESSAGE_BYTES_MAX = 4 << 20
 """maxMessageSize of brokers and clients, unless they are told otherwise."""
@@ -48,7 +48,7 @@ def check_batch(messages: Sequence[Message]) -> None:
             raise MessageIllegal("replies and messages of transactions cannot be in a batch")
 
 
-def batch_parcel(messages: Sequence[Message], next_id: Callable[[], str]) -> Parcel:
+def batch_parcel(messages: Sequence[Message], next_id: Callable[[], str]) -> EncodedMessage:
     """All of them as one request, each with an id of its own; not compressed, as in Java."""
     check_batch(messages)
     ids = [next_id() for _ in messages]
@@ -57,7 +57,7 @@ def batch_parcel(messages: Sequence[Message], next_id: Callable[[], str]) -> Par
         for message, message_id in zip(messages, ids, strict=True)
     )
     shared = format_properties({WAIT: "true" if messages[0].wait_store_ok else "false"})
-    return Parcel(
+    return EncodedMessage(
         messages[0].topic,
         body,
         shared.decode(),

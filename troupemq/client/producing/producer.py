@@ -37,8 +37,8 @@ from troupemq.client.producing.queue_choice import (
 )
 from troupemq.client.producing.request_reply import Requests, request_of
 from troupemq.client.producing.sending import (
-    Carrier,
-    Parcel,
+    EncodedMessage,
+    Sender,
     Sending,
     chosen,
     parcel_of,
@@ -95,7 +95,7 @@ class Producer(ClientMember):
         self.settings = settings
         self._choose: QueueChoice = choose
         self._client.producer_groups.append(group)
-        self._carrier = Carrier(self._client, group)
+        self._carrier = Sender(self._client, group)
         self._lanes = Lanes(self._client)
         self._in_flight = InFlight(settings.in_flight_max, settings.in_flight_bytes_max)
         self._requests = Requests(self._client)
@@ -290,7 +290,7 @@ class Producer(ClientMember):
 
     def _send(
         self,
-        parcel: Parcel,
+        parcel: EncodedMessage,
         message: Message,
         timeout_ms: float | None,
         queue: MessageQueue | None,
@@ -350,11 +350,11 @@ class Producer(ClientMember):
         check_sendable(message.topic)
         self._check_size(message.body)
 
-    def _parcel(self, message: Message) -> Parcel:
+    def _parcel(self, message: Message) -> EncodedMessage:
         self._check_message(message)
         return parcel_of(message, self._next_id())
 
-    def _compressed_parcel(self, message: Message) -> Parcel:
+    def _compressed_parcel(self, message: Message) -> EncodedMessage:
         parcel = self._parcel(message)
         is_long = len(parcel.body) >= self.settings.compress_over_bytes
         return parcel.compressed() if is_long else parcel

@@ -75,7 +75,7 @@ REPLY = "reply"
 
 
 @dataclass(slots=True)
-class Parcel:
+class EncodedMessage:
     """What is sent: one message, or several as a batch, in the form the broker stores."""
 
     topic: str
@@ -90,10 +90,10 @@ class Parcel:
     def size_bytes(self) -> int:
         return len(self.body) + len(self.properties)
 
-    def compressed(self) -> "Parcel":
+    def compressed(self) -> "EncodedMessage":
         """The same with its body compressed."""
         body, sys_flag = compress(self.body, self.sys_flag)
-        return Parcel(
+        return EncodedMessage(
             self.topic, body, self.properties, self.message_id, self.flag, sys_flag, self.code
         )
 
@@ -116,10 +116,10 @@ class Parcel:
         return RemotingCommand(self.code, header.encode_v2(), self.body)
 
 
-def parcel_of(message: Message, message_id: str) -> Parcel:
+def parcel_of(message: Message, message_id: str) -> EncodedMessage:
     """One message under this id."""
     system = message.system_properties
-    parcel = Parcel(
+    parcel = EncodedMessage(
         message.topic,
         message.body,
         message.wire_properties(message_id).decode(),
@@ -134,7 +134,7 @@ def parcel_of(message: Message, message_id: str) -> Parcel:
     return parcel
 
 
-class Carrier:
+class Sender:
     """Takes the tries of one producer to its brokers."""
 
     def __init__(self, client: Client, producer_group: str) -> None:
@@ -147,14 +147,14 @@ class Carrier:
         return route.publish_queues if route is not None else ()
 
     def post(
-        self, sending: "Sending", queue: MessageQueue, parcel: Parcel, timeout_ms: float
+        self, sending: "Sending", queue: MessageQueue, parcel: EncodedMessage, timeout_ms: float
     ) -> None:
         """Sends it to the queue's master. Raises RouteNotFound if none is known."""
         address = self._client.routes.master(queue.broker_name)
         command = parcel.command(queue, self._group)
         self._client.remoting.call_for(sending, address, command, timeout_ms)
 
-    def post_oneway(self, queue: MessageQueue, parcel: Parcel) -> None:
+    def post_oneway(self, queue: MessageQueue, parcel: EncodedMessage) -> None:
         """The same without an answer. Raises ClientError if it cannot even be sent."""
         try:
             address = self._client.routes.master(queue.broker_name)
@@ -198,8 +198,8 @@ class Sending:
     but less safely than the broker's settings ask.
     """
 
-    carrier: Carrier
-    parcel: Parcel
+    carrier: Sender
+    parcel: EncodedMessage
     message: Message
     choose: QueueChoice
     tries_left: int

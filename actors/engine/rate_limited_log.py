@@ -42,7 +42,7 @@ class _Kind:
     fields: dict[str, object] = field(default_factory=dict)
 
 
-class Rarely:
+class RateLimitedLog:
     """Those of a system. Any thread: a count may be too low by those of the same moment."""
 
     def __init__(self, now_ms: Callable[[], float]) -> None:

@@ -1,4 +1,4 @@
-"""Exposition: makes the text of a page of metrics.
+"""MetricsRenderer: makes the text of a page of metrics.
 
 Owns: what the pages remember from one scrape to the next.
 Told by: MetricsPort or ClientFigures (`MakePage`), its own tick.
@@ -16,7 +16,7 @@ from time import monotonic, perf_counter
 from typing import ClassVar
 
 from actors.engine.actor import Actor, Where, handles
-from actors.engine.address import Address
+from actors.engine.actor_address import ActorAddress
 from actors.engine.short_collections import without_collections
 from actors.metrics.actor_figures import LOOK_MS, ActorFamilies
 from actors.metrics.metrics_port import MakePage, PageMade, TakeTime
@@ -39,12 +39,14 @@ class _Look:
     """Look at the actors."""
 
 
-class Exposition(Actor):
+class MetricsRenderer(Actor):
     """Runs on a thread."""
 
     where: ClassVar[Where] = "thread"
 
-    def __init__(self, pages: Mapping[str, Write], actors: ActorFamilies, port: Address) -> None:
+    def __init__(
+        self, pages: Mapping[str, Write], actors: ActorFamilies, port: ActorAddress
+    ) -> None:
         super().__init__()
         self._pages, self._actors, self._port = pages, actors, port
         self._made: dict[tuple[str, str], tuple[float, PageMade]] = {}

@@ -15,8 +15,8 @@ from structlog import get_logger
 from actors.config import BrokerConfig
 from actors.sending.internal_append import InternalRecord
 from actors.transactions.half_messages import HalfMessage
-from actors.transactions.transaction_ends import End
-from actors.transactions.transaction_standing import Standings
+from actors.transactions.half_state import Standings
+from actors.transactions.transaction_finisher import End
 from protocol.message import RecordError
 from storage.errors import OffsetError
 from storage.log.reader import message_of
@@ -88,7 +88,7 @@ class Round:
     no_producer: dict[str, int] = field(default_factory=dict)
 
 
-class Checks:
+class CheckBackPlanner:
     """Chooses what is to be checked. One owner."""
 
     def __init__(

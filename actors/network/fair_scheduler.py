@@ -17,20 +17,20 @@ REQUESTS_PER_TURN = 4
 """Of the rest of it, in a round of the loop: who asks more at once than anybody needs gives way."""
 
 
-class Taker(Protocol):
+class Schedulable(Protocol):
     """Whoever has work left: a connection."""
 
     def take_turn(self) -> bool:
         """Does some of it; whether more is left."""
 
 
-class Turns:
+class FairScheduler:
     """Those of one server."""
 
     def __init__(self, in_next_round: Callable[[], None]) -> None:
         """`in_next_round` has `next` called, once everybody else has been looked at."""
         self._in_next_round = in_next_round
-        self._waiting: deque[Taker] = deque()
+        self._waiting: deque[Schedulable] = deque()
         self._round = -1
 
     def is_first(self, round_number: int) -> bool:
@@ -40,7 +40,7 @@ class Turns:
         self._round = round_number
         return True
 
-    def wait(self, taker: Taker) -> None:
+    def wait(self, taker: Schedulable) -> None:
         """It has more, and gets its turn behind those before it."""
         self._waiting.append(taker)
         if len(self._waiting) == 1:

@@ -84,7 +84,7 @@ Prepared = tuple[bytes, int, tuple[bytes, ...], bool, int, Redirect | None]
 """stored properties, tags code, index keys, waits for flush and replica, sys_flag, redirect"""
 
 
-class Preparer:
+class PropertyRewriter:
     """Turns the properties a client sent into those that are stored."""
 
     def __init__(self, cluster: str, delays_ms: Sequence[int]) -> None:

@@ -9,8 +9,8 @@ it.
 from collections.abc import Sequence
 from typing import NoReturn
 
+from actors.access.access_state import AccessState, address_of, may_come_from
 from actors.access.grant import NOBODY, AccessRefused, Grant
-from actors.access.guard import Guard, address_of, may_come_from
 from actors.access.rights import Fields, Level
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
@@ -52,14 +52,14 @@ Asked = tuple[int, Fields]
 """Code and fields of a request, for the count of refusals."""
 
 
-class ShutOut(AccessRefused):
+class TooManyFailures(AccessRefused):
     """Too many wrong keys came from there: the connection is to be closed."""
 
 
-class Gate:
+class Authorizer:
     """Lives on the loop, as its connection."""
 
-    def __init__(self, guard: Guard, host: str, *, is_encrypted: bool = False) -> None:
+    def __init__(self, guard: AccessState, host: str, *, is_encrypted: bool = False) -> None:
         self._guard = guard
         self._host = host
         self._is_encrypted = is_encrypted
@@ -77,7 +77,7 @@ class Gate:
     # --- any request
 
     def grant(self, command: RemotingCommand) -> Grant:
-        """What its sender may do. Raises AccessRefused, ShutOut."""
+        """What its sender may do. Raises AccessRefused, TooManyFailures."""
         fields: Fields = command.fields or {}
         code = command.code
         right = self._guard.rights.get(code)
@@ -102,7 +102,7 @@ class Gate:
         return grant
 
     def identify(self, command: RemotingCommand) -> Grant:
-        """Who asks for something that is not served here. Raises AccessRefused, ShutOut."""
+        """Who asks for something that is not served here. Raises AccessRefused, TooManyFailures."""
         self._look()
         if self._is_white:
             return self._white_grant(NOBODY)
@@ -128,7 +128,7 @@ class Gate:
     # --- sends, which come by the hundred
 
     def refused(self, sends: Sequence[Send]) -> dict[int, AccessRefused]:
-        """Those that may not go on, by their place in the list. Raises ShutOut."""
+        """Those that may not go on, by their place in the list. Raises TooManyFailures."""
         found: dict[int, AccessRefused] = {}
         self._look()
         shape: SendShape | None = None
@@ -149,7 +149,7 @@ class Gate:
             shape = None  # it may be known from now on
             try:
                 self._check_send(send)
-            except ShutOut:
+            except TooManyFailures:
                 raise
             except AccessRefused as error:
                 found[place] = error
@@ -235,13 +235,13 @@ class Gate:
         body: Buffer | None,
         sealed: Fields | SendSignature,
     ) -> Grant:
-        """`sealed`: its ext fields, or where they are. Raises AccessRefused, ShutOut."""
+        """`sealed`: its ext fields, or where they are. Raises AccessRefused, TooManyFailures."""
         account = self._known(access_key)
         name = "" if account is None else access_key
         if name not in self._proven and self._guard.tries.is_shut_out(self._host, name):
             if self._passes_by_address(asked[0], account or NOBODY, signature):
                 return self._let_in_by_address(asked, account or NOBODY)
-            raise ShutOut("too many wrong keys or signatures")
+            raise TooManyFailures("too many wrong keys or signatures")
         if not access_key:
             return self._without_signature(asked, NOBODY, NO_KEY, b"")
         secrets = (self._guard.nobody,) if account is None else account.secrets
@@ -286,7 +286,7 @@ class Gate:
             return self._let_in_by_address(asked, account)
         self._note(asked, account, text)
         if self._guard.tries.note(self._host, account.access_key):
-            raise ShutOut(text)
+            raise TooManyFailures(text)
         raise AccessRefused(text)
 
     def _passes_by_address(self, code: int, account: Account, signature: bytes) -> bool:

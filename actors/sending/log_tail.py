@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from structlog import get_logger
 
 from actors.dispatching.reput import Appended, WritesForbidden
-from actors.engine.address import Address
+from actors.engine.actor_address import ActorAddress
 from actors.retention.clean_files import DropFiles, FilesDropped
 from actors.sending.allocate_file import FilePrepared, PrepareFile
 from actors.sending.send_rules import RefusedError
@@ -29,7 +29,7 @@ _STOPPED = (
 )
 
 
-class LogEnd:
+class LogTail:
     """Asks for the next file, knows who forbids to write, passes on what was written."""
 
     def __init__(
@@ -38,8 +38,8 @@ class LogEnd:
         config: StoreConfig,
         disk: Disk,
         *,
-        addresses: Mapping[str, Address],
-        owner: Address,
+        addresses: Mapping[str, ActorAddress],
+        owner: ActorAddress,
     ) -> None:
         """`owner` gets the files."""
         self._log = commit_log

@@ -11,7 +11,7 @@ from re import ASCII
 from re import compile as compile_pattern
 
 from actors.access.grant import Grant
-from actors.engine.rarely import Rarely
+from actors.engine.rate_limited_log import RateLimitedLog
 from actors.naming.ceilings import check_names, refuse
 from actors.naming.route_table import Holder, RouteTable
 from actors.network.request import Request
@@ -24,7 +24,7 @@ _ADDRESS = compile_pattern(r"(?:[\w.-]+|\[?[0-9A-Fa-f:.]+(?:%[\w.-]+)?\]?):[0-9]
 Broker = RegisterBrokerHeader | BrokerIdentityHeader
 
 
-def warn_of_rival(rarely: Rarely, header: RegisterBrokerHeader, rival: str) -> None:
+def warn_of_rival(rarely: RateLimitedLog, header: RegisterBrokerHeader, rival: str) -> None:
     """A broker registers with the name and id of one that is alive there."""
     rarely.warn(
         "two brokers have one name and id: clients see them in turn; give one another"

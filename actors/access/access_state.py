@@ -9,9 +9,9 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from secrets import token_hex
 
 from actors.access.grant import Grant
-from actors.access.refusals import Refusals, WrongTries
-from actors.access.rights import Right
-from actors.engine.published import Published
+from actors.access.refusals import AuthFailureLimiter, Refusals
+from actors.access.rights import RequiredPermission
+from actors.engine.snapshot_ref import SnapshotRef
 from protocol.signature import SecretKey
 from storage.access.acl_file import Account
 from storage.access.acl_files import AclSnapshot
@@ -36,14 +36,14 @@ class TraceRate:
 
 
 @dataclass(frozen=True)
-class Guard:
+class AccessState:
     """What a server's gates need."""
 
-    accounts: Published[AclSnapshot]
-    rights: Mapping[int, Right]
+    accounts: SnapshotRef[AclSnapshot]
+    rights: Mapping[int, RequiredPermission]
     now_ms: Callable[[], int]
     refusals: Refusals
-    tries: WrongTries
+    tries: AuthFailureLimiter
     is_white_admin: bool = False
     """A white address is an administrator, as in 4.9.7."""
     reply_topic: str = ""
@@ -152,22 +152,22 @@ def address_of(host: str) -> IPv4Address | IPv6Address | None:
 
 
 def new_guard(
-    accounts: Published[AclSnapshot],
-    rights: Mapping[int, Right],
+    accounts: SnapshotRef[AclSnapshot],
+    rights: Mapping[int, RequiredPermission],
     now_ms: Callable[[], int],
     refusals: Refusals,
     *,
     is_white_admin: bool = False,
     reply_topic: str = "",
     trace_topic: str = "",
-) -> Guard:
+) -> AccessState:
     """A guard to whom nobody has come yet."""
-    return Guard(
+    return AccessState(
         accounts,
         rights,
         now_ms,
         refusals,
-        WrongTries(refusals.rarely.now_ms, refusals.rarely),
+        AuthFailureLimiter(refusals.rarely.now_ms, refusals.rarely),
         is_white_admin=is_white_admin,
         reply_topic=reply_topic,
         trace_topic=trace_topic,

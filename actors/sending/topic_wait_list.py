@@ -4,16 +4,16 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Generic, TypeVar
 
-from actors.engine.address import Address
+from actors.engine.actor_address import ActorAddress
 from actors.tables.topics import CreateSystemTopic, CreateTopicOnSend
 
 T = TypeVar("T")
 
 
-class TopicParking(Generic[T]):
+class TopicWaitList(Generic[T]):
     """What one actor keeps until its topic is there. The topic table tells it `TopicReady`."""
 
-    def __init__(self, topics: Address, count_max: int | None = None) -> None:
+    def __init__(self, topics: ActorAddress, count_max: int | None = None) -> None:
         """At most `count_max` may wait for one topic."""
         self._topics = topics
         self._count_max = count_max

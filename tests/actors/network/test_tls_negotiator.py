@@ -1,4 +1,4 @@
-"""Tests of actors/network/entrance.py and handshakes.py, on the virtual clock: who gets in, and how
+"""Tests of the TLS negotiator and handshakes, on the virtual clock: who gets in, and how
 long and how many may try. A5 and A7 of docs/security.md."""
 
 from pathlib import Path
@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from actors.network import entrance as entrance_module
 from actors.network import handshakes as handshakes_module
-from actors.network.entrance import (
+from actors.network import tls_negotiator as entrance_module
+from actors.network.handshakes import Handshakes, StepHandshake
+from actors.network.tls_negotiator import (
     HOST_MAX,
     HOST_SHAKING_MAX,
     SHAKING_MAX,
     TIME_MS,
     WAITING_MAX,
 )
-from actors.network.handshakes import Handshakes, Shake
 from remoting.tls_socket import HANDSHAKE_BYTES_MAX, TlsSocket
 from tests.support.certificates import Certificates
 from tests.support.doors import HELLO, door
@@ -171,7 +171,7 @@ def test_the_step_of_one_whose_time_is_over_does_nothing_but_say_so(tmp_path: Pa
         with near, far:
             near.send(HELLO)
             told = Told("entrance")
-            shake = Shake(1, far, told.address, is_over=True)
+            shake = StepHandshake(1, far, told.address, is_over=True)
             Handshakes(made.contexts).on_shake(shake)
             (shaken,) = told.take()
             assert shaken.sock is far and shaken.failure and not shaken.events

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from structlog import get_logger
 
-from actors.engine.published import Published
+from actors.engine.snapshot_ref import SnapshotRef
 from actors.retention.lease_table import LeaseTable
 from protocol.bodies_own import LeasedQueues
 from protocol.codes import ResponseCode
@@ -20,7 +20,7 @@ from storage.errors import os_sentence
 from storage.files.disk import Disk
 from storage.message_store import MessageStore
 from storage.retention.archive_policy import ArchivePolicy
-from storage.retention.cleaning import Decision, Expired, LogHold
+from storage.retention.cleaning import Decision, Expired, RetentionHold
 from storage.retention.leases import Lease, LeaseFiles, lowest_offset
 
 log = get_logger(__name__)
@@ -41,11 +41,11 @@ class KeepingReport:
     """Why the oldest file of the log stays, though it is old enough; empty if none does."""
 
 
-class Keeping:
+class RetentionHolds:
     """What keeps files of one store, and the lines about that."""
 
     def __init__(
-        self, store: MessageStore, disk: Disk, clock: Clock, published: Published[KeepingReport]
+        self, store: MessageStore, disk: Disk, clock: Clock, published: SnapshotRef[KeepingReport]
     ) -> None:
         self._store, self._disk, self._clock = store, disk, clock
         self._published = published
@@ -65,14 +65,14 @@ class Keeping:
         """Before this offset all queue units are on the disk."""
         return min(self._store.checkpoint.durable_offset, self._store.commit_log.flushed_offset)
 
-    def holds(self) -> list[LogHold]:
+    def holds(self) -> list[RetentionHold]:
         """Of everybody, as it is now."""
         files = self._store.commit_log.queue.files
         found = self.leased()
         archive = self._policy.hold(files[0], files[-1], self.needed_from()) if files else None
         return found if archive is None else [*found, archive]
 
-    def leased(self) -> list[LogHold]:
+    def leased(self) -> list[RetentionHold]:
         """Of those with a lease, over the network or by a file. Ends those that are due."""
         now_ms, monotonic_ms = self._clock.now_ms(), self._clock.monotonic_ms()
         for lease in self._table.end_those_due(monotonic_ms):
@@ -87,7 +87,7 @@ class Keeping:
             log.warning("a lease in the store cannot be read, and keeps nothing", reason=trouble)
         self._trouble = trouble
         self._published.value = KeepingReport(leases, self._published.value.files_stay_for)
-        return [LogHold(each.offset, f"lease {each.id} of {each.job}") for each in leases]
+        return [RetentionHold(each.offset, f"lease {each.id} of {each.job}") for each in leases]
 
     # --- what is told
 

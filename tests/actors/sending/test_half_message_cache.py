@@ -2,9 +2,9 @@
 
 import pytest
 
-from actors.sending import recent_halves
-from actors.sending.recent_halves import HalfRecord as Record
-from actors.sending.recent_halves import RecentHalves
+from actors.sending import half_message_cache
+from actors.sending.half_message_cache import HalfMessageCache
+from actors.sending.half_message_cache import HalfRecord as Record
 from protocol.checksum import body_crc
 from protocol.sysflag import BORN_HOST_V6
 from storage.config import StoreConfig
@@ -33,7 +33,7 @@ def half(number: int = 0, born_host: bytes = HOST, body: bytes = b"body") -> Rec
     )  # fmt: skip
 
 
-def put(log: CommitLog, recent: RecentHalves, record: Record, now_ms: int = 1000) -> int:
+def put(log: CommitLog, recent: HalfMessageCache, record: Record, now_ms: int = 1000) -> int:
     """As PutMessage does it; where it lies."""
     recent.expected.append(record)
     placed = log.append([record], now_ms)
@@ -49,7 +49,7 @@ def test_what_is_taken_is_what_the_log_has_and_is_given_once(
     store_host: bytes, born_host: bytes
 ) -> None:
     log = log_of(store_host)
-    recent = RecentHalves(log)
+    recent = HalfMessageCache(log)
     for number, body in enumerate((b"body", b"", bytes(300))):
         offset = put(log, recent, half(number, born_host, body), 1000 + number)
         found = recent.take(offset)
@@ -59,31 +59,31 @@ def test_what_is_taken_is_what_the_log_has_and_is_given_once(
 
 def test_one_that_found_no_room_is_not_kept() -> None:
     log = log_of()
-    recent = RecentHalves(log)
+    recent = HalfMessageCache(log)
     while put(log, recent, half()) >= 0:
         pass
     assert recent.take(-1) is None and recent.expected == []
 
 
 def test_no_more_than_two_generations_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recent_halves, "GENERATION_COUNT_MAX", 3)
+    monkeypatch.setattr(half_message_cache, "GENERATION_COUNT_MAX", 3)
     log = log_of()
-    recent = RecentHalves(log)
+    recent = HalfMessageCache(log)
     offsets = [put(log, recent, half(number)) for number in range(8)]
     assert [recent.take(offset) is not None for offset in offsets] == [False] * 3 + [True] * 5
 
 
 def test_their_bytes_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recent_halves, "GENERATION_BYTES_MAX", 900)
+    monkeypatch.setattr(half_message_cache, "GENERATION_BYTES_MAX", 900)
     log = log_of()
-    recent = RecentHalves(log)
+    recent = HalfMessageCache(log)
     offsets = [put(log, recent, half(number, body=bytes(300))) for number in range(5)]
     assert sum(recent.take(offset) is not None for offset in offsets) <= 2
 
 
 def test_one_whose_file_is_gone_is_not_there() -> None:
     log = log_of()
-    recent = RecentHalves(log)
+    recent = HalfMessageCache(log)
     first = put(log, recent, half())
     log.adopt(prepare_file(4096, CONFIG, log.queue.disk))
     while log.end_offset < 4096:

@@ -38,7 +38,7 @@ _NO_CODE = 1 << 63
 _SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
 
 
-class Part(Protocol):
+class LogChunk(Protocol):
     """Whole records behind each other, as one of those sees them who follow the log."""
 
     def serves(self, offset: int) -> bool:
@@ -52,7 +52,7 @@ class Part(Protocol):
         """The part that has these."""
 
 
-P_co = TypeVar("P_co", bound=Part, covariant=True)
+P_co = TypeVar("P_co", bound=LogChunk, covariant=True)
 
 
 class ReadPart(NamedTuple):
@@ -114,7 +114,7 @@ class PartOrder:
             offset = min(self.border(offset), file_end)
 
 
-class PartSource(Protocol[P_co]):
+class ChunkSource(Protocol[P_co]):
     """Who reads parts."""
 
     order: PartOrder
@@ -129,11 +129,11 @@ class PartSource(Protocol[P_co]):
         """No more is wanted."""
 
 
-OpenParts = Callable[[PartOrder, LogReader], PartSource[ReadPart]]
+OpenParts = Callable[[PartOrder, LogReader], ChunkSource[ReadPart]]
 """Makes a source; the reader is for those who read by themselves."""
 
 
-class Growing(Protocol[P_co]):
+class ChunkBuilder(Protocol[P_co]):
     """A part that is being read."""
 
     wants_care: bool
@@ -158,7 +158,7 @@ class StretchReader(Generic[P_co]):
 
     part_type: type[P_co]
 
-    def begun(self, start: int) -> Growing[P_co]:
+    def begun(self, start: int) -> ChunkBuilder[P_co]:
         """A part that begins there, still empty."""
         raise NotImplementedError
 
@@ -207,7 +207,7 @@ class PartReader(StretchReader[ReadPart]):
         super().__init__(order, reader)
         self._codes: dict[bytes, int] = {}
 
-    def begun(self, start: int) -> Growing[ReadPart]:
+    def begun(self, start: int) -> ChunkBuilder[ReadPart]:
         return _Building(self._order, start, self._codes)
 
 

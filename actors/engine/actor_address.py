@@ -38,13 +38,13 @@ class _Every(dict[type, Handler]):
         return self._handler
 
 
-class Absent:
+class DownReceiver:
     """Stands in, on the loop, for an actor that is not there."""
 
     wants_batch_end: ClassVar[bool] = False
     handlers: ClassVar[Mapping[type, Handler]]
 
-    def __init__(self, address: "Address") -> None:
+    def __init__(self, address: "ActorAddress") -> None:
         self._address = address
         self.kept: list[object] = []
         self.remark: str | None = None
@@ -65,16 +65,16 @@ class Absent:
             refuse(message, self.remark)
 
 
-Absent.handlers = _Every(Absent.keep)
+DownReceiver.handlers = _Every(DownReceiver.keep)
 
 
-class Forward:
+class ThreadForwarder:
     """Stands in, on the loop, for an actor on a thread: for mail told just before it started."""
 
     wants_batch_end: ClassVar[bool] = False
     handlers: ClassVar[Mapping[type, Handler]]
 
-    def __init__(self, address: "Address") -> None:
+    def __init__(self, address: "ActorAddress") -> None:
         self._address = address
 
     def forward(self, message: object) -> None:
@@ -82,10 +82,10 @@ class Forward:
         self._address.tell(message)
 
 
-Forward.handlers = _Every(Forward.forward)
+ThreadForwarder.handlers = _Every(ThreadForwarder.forward)
 
 
-class Address:
+class ActorAddress:
     """Where to tell an actor something. Made by `ActorSystem.address`; safe in every thread."""
 
     __slots__ = (
@@ -108,11 +108,11 @@ class Address:
         self.failed = 0
         """Messages refused because their handlers failed, while the actor went on."""
         self.incarnation = 0
-        self.parent: Address | None = None
+        self.parent: ActorAddress | None = None
         """Who is told Started and Exited."""
         self.temporary = False
         """The actor is never restarted: the address closes with it."""
-        self.receiver: Receiver = receiver if receiver is not None else Absent(self)
+        self.receiver: Receiver = receiver if receiver is not None else DownReceiver(self)
         self._mail: Mail = mail
         self._append = mail.append
 
@@ -132,7 +132,7 @@ class Address:
         mail = self._mail
         if isinstance(mail, ThreadMail):
             return not mail.asleep
-        return not isinstance(self.receiver, Absent)
+        return not isinstance(self.receiver, DownReceiver)
 
     def own_queue(self) -> ThreadMail | None:
         """The queue of an actor on a thread; None for others."""
@@ -146,7 +146,7 @@ class Address:
         mail = self.own_queue()
         if mail is None:
             mail = ThreadMail()
-            for message in [*self.go_up(Forward(self)), *waiting]:
+            for message in [*self.go_up(ThreadForwarder(self)), *waiting]:
                 mail.append((self, message))
             self._append = mail.append
             self._mail = mail
@@ -155,14 +155,14 @@ class Address:
     def go_up(self, receiver: Receiver) -> list[object]:
         """Points to `receiver`; returns what was kept while nobody was there."""
         absent, self.receiver = self.receiver, receiver
-        if not isinstance(absent, Absent):
+        if not isinstance(absent, DownReceiver):
             return []
         kept, absent.kept = absent.kept, []
         return kept
 
     def go_down(self, kept: list[object]) -> None:
         """Points to nobody; `kept` is what the next actor gets first."""
-        absent = Absent(self)
+        absent = DownReceiver(self)
         absent.kept = kept
         self.receiver = absent
 
@@ -172,8 +172,8 @@ class Address:
         if mail is not None:
             mail.close(remark)
             return
-        if not isinstance(self.receiver, Absent):
-            self.receiver = Absent(self)
+        if not isinstance(self.receiver, DownReceiver):
+            self.receiver = DownReceiver(self)
         self.receiver.close(remark)
 
     def __repr__(self) -> str:

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from actors.sending.send_prepare import Preparer, Redirect
+from actors.sending.property_rewriter import PropertyRewriter, Redirect
 from protocol.codes import ResponseCode
 from protocol.errors import RemoteError
 from protocol.properties import parse
@@ -22,8 +22,8 @@ DELAYS_MS = (1000, 5000, 10_000)
 CLUSTER = b"CLUSTER\x01DefaultCluster"
 
 
-def preparer() -> Preparer:
-    return Preparer("DefaultCluster", DELAYS_MS)
+def preparer() -> PropertyRewriter:
+    return PropertyRewriter("DefaultCluster", DELAYS_MS)
 
 
 def stored(properties: bytes) -> bytes:
@@ -166,7 +166,7 @@ def test_half_and_delayed_messages_are_prepared_as_when_each_was_the_first() -> 
         assert outcome(warm, kind, text) == found, text
 
 
-def outcome(made: Preparer, kind: int, text: bytes) -> object:
+def outcome(made: PropertyRewriter, kind: int, text: bytes) -> object:
     try:
         return made.prepare("Topic", 2, kind, text)
     except RemoteError as error:

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Published(Generic[T]):
+class SnapshotRef(Generic[T]):
     """Holds the snapshot. Only the owner of the table sets `value`."""
 
     __slots__ = ("value",)

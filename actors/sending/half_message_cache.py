@@ -36,7 +36,7 @@ class HalfRecord(Record):
     stored_ms: int = 0
 
 
-class RecentHalves:
+class HalfMessageCache:
     """Those of one broker."""
 
     def __init__(self, commit_log: CommitLog) -> None:

@@ -1,6 +1,6 @@
-"""Tests of actors/engine/address.py: who gets the mail while the actor comes and goes."""
+"""Tests of actors/engine/actor_address.py: who gets the mail while the actor comes and goes."""
 
-from actors.engine.address import Absent, Address
+from actors.engine.actor_address import ActorAddress, DownReceiver
 from actors.engine.inbox import KEPT_MAX, Item
 from tests.support.actors import Arrivals
 from tests.support.cast import Recorder, Say
@@ -20,7 +20,7 @@ class Straight:
 
 
 def test_mail_is_kept_while_nobody_is_there_and_handed_over_in_order() -> None:
-    address = Address("a", Straight())
+    address = ActorAddress("a", Straight())
     messages = [Say(number) for number in range(3)]
     for message in messages:
         address.tell(message)
@@ -38,7 +38,7 @@ def test_mail_is_kept_while_nobody_is_there_and_handed_over_in_order() -> None:
 
 
 def test_mail_past_the_limit_is_refused_and_the_rest_is_kept() -> None:
-    address = Address("a", Straight())
+    address = ActorAddress("a", Straight())
     refused = Arrivals()
     for number in range(KEPT_MAX + 3):
         address.tell(Say(number, refused))
@@ -48,7 +48,7 @@ def test_mail_past_the_limit_is_refused_and_the_rest_is_kept() -> None:
 
 
 def test_a_closed_address_refuses_what_it_kept_and_what_it_is_told() -> None:
-    address = Address("a", Straight())
+    address = ActorAddress("a", Straight())
     refused = Arrivals()
     address.tell(Say("kept", refused))
     address.close("the first reason")
@@ -58,14 +58,14 @@ def test_a_closed_address_refuses_what_it_kept_and_what_it_is_told() -> None:
 
 
 def test_closing_the_address_of_an_actor_puts_nobody_in_its_place() -> None:
-    address = Address("a", Straight())
+    address = ActorAddress("a", Straight())
     address.go_up(Recorder())
     address.close("gone")
-    assert isinstance(address.receiver, Absent)
+    assert isinstance(address.receiver, DownReceiver)
 
 
 def test_an_address_that_moves_to_a_thread_takes_its_mail_along_in_order() -> None:
-    address = Address("a", Straight())
+    address = ActorAddress("a", Straight())
     address.tell("kept")
     mail = address.move_to_thread(["waiting on the loop"])
     address.tell("told since")

@@ -5,11 +5,11 @@ Source: HAService.java (push2SlaveMaxOffset, connectionCount, isSlaveOK).
 
 from dataclasses import dataclass
 
-from actors.engine.address import Address
+from actors.engine.actor_address import ActorAddress
 
 
 @dataclass(slots=True)
-class Replicas:
+class ReplicationProgress:
     """What HaMaster publishes."""
 
     link_count: int = 0
@@ -31,11 +31,11 @@ class LogGrew:
 
 
 @dataclass(frozen=True, slots=True)
-class Slaves:
+class SlaveNotifier:
     """For those who write and who flush the log: tells HaMaster when slaves may have more of it."""
 
-    replicas: Replicas
-    ha_master: Address
+    replicas: ReplicationProgress
+    ha_master: ActorAddress
     only_flushed: bool
     """Under SYNC_FLUSH: the flush lets them have it, else the write."""
 
@@ -52,7 +52,7 @@ class Slaves:
 
 @dataclass(slots=True)
 class Acked:
-    """Told to GroupCommit: `Replicas.acked_offset` has grown."""
+    """Told to GroupCommit: `ReplicationProgress.acked_offset` has grown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from structlog.testing import capture_logs
 from actors.dispatching.reput import Appended, WritesForbidden
 from actors.retention.clean_files import DropFiles, FilesDropped
 from actors.sending.allocate_file import FilePrepared, PrepareFile
-from actors.sending.log_end import LogEnd
+from actors.sending.log_tail import LogTail
 from storage.log.commit_log import CommitLog, prepare_file
 from storage.queues.dispatch_entry import DispatchEntry
 from tests.support.brokers import STORE
@@ -26,7 +26,7 @@ class Made:
         self.log.start_at(0, 0)
         self.allocate_file, self.reput = Told("allocate_file"), Told("reput")
         self.owner = Told("put_message")
-        self.end = LogEnd(
+        self.end = LogTail(
             self.log,
             STORE,
             self.disk,

@@ -19,7 +19,7 @@ from storage.transactions.table import TransactionTable
 from storage.transactions.units import PENDING_STATES, PREPARED, REPLACED
 
 
-class Standing(NamedTuple):
+class HalfState(NamedTuple):
     """The state of a half message, and of which copy of it: the one that counts, where that can be
     found."""
 
@@ -101,7 +101,7 @@ class Standings(Generic[W]):
             return offset >= table.covered_offset
         return pending.state == PREPARED
 
-    def of(self, half: MessageRecord) -> Standing:
+    def of(self, half: MessageRecord) -> HalfState:
         """How it stands with a half message, or with the copy that replaces it."""
         table = self.table()
         self._forget_known(table)
@@ -111,7 +111,7 @@ class Standings(Generic[W]):
         pending = table.get_pending(found.physical_offset)
         if pending is not None:
             state = pending.state
-            return found if state == PREPARED else Standing(state, *found[1:])
+            return found if state == PREPARED else HalfState(state, *found[1:])
         unit = table.find(found.physical_offset)
         if unit is None:
             return found
@@ -127,10 +127,10 @@ class Standings(Generic[W]):
         found = self._followed(last.physical_offset, pending.queue_offset)
         return found._replace(state=last.state) if found.state == PREPARED else found
 
-    def _followed(self, offset: int, queue_offset: int) -> Standing:
+    def _followed(self, offset: int, queue_offset: int) -> HalfState:
         """What we have put, from copy to copy; PREPARED where we know nothing."""
         seen = self._seen.get(offset)
         while seen is not None and seen.state == REPLACED:
             offset, queue_offset = seen.newer
             seen = self._seen.get(offset)
-        return Standing(PREPARED if seen is None else seen.state, offset, queue_offset)
+        return HalfState(PREPARED if seen is None else seen.state, offset, queue_offset)

@@ -1,8 +1,14 @@
-"""Tests of actors/engine/rarely.py: what strangers cause is few lines, and nothing is lost."""
+"""Tests of actors/engine/rate_limited_log.py: strangers cause few lines, and none is lost."""
 
 from structlog.testing import capture_logs
 
-from actors.engine.rarely import KINDS_MAX, MINUTE_MS, NAMES_MAX, TEXT_CHARS_MAX, Rarely
+from actors.engine.rate_limited_log import (
+    KINDS_MAX,
+    MINUTE_MS,
+    NAMES_MAX,
+    TEXT_CHARS_MAX,
+    RateLimitedLog,
+)
 
 
 class Told:
@@ -10,7 +16,7 @@ class Told:
 
     def __init__(self) -> None:
         self.now_ms = 0.0
-        self.rarely = Rarely(lambda: self.now_ms)
+        self.rarely = RateLimitedLog(lambda: self.now_ms)
 
 
 def test_the_first_is_told_at_once_and_the_others_as_one_line_after_a_minute() -> None:

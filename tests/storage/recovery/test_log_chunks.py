@@ -13,7 +13,7 @@ from storage.dispatching.dispatch import delay_levels_ms, entry_of
 from storage.log.reader import LogReader
 from storage.message_store import MessageStore
 from storage.queues.consume_queue import UNIT
-from storage.recovery.log_parts import OpenParts, PartOrder, PartsHere, ReadPart
+from storage.recovery.log_chunks import OpenParts, PartOrder, PartsHere, ReadPart
 from tests.support.clock import ManualClock
 from tests.support.fake_disk import FakeDisk
 from tests.support.puts import HOST, HOST_V6, append, put

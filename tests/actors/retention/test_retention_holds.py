@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from actors.engine.published import Published
+from actors.engine.snapshot_ref import SnapshotRef
 from actors.retention.clean_files import FIRST_ROUND_MS
-from actors.retention.keeping import Keeping, KeepingReport
 from actors.retention.lease_table import LEASE_TTL_MS_MAX
+from actors.retention.retention_holds import KeepingReport, RetentionHolds
 from protocol.bodies import KVTable
 from protocol.bodies_own import LeasedQueue, LeasedQueues
 from protocol.codes import RequestCode, ResponseCode
@@ -22,7 +22,7 @@ from protocol.message import MessageRecord
 from protocol.topic_names import SCHEDULE_TOPIC
 from storage.config import StoreConfig
 from storage.retention.archive_manifest import LastMessage
-from storage.retention.cleaning import Decision, LogHold
+from storage.retention.cleaning import Decision, RetentionHold
 from storage.retention.leases import FileLease
 from tests.support.archives import write_run
 from tests.support.cleaned import (
@@ -258,10 +258,10 @@ def test_an_archive_that_is_gone_keeps_everything_until_it_is_back() -> None:
 def test_why_an_old_file_stays_is_told_when_it_changes_and_once_a_day() -> None:
     cleaned, clock = Cleaned(20), ManualClock()
     store = cleaned.made.broker.store
-    keeping = Keeping(store, cleaned.disk, clock, Published(KeepingReport()))
+    keeping = RetentionHolds(store, cleaned.disk, clock, SnapshotRef(KeepingReport()))
 
     def told(*whys: str) -> int:
-        kept_for = tuple(LogHold(0, why, is_lease=False) for why in whys)
+        kept_for = tuple(RetentionHold(0, why, is_lease=False) for why in whys)
         with capture_logs() as lines:
             keeping.tell(Decision((), store.commit_log.queue.files[0], kept_for))
         return len(lines)

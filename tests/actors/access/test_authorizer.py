@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
-from actors.access.gate import Gate, ShutOut
+from actors.access.access_state import TRACE_BYTES_PER_SECOND, AccessState, new_guard
+from actors.access.authorizer import Authorizer, TooManyFailures
 from actors.access.grant import PREFIX, AccessRefused
-from actors.access.guard import TRACE_BYTES_PER_SECOND, Guard, new_guard
 from actors.access.refusals import (
     MINUTE_MS,
     REFUSALS_MAX,
@@ -17,8 +17,8 @@ from actors.access.refusals import (
     Refusals,
 )
 from actors.access.rights import BROKER_RIGHTS
-from actors.engine.published import Published
-from actors.engine.rarely import Rarely
+from actors.engine.rate_limited_log import RateLimitedLog
+from actors.engine.snapshot_ref import SnapshotRef
 from protocol.codes import RequestCode as Code
 from protocol.command import RemotingCommand
 from protocol.send_values import Send
@@ -44,19 +44,19 @@ class Server:
 
     def __init__(self, text: str = ACCOUNTS + MORE, *, is_white_admin: bool = False) -> None:
         self.now_ms = 1_700_000_000_000
-        self.published = Published(read(text))
-        self.guard: Guard = new_guard(
+        self.published = SnapshotRef(read(text))
+        self.guard: AccessState = new_guard(
             self.published,
             BROKER_RIGHTS,
             lambda: self.now_ms,
-            Refusals(lambda: self.now_ms, Rarely(lambda: self.now_ms)),
+            Refusals(lambda: self.now_ms, RateLimitedLog(lambda: self.now_ms)),
             is_white_admin=is_white_admin,
             reply_topic="C_REPLY_TOPIC",
             trace_topic="RMQ_SYS_TRACE_TOPIC",
         )
 
-    def gate(self, host: str = STRANGE_HOST, *, is_encrypted: bool = False) -> Gate:
-        return Gate(self.guard, host, is_encrypted=is_encrypted)
+    def gate(self, host: str = STRANGE_HOST, *, is_encrypted: bool = False) -> Authorizer:
+        return Authorizer(self.guard, host, is_encrypted=is_encrypted)
 
 
 def read(text: str) -> AclSnapshot:
@@ -81,7 +81,7 @@ def test_nobody_drives_the_refusals_of_others_out() -> None:
 
 def test_a_code_that_the_table_does_not_have_is_refused() -> None:
     server = Server()
-    gate = Gate(replace(server.guard, rights={}), STRANGE_HOST)
+    gate = Authorizer(replace(server.guard, rights={}), STRANGE_HOST)
     for account in ("administrator", "broker-account"):
         with pytest.raises(AccessRefused, match="Need admin permission"):
             gate.grant(signed(ends(), account))
@@ -91,7 +91,7 @@ def ends(topic: str = "Orders") -> RemotingCommand:
     return RemotingCommand(Code.GET_MAX_OFFSET, {"topic": topic, "queueId": "0"})
 
 
-def refusal(gate: Gate, command: RemotingCommand) -> str:
+def refusal(gate: Authorizer, command: RemotingCommand) -> str:
     with pytest.raises(AccessRefused) as refused:
         gate.grant(command)
     assert refused.value.code == 1
@@ -99,12 +99,12 @@ def refusal(gate: Gate, command: RemotingCommand) -> str:
     return refused.value.text
 
 
-def check_send(gate: Gate, send: Send) -> None:
+def check_send(gate: Authorizer, send: Send) -> None:
     for error in gate.refused([send]).values():
         raise error
 
 
-def send_refusal(gate: Gate, command: RemotingCommand) -> str:
+def send_refusal(gate: Authorizer, command: RemotingCommand) -> str:
     (refused,) = gate.refused([send_of(command)]).values()
     return refused.text
 
@@ -319,10 +319,10 @@ def test_a_wrong_key_too_often_closes_and_shuts_the_address_out_for_a_minute() -
     wrong = signed(ends(), "shop-account", "another-secret")
     for _ in range(TRIES_MAX):
         assert refusal(bad, wrong)
-    with pytest.raises(ShutOut):
+    with pytest.raises(TooManyFailures):
         bad.grant(wrong)
     right = signed(ends(), "shop-account")
-    with pytest.raises(ShutOut):
+    with pytest.raises(TooManyFailures):
         server.gate().grant(right)
     assert good.grant(right), "who was there before goes on"
     assert server.gate().grant(signed(ends(), "reader-account")), "and who is another"

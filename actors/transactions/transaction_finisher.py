@@ -15,16 +15,16 @@ from structlog import get_logger
 
 from actors.access.grant import AccessRefused
 from actors.network.request import Request
+from actors.sending.half_message_cache import HalfRecord
 from actors.sending.internal_append import (
     InternalAppend,
     InternalAppended,
     InternalRecord,
 )
-from actors.sending.log_end import CREATE_FAILED
-from actors.sending.recent_halves import HalfRecord
+from actors.sending.log_tail import CREATE_FAILED
 from actors.statistics.transaction_stats import TransactionStats
 from actors.transactions.half_messages import HalfMessage, committed_as_sent, operation
-from actors.transactions.transaction_standing import Standing, Standings
+from actors.transactions.half_state import HalfState, Standings
 from protocol.codes import ResponseCode
 from protocol.headers.transaction import EndTransactionHeader
 from protocol.message import MessageRecord
@@ -82,7 +82,7 @@ class EndPut:
     """The token of the records that carry out a verdict."""
 
     end: End
-    standing: Standing
+    standing: HalfState
     topic: str
     stored_ms: int
     """When the half message was stored."""
@@ -94,7 +94,7 @@ class EndPut:
         self.end.refuse(remark)
 
 
-class Ends:
+class TransactionFinisher:
     """Carries out verdicts. One owner."""
 
     def __init__(
@@ -108,7 +108,7 @@ class Ends:
         stats: TransactionStats,
         warn: Callable[..., None],
     ) -> None:
-        """`warn`: Rarely's."""
+        """`warn`: RateLimitedLog's."""
         self._warn = warn
         self._log, self._config = commit_log, config
         self._standings = standings
@@ -179,7 +179,7 @@ class Ends:
             return None
         records = [committed_as_sent(half), self.operation(half.queue_offset, half.queue_id)]
         self._standings.busy[offset] = []
-        standing = Standing(PREPARED, offset, half.queue_offset)
+        standing = HalfState(PREPARED, offset, half.queue_offset)
         token = EndPut(end, standing, half.real_name, half.stored_ms, COMMITTING)
         return InternalAppend(records, None, token, waits=half.waits, is_chain=True)
 
@@ -209,7 +209,7 @@ class Ends:
             del self._asked[next(iter(self._asked))]
         self._asked[offset] = peer_id
 
-    def _contradicts(self, end: End, standing: Standing) -> None:
+    def _contradicts(self, end: End, standing: HalfState) -> None:
         self._warn("transaction has ended otherwise", state=standing.state, **_names(end))
         end.answer(ResponseCode.SYSTEM_ERROR, NOT_FOUND)
 

@@ -1,9 +1,9 @@
-"""Tests of actors/network/turns.py: who has brought much waits for others, and they for a piece."""
+"""Tests of actors/network/fair_scheduler.py: busy connections wait for quiet ones."""
 
 import pytest
 
+from actors.network.fair_scheduler import REQUESTS_OF_READ, REQUESTS_PER_TURN, FairScheduler
 from actors.network.transport import RECEIVE_BYTES, Transport
-from actors.network.turns import REQUESTS_OF_READ, REQUESTS_PER_TURN, Turns
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.offset import QueueHeader
@@ -25,7 +25,7 @@ class Worker:
 def test_turns_go_round_and_end() -> None:
     asked: list[None] = []
     done: list[str] = []
-    turns = Turns(lambda: asked.append(None))
+    turns = FairScheduler(lambda: asked.append(None))
     turns.wait(Worker("a", 3, done))
     turns.wait(Worker("b", 1, done))
     while asked:
@@ -37,7 +37,7 @@ def test_turns_go_round_and_end() -> None:
 
 
 def test_the_first_one_of_a_round_needs_no_turn_while_nobody_waits() -> None:
-    turns = Turns(lambda: None)
+    turns = FairScheduler(lambda: None)
     assert [turns.is_first(1), turns.is_first(1), turns.is_first(2)] == [True, False, True]
     turns.wait(Worker("a", 1, []))
     assert not turns.is_first(3)
@@ -49,7 +49,7 @@ def noted_reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Of each read that brings something: whether it was a "turn"."""
     read: list[str] = []
     within = ""
-    receive, next_turn = Transport.receive, Turns.next
+    receive, next_turn = Transport.receive, FairScheduler.next
 
     def receiving(transport: Transport) -> bytes | None:
         data = receive(transport)
@@ -57,14 +57,14 @@ def noted_reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             read.append(within)
         return data
 
-    def next_noted(turns: Turns) -> None:
+    def next_noted(turns: FairScheduler) -> None:
         nonlocal within
         within = "turn"
         next_turn(turns)
         within = ""
 
     monkeypatch.setattr(Transport, "receive", receiving)
-    monkeypatch.setattr(Turns, "next", next_noted)
+    monkeypatch.setattr(FairScheduler, "next", next_noted)
     return read
 
 

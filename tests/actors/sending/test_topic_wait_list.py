@@ -1,13 +1,13 @@
 """What waits for topics: in order, each topic asked for once, no more than may."""
 
-from actors.sending.topic_parking import TopicParking
+from actors.sending.topic_wait_list import TopicWaitList
 from actors.tables.topics import CreateSystemTopic
 from tests.support.peers import Told
 
 
 def test_a_topic_is_asked_for_once_and_gives_back_who_waits_in_order() -> None:
     topics = Told("topics")
-    parking: TopicParking[int] = TopicParking(topics.address)
+    parking: TopicWaitList[int] = TopicWaitList(topics.address)
     for number in range(3):
         assert parking.park(number, CreateSystemTopic("New", 1))
     assert parking.park(9, CreateSystemTopic("Other", 1))
@@ -22,7 +22,7 @@ def test_a_topic_is_asked_for_once_and_gives_back_who_waits_in_order() -> None:
 
 def test_no_more_wait_for_one_topic_than_may() -> None:
     topics = Told("topics")
-    parking: TopicParking[int] = TopicParking(topics.address, 2)
+    parking: TopicWaitList[int] = TopicWaitList(topics.address, 2)
     assert [parking.park(number, CreateSystemTopic("New", 1)) for number in range(3)] == [
         True,
         True,
@@ -33,7 +33,7 @@ def test_no_more_wait_for_one_topic_than_may() -> None:
 
 
 def test_all_that_wait_are_given_back_at_the_end() -> None:
-    parking: TopicParking[int] = TopicParking(Told("topics").address)
+    parking: TopicWaitList[int] = TopicWaitList(Told("topics").address)
     for number, topic in enumerate(("A", "B", "A")):
         parking.park(number, CreateSystemTopic(topic, 1))
     assert sorted(parking.release_all()) == [0, 1, 2]

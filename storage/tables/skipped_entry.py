@@ -20,7 +20,7 @@ VERSION = "dataVersion"
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class SkippedEntry:
     """One entry, and why."""
 
     path: tuple[object, ...]
@@ -46,7 +46,7 @@ class LeftOut:
             return dumps({**line, "value": repr(self.value)[:_SHOWN_CHARS_MAX]}) + b"\n"
 
 
-LeftOuts = list[LeftOut]
+LeftOuts = list[SkippedEntry]
 Parse = Callable[[str, LeftOuts | None], V]
 """A loader: the table that a text is. A bad entry is put into the list; without a list, and where
 the text cannot be the table at all, it raises ValueError or RemoteError."""
@@ -71,7 +71,7 @@ def taken_entries(
             name, taken_value = read(key, value)
         except (RemoteError, ValueError, TypeError, OverflowError) as error:
             reason = error.remark if isinstance(error, RemoteError) else str(error)
-            entry = LeftOut((*within, key), reason, value)
+            entry = SkippedEntry((*within, key), reason, value)
             if left_out is None:
                 raise ValueError(f"{entry.entry}: {reason}") from error
             left_out.append(entry)

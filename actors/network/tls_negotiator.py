@@ -1,8 +1,8 @@
 """The entrance of ports that speak TLS: looks at the first byte of whoever comes, decodes nothing.
 
 Owns: the sockets of those who have said nothing yet, and of those whose handshake is not over.
-Told by: an acceptor (`Accepted`), Handshakes (`Shaken`), its tick.
-Tells: Handshakes (`Shake`); who serves the port (`Accepted`, with a socket that speaks TLS).
+Told by: an acceptor (`Accepted`), Handshakes (`HandshakeStepped`), its tick.
+Tells: Handshakes (`StepHandshake`); the server of the port (`Accepted`, with a TLS socket).
 
 A connection of TLS begins with 0x16, which no frame does, nor a slave's first report: so one port
 serves both.  Who comes without TLS where it is enforced is turned away before a byte of his is
@@ -20,10 +20,10 @@ from select import EPOLLIN
 from socket import MSG_PEEK, socket
 
 from actors.engine.actor import Actor, handles
-from actors.engine.address import Address
+from actors.engine.actor_address import ActorAddress
 from actors.network.accepted import Accepted
-from actors.network.handshakes import Shake, Shaken
-from actors.network.limits import ConnectionPlaces
+from actors.network.handshakes import HandshakeStepped, StepHandshake
+from actors.network.limits import ConnectionSlots
 from protocol.host import network_of
 from remoting.tls import HANDSHAKE_BYTE
 from remoting.tls_socket import TlsSocket
@@ -67,7 +67,7 @@ _numbers = count(1)
 """Of all newcomers: a step may come back to the entrance after that of who asked for it."""
 
 
-class _Newcomer:
+class _PendingConnection:
     """Somebody at the door. Called by the loop."""
 
     __slots__ = (
@@ -83,7 +83,12 @@ class _Newcomer:
     )
 
     def __init__(
-        self, entrance: "Entrance", number: int, accepted: Accepted, sock: socket, since_ms: float
+        self,
+        entrance: "TlsNegotiator",
+        number: int,
+        accepted: Accepted,
+        sock: socket,
+        since_ms: float,
     ) -> None:
         self._entrance = entrance
         self.number = number
@@ -92,7 +97,7 @@ class _Newcomer:
         self.network = network_of(self.host)
         self.sock: socket | TlsSocket | None = sock
         """None while a handshake is at it."""
-        self.shake: Shake | None = None
+        self.shake: StepHandshake | None = None
         """The last step."""
         self.since_ms = since_ms
         self.state = _State.SILENT
@@ -104,17 +109,17 @@ class _Newcomer:
         self._entrance.ready(self)
 
 
-class Entrance(Actor):
+class TlsNegotiator(Actor):
     """Lives on the loop."""
 
     def __init__(
         self,
-        to: Address,
-        handshakes: Address,
+        to: ActorAddress,
+        handshakes: ActorAddress,
         *,
         takes_plain: bool,
         results: Counter[str] | None = None,
-        places: ConnectionPlaces | None = None,
+        places: ConnectionSlots | None = None,
         may_come: Callable[[str], bool] = lambda _: True,
     ) -> None:
         """`results` gets what comes of those who want TLS, by HANDSHAKE_RESULTS. Who has no place
@@ -125,10 +130,10 @@ class Entrance(Actor):
         self._handshakes = handshakes
         self._takes_plain = takes_plain
         self._places, self._may_come = places, may_come
-        self._newcomers: dict[int, _Newcomer] = {}
-        self._ending: dict[int, _Newcomer] = {}
+        self._newcomers: dict[int, _PendingConnection] = {}
+        self._ending: dict[int, _PendingConnection] = {}
         """Whose time was over while a handshake was at it: its place is kept until then."""
-        self._waiting: dict[int, _Newcomer] = {}
+        self._waiting: dict[int, _PendingConnection] = {}
         self._shaking = 0
         self._host_shaking: Counter[str] = Counter()
         self._of_host: Counter[str] = Counter()
@@ -155,11 +160,11 @@ class Entrance(Actor):
         if self._places is not None and not message.takes_place(self._places, self._rarely):
             return
         now_ms = self.system.clock.monotonic_ms()
-        newcomer = _Newcomer(self, next(_numbers), message, message.sock, now_ms)
+        newcomer = _PendingConnection(self, next(_numbers), message, message.sock, now_ms)
         self._newcomers[newcomer.number] = newcomer
         self._watch(newcomer, EPOLLIN)
 
-    def ready(self, newcomer: _Newcomer) -> None:
+    def ready(self, newcomer: _PendingConnection) -> None:
         """Its socket has something, or takes something."""
         if newcomer.state is _State.SHAKING:
             self._go_on(newcomer)
@@ -187,7 +192,7 @@ class Entrance(Actor):
 
     # --- handshakes
 
-    def _take_tls(self, newcomer: _Newcomer) -> None:
+    def _take_tls(self, newcomer: _PendingConnection) -> None:
         if len(self._waiting) >= WAITING_MAX or self._of_host[newcomer.network] >= HOST_MAX:
             self._results[TOO_MANY] += 1
             self._close(newcomer)
@@ -212,19 +217,19 @@ class Entrance(Actor):
                 self._host_shaking[newcomer.network] += 1
                 self._shake(newcomer)
 
-    def _go_on(self, newcomer: _Newcomer) -> None:
+    def _go_on(self, newcomer: _PendingConnection) -> None:
         assert newcomer.sock is not None
         self.system.loop.unwatch(newcomer.sock)
         self._shake(newcomer)
 
-    def _shake(self, newcomer: _Newcomer) -> None:
+    def _shake(self, newcomer: _PendingConnection) -> None:
         sock, newcomer.sock = newcomer.sock, None
         assert sock is not None
-        newcomer.shake = Shake(newcomer.number, sock, self.address)
+        newcomer.shake = StepHandshake(newcomer.number, sock, self.address)
         self._handshakes.tell(newcomer.shake)
 
-    @handles(Shaken)
-    def on_shaken(self, message: Shaken) -> None:
+    @handles(HandshakeStepped)
+    def on_shaken(self, message: HandshakeStepped) -> None:
         """Waits for the next step, or lets it in."""
         newcomer = self._newcomers.get(message.number)
         if newcomer is None:  # its time was over meanwhile, or that of who waited for this
@@ -271,11 +276,11 @@ class Entrance(Actor):
         """More may have had their time."""
         self.on_tick(_Tick())
 
-    def _watch(self, newcomer: _Newcomer, events: int) -> None:
+    def _watch(self, newcomer: _PendingConnection, events: int) -> None:
         assert newcomer.sock is not None
         self.system.loop.watch(newcomer.sock, events, newcomer, owner=self)
 
-    def _close(self, newcomer: _Newcomer) -> None:
+    def _close(self, newcomer: _PendingConnection) -> None:
         """What a handshake is at is closed when it comes back."""
         if newcomer.sock is not None:
             newcomer.sock.close()
@@ -286,11 +291,11 @@ class Entrance(Actor):
         newcomer.shake.is_over = True
         self._ending[newcomer.number] = self._newcomers.pop(newcomer.number)
 
-    def _forget(self, newcomer: _Newcomer) -> None:
+    def _forget(self, newcomer: _PendingConnection) -> None:
         del self._newcomers[newcomer.number]
         self._free(newcomer)
 
-    def _free(self, newcomer: _Newcomer) -> None:
+    def _free(self, newcomer: _PendingConnection) -> None:
         """Gives back its places among those that shake hands, or wait for it."""
         host = newcomer.network
         if newcomer.state is _State.SHAKING:
