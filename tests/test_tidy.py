@@ -373,3 +373,74 @@ def test_nobody_drops_an_error_without_a_word() -> None:
         and catches_everything(node)
         and all(isinstance(line, ast.Pass) for line in node.body)
     ] == []
+
+
+PERSONS = r"\b([Nn]obody|[Ss]omebody|[Ee]verybody|[Aa]nybody|[Ww]hoever|he|him|his)\b"
+DIALECT = re.compile(rf"{PERSONS}|\banew\b|\b(is|are) none\b")
+"""Words that no text uses: those for people, and those of no field."""
+VAGUE_START = re.compile(
+    r"(Who|Whom|Whose|The same|Those|These|Both|Of|As|It|They|Its|By|Once|Now|What|Where|How|Why"
+    r"|When|Which)\b"
+)
+"""First words that leave open what a docstring, a note or a help text describes."""
+WORDS_MIN = 3
+LONG_SENTENCE_WORDS = 25
+LONG_SENTENCES_PERCENT_MAX = 10
+"""Of the manual, each Markdown file of docs/ but the decisions."""
+MANUAL = [path for path in TEXT_FILES if path.suffix == ".md" and path.parent == ROOT / "docs"]
+
+
+def described(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the line and text of each docstring, attribute note and help text of a module."""
+    texts = [
+        each.value
+        for node in (parsed(path), *statements(path))
+        for each in getattr(node, "body", ())
+        if isinstance(each, ast.Expr)
+    ]
+    if "help=" in path.read_text(encoding="utf-8"):
+        texts += [
+            node.value
+            for node in ast.walk(parsed(path))
+            if isinstance(node, ast.keyword) and node.arg in ("help", "short_help", "epilog")
+        ]
+    for text in texts:
+        if isinstance(text, ast.Constant) and isinstance(text.value, str):
+            yield text.lineno, text.value.strip()
+
+
+def test_descriptions_open_with_a_phrase_that_is_clear_alone() -> None:
+    assert [
+        f"{name(path)}:{line}: {text[:60]}"
+        for path in MODULES
+        if in_product(name(path))
+        for line, text in described(path)
+        if VAGUE_START.match(text) or len(text.split()) < WORDS_MIN
+    ] == []
+
+
+def test_texts_are_without_dialect() -> None:
+    """In all lines of the product, the manual and the samples of settings."""
+    files = [path for path in TEXT_FILES if in_product(name(path)) or path in MANUAL]
+    samples = [path for path in TEXT_FILES if path.suffix == ".conf"]
+    assert found([*files, *samples], DIALECT.pattern) == []
+
+
+def test_headings_of_the_manual_do_not_ask() -> None:
+    assert found(MANUAL, r"^#+ (Who|Whose|What|Where|How|Why|When|Which|If|That)\b") == []
+
+
+def test_nine_of_ten_sentences_of_the_manual_are_short() -> None:
+    for path in MANUAL:
+        sentences = list(sentences_of(path.read_text(encoding="utf-8")))
+        long = [each for each in sentences if len(each.split()) > LONG_SENTENCE_WORDS]
+        percent = 100 * len(long) / max(1, len(sentences))
+        assert percent <= LONG_SENTENCES_PERCENT_MAX, f"{name(path)}: {long[:3]}"
+
+
+def sentences_of(text: str) -> Iterator[str]:
+    """Yield the sentences of paragraphs and lists; leave out code, tables and headings."""
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    prose = re.sub(r"^(\||#|<).*$", "", prose, flags=re.MULTILINE)
+    for block in re.split(r"\n\s*\n|^\s*(?:[*-]|\d+\.) ", prose, flags=re.MULTILINE):
+        yield from (each for each in re.split(r"(?<=[.!?])\s+(?=[A-Z`*\[])", block) if each.strip())
