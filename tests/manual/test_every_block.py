@@ -61,7 +61,11 @@ SHOWN: dict[str, Sequence[tuple[str, Shown]]] = {
     "docs/administering.md": [('"""Print the topics', By(EXAMPLES + "administering"))],
     "CONTRIBUTING.md": [("storage/          errors", DRAWN)],
     "README.md": [
-        ("make run", Alike(".ci/stranger")),
+        ("make run SPARK=no", Alike(".ci/stranger")),
+        (
+            "pip wheel",
+            Alike("tests/compat/test_wheel.py::test_the_installed_command_runs_anywhere"),
+        ),
         (
             "troupemq namesrv -c conf/namesrv.conf  ",
             By(STARTS + "a_name_server_and_a_broker_take_a_message"),
