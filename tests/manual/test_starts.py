@@ -69,7 +69,7 @@ def nothing(_: Serving) -> None:
     """It serves: no more is asked."""
 
 
-@pytest.mark.parametrize(("page", "number"), [(README, 1), ("operations.md", 1)])
+@pytest.mark.parametrize(("page", "number"), [(README, 2), ("operations.md", 1)])
 def test_a_name_server_and_a_broker_take_a_message(
     page: str, number: int, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
