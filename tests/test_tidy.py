@@ -386,8 +386,8 @@ VAGUE_START = re.compile(
 WORDS_MIN = 3
 LONG_SENTENCE_WORDS = 25
 LONG_SENTENCES_PERCENT_MAX = 10
-"""Of the manual, each Markdown file of docs/ but the decisions."""
 MANUAL = [path for path in TEXT_FILES if path.suffix == ".md" and path.parent == ROOT / "docs"]
+"""Markdown files of docs/ but decisions and laboratory."""
 
 
 def described(path: Path) -> Iterator[tuple[int, str]]:
