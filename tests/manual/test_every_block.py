@@ -91,6 +91,7 @@ SHOWN: dict[str, Sequence[tuple[str, Shown]]] = {
     ],
     "docs/consuming.md": [("from troupemq import", By(EXAMPLES + "consuming"))],
     "docs/decisions/index.md": [(":", DRAWN)],
+    "docs/lab/index.md": [(":maxdepth: 1", DRAWN)],
     "docs/index.md": [(":", DRAWN)] * 4,
     "docs/metrics.md": [
         ("pip install 'dist/troupemq", By(STARTS + "metrics_are_where_the_page_says")),
