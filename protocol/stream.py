@@ -3,11 +3,12 @@
     for event in stream.receive(data): ...
 
 A frame (its layout: protocol/frame.py) may come in any pieces; what is whole is decoded at once,
-what is not waits here. A server's stream knows the usual sends again by their bytes (send_wire.py)
-and leaves all else to the general decoder. One call gives its events in the order of the stream,
-but for the sends, which come together, as one event, behind the others: so a hundred sends of one
-read cost a server one message. A call may give a few events only. The bytes behind them stay until
-`more` is asked for, so that a read full of requests does not hold the loop up.
+what is not waits here. A server's stream knows the usual sends and ends of transactions again by
+their bytes (send_wire.py, end_wire.py) and leaves all else to the general decoder. One call gives
+its events in the order of the stream, but for the sends, which come together, as one event, behind
+the others: so a hundred sends of one read cost a server one message. A call may give a few events
+only. The bytes behind them stay until `more` is asked for, so that a read full of requests does not
+hold the loop up.
 """
 
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from protocol.errors import FrameError, FrameTooLong, RemoteError
 from protocol.frame import FRAME_BYTES_MAX, HEADER_BYTES_MAX, decode_frame
 
 if TYPE_CHECKING:  # who only reads answers does without: 10 ms of CPU in each task of Spark
+    from protocol.end_wire import End, EndDecoder
     from protocol.send_values import Send
     from protocol.send_wire import SendDecoder
 
@@ -59,7 +61,7 @@ ENDS_OF_EVENT: Final = 4
 """So many ends of transactions count as one event where a call gives a few only."""
 _END: Final = int(RequestCode.END_TRANSACTION)
 
-Event: TypeAlias = "SendGroup | RemotingCommand | UnreadableSend | FrameError"
+Event: TypeAlias = "SendGroup | End | RemotingCommand | UnreadableSend | FrameError"
 """A command is a request of any other kind, or a response. A FrameError is the last event: nothing
 behind that place can be trusted."""
 
@@ -68,6 +70,7 @@ class Stream:
     """What one peer writes. Keeps the half-read frame, and what it has learnt of this peer."""
 
     __slots__ = (
+        "_ends",
         "_events_max",
         "_parts",
         "_rest",
@@ -84,12 +87,13 @@ class Stream:
         frame_bytes_max: int = FRAME_BYTES_MAX,
         sends: "SendDecoder | None" = None,
         events_max: int = _NO_LIMIT,
+        ends: "EndDecoder | None" = None,
     ) -> None:
-        """Without a decoder for sends they are commands as all others; `events_max`: what one call
-        gives at most, sends not counted."""
+        """Without a decoder for sends or ends they are commands as all others; `events_max`: what
+        one call gives at most, sends not counted."""
         self.frame_bytes_max = frame_bytes_max
         """With the length field. May change at any time; a frame counts when its head comes."""
-        self._sends = sends
+        self._sends, self._ends = sends, ends
         self._events_max = events_max
         self._rest = b""
         """What has come and not been looked at, from `_rest_at` on, if `has_more`."""
@@ -151,13 +155,15 @@ class Stream:
                     elif mark >> 24 == _JSON and data.startswith(decoder.JSON_HEADS, start):
                         send = decoder.json(data, start, header_end, end)
                 if send is None:
-                    send = self._other(data, start, end, events)
+                    send = self._other(data, start, header_end, end, events)
                 if send is not None:
                     sends.append(send)
                     sends_bytes += end - position
                 else:
                     last = events[-1]
-                    is_end = isinstance(last, RemotingCommand) and last.code == _END
+                    is_end = isinstance(last, tuple) or (
+                        isinstance(last, RemotingCommand) and last.code == _END
+                    )
                     left -= 1 if is_end else ENDS_OF_EVENT
                     if left <= 0 and end < size:
                         self._rest, self._rest_at, self.has_more = data, end, True
@@ -197,8 +203,20 @@ class Stream:
             return FrameTooLong(ResponseCode.SYSTEM_ERROR, remark, total + _LENGTH_BYTES)
         return FrameError(ResponseCode.SYSTEM_ERROR, remark)
 
-    def _other(self, data: bytes, start: int, end: int, events: list[Event]) -> "Send | None":
+    def _other(
+        self, data: bytes, start: int, header_end: int, end: int, events: list[Event]
+    ) -> "Send | None":
         """Add the event of a frame that is no usual send; return the send, if it is another one."""
+        ends = self._ends
+        if (
+            ends is not None
+            and header_end == end
+            and data.startswith(ends.HEAD, start)
+            and data[start - 4] == _ROCKETMQ
+            and (known := ends.decode(data, start, end)) is not None
+        ):
+            events.append(known)
+            return None
         if end - start < _LONG_FRAME_BYTES:
             command = decode_frame(data[start - 4 : end])
         else:

@@ -28,7 +28,9 @@ from actors.network.request import PeerClosed, Request
 from actors.network.sends import Buffer, Sends
 from actors.network.service import Service
 from actors.network.transport import RECEIVE_BYTES, TlsTransport, transport_of
+from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
+from protocol.end_wire import EndDecoder
 from protocol.errors import FrameError, FrameTooLong
 from protocol.frame import encode
 from protocol.host import host_port, pack_host
@@ -119,6 +121,10 @@ class Connection(Actor):
             service.frame_bytes_max,
             SendDecoder(service.heads) if service.sends_to is not None else None,
             REQUESTS_OF_READ,
+            # the gate of a connection wants the fields of what it checks
+            EndDecoder()
+            if service.guard is None and RequestCode.END_TRANSACTION in service.routes
+            else None,
         )
         self._service = service
         self._owner = owner
@@ -201,6 +207,8 @@ class Connection(Actor):
             for event in events:
                 if isinstance(event, SendGroup):
                     self._tell_sends(event)
+                elif isinstance(event, tuple):
+                    self._service.pass_on(event[0], self, header=event[1])
                 else:
                     self._take(event)
         except TooManyFailures as error:

@@ -15,6 +15,7 @@ from protocol.codes import ResponseCode
 from protocol.command import RESPONSE_FLAG, RemotingCommand
 from protocol.errors import RemoteError
 from protocol.frame import FRAME_BYTES_MAX
+from protocol.headers.fields import Header
 from protocol.send_values import Heads
 
 
@@ -49,8 +50,14 @@ class Service:
     heads: Heads = field(default_factory=Heads)
     """What its connections have learnt of sends."""
 
-    def pass_on(self, command: RemotingCommand, peer: Peer, gate: Authorizer | None = None) -> bool:
-        """Tell a request to the actor that serves it; an answer, too.
+    def pass_on(
+        self,
+        command: RemotingCommand,
+        peer: Peer,
+        gate: Authorizer | None = None,
+        header: Header | None = None,
+    ) -> bool:
+        """Tell a request, with its header if that is known, to its actor; an answer, too.
 
         Return False where none does, though its sender is known here. Raises TooManyFailures where
         `gate` wants the connection closed.
@@ -62,7 +69,7 @@ class Service:
         address = self.routes.get(command.code)
         if address is not None:
             began_s = perf_counter()
-            request = Request(command, peer, None, None, None, self.stats, began_s)
+            request = Request(command, peer, None, header, None, self.stats, began_s)
             if self.administration is not None and command.code in self.administration.codes:
                 try:
                     self.administration.check(command.code, peer.remote)

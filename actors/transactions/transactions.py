@@ -152,7 +152,9 @@ class Transactions(Responder):
     @serves(RequestCode.END_TRANSACTION)
     def end(self, request: Request) -> RemotingCommand | None:
         """Commits or rolls back; one who does not know gets no answer at all."""
-        header = EndTransactionHeader.decode(request.command.fields)
+        header = request.header
+        if not isinstance(header, EndTransactionHeader):
+            header = EndTransactionHeader.decode(request.command.fields)
         if self._config.is_slave:
             return request.command.answer(ResponseCode.SLAVE_NOT_AVAILABLE, remark=NOT_SET)
         self.begin_change()

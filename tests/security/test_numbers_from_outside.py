@@ -32,6 +32,7 @@ CALLS = {
     "actors/settings/properties_file.py": (1, OWN),
     "actors/statistics/statistics.py": (1, VALUE),
     "actors/tables/persisted.py": (1, VALUE),
+    "protocol/end_wire.py": (2, "at most 18 digits"),
     "protocol/errors.py": (1, VALUE),
     "protocol/fastjson.py": (1, OWN),
     "protocol/fastjson_reader.py": (3, PATTERN),

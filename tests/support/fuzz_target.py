@@ -113,6 +113,8 @@ def _said(events: list[Event]) -> tuple[list[object], list[object], list[object]
             refused.append(event.error.remark)
         elif isinstance(event, FrameError):
             others.append("broken")
+        elif isinstance(event, tuple):  # no stream here knows ends of transactions
+            raise AssertionError(event)
         elif event.code in SendDecoder.CODES and not event.is_response:
             try:
                 sends.append(_send(SendDecoder().general(event)))

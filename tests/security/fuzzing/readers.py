@@ -6,6 +6,7 @@ from sys import maxsize
 from actors.naming.ceilings import check_topics
 from protocol.bloom import BloomFilter, murmur3_first_64
 from protocol.compression import decompress
+from protocol.end_wire import EndDecoder
 from protocol.errors import FrameError
 from protocol.fastjson import dumps, loads
 from protocol.fastjson_reader import SHORT_NODES_MAX
@@ -51,7 +52,7 @@ def read_frame(data: bytes) -> object:
 
 
 def read_stream(data: bytes) -> object:
-    stream = Stream(FRAME_BYTES_MAX, SendDecoder(), maxsize)
+    stream = Stream(FRAME_BYTES_MAX, SendDecoder(), maxsize, EndDecoder())
     step = 1 + len(data) // 3
     events = []
     for at in range(0, len(data), step):
@@ -65,6 +66,12 @@ def read_stream(data: bytes) -> object:
 
 def read_send(data: bytes) -> object:
     return SendDecoder().general(decode_frame(data))
+
+
+def read_end(data: bytes) -> object:
+    """Learn the header, then decode it by what was learnt."""
+    decoder = EndDecoder()
+    return [decoder.decode(data, 0, len(data)) for _ in range(2)]
 
 
 def read_signed(data: bytes) -> object:

@@ -49,6 +49,7 @@ from tests.security.fuzzing.readers import (
     of_text,
     read_body,
     read_compressed,
+    read_end,
     read_expression,
     read_frame,
     read_hashes,
@@ -132,6 +133,7 @@ PLAIN: list[Decoder] = [
     Decoder(
         "send", read_send, (RemoteError,), without_length_seeds, ("send_wire.SendDecoder.general",)
     ),
+    Decoder("end", read_end, (), partial(headers_seeds, 1), ("end_wire.EndDecoder.decode",)),
     Decoder("signature", read_signed, (), lambda: [*PROPERTIES], ("signature.signed_values",)),
     *(
         Decoder(
