@@ -1,6 +1,6 @@
-"""A histogram: how many values fell into which class, and their sum.
+"""Histograms: the count of values per class, and their sum.
 
-Written by one actor; read by whoever reports.
+One actor writes a histogram; reporting actors read it.
 """
 
 from bisect import bisect_left
@@ -22,12 +22,12 @@ class ClassCounts:
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self.bounds = bounds
-        """Upper ends of the classes, ascending; one more class has none."""
+        """Upper bounds of the classes, ascending; one more class has none."""
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
-        """The sum of all values."""
+        """Sum of all values."""
 
     def note(self, value: float) -> None:
-        """One more value."""
+        """Count one value."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value

@@ -20,8 +20,9 @@ from typing import ClassVar, Final, TypeAlias
 from actors.engine.actor_address import ActorAddress, Receiver
 from actors.engine.dispatchers import Begin, Stepper
 from actors.engine.future import enter_loop, leave_loop
-from actors.engine.inbox import BATCH_END, BatchEnd, Item, refuse
+from actors.engine.inbox import Item, refuse
 from actors.engine.interfaces import HasFileno, System
+from actors.engine.messages import BATCH_END, BatchEnd
 from actors.engine.system import ActorSystem, GiveUp
 from actors.engine.timer import TimerHandle
 from storage.files.disk import Disk

@@ -21,7 +21,12 @@ from tests.support.replication import Pair, end_of, fill, following, ready
 
 TRIES = 25
 HUGE = (-(2**63), -1, 0, 1, 2**31, 2**62, 2**63 - 1)
-FAILURES = ("actor failed", "request handler failed", "restarting", "gave up")
+FAILURES = (
+    "actor failed",
+    "request handler failed",
+    "actor restart scheduled",
+    "supervisor gave up",
+)
 
 
 @contextmanager

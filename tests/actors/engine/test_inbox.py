@@ -9,15 +9,14 @@ from pykka.messages import _ActorStop
 
 from actors.engine.actor_address import ActorAddress
 from actors.engine.inbox import (
-    BATCH_END,
     BATCH_MAX,
     KEPT_MAX,
     Inbox,
     LoopMail,
-    Stop,
     ThreadMail,
     refuse,
 )
+from actors.engine.messages import BATCH_END, Stop
 from tests.support.actors import Arrivals
 from tests.support.cast import Look, Say
 
