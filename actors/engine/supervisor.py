@@ -1,7 +1,9 @@
 """Starts children in order, restarts failed ones, and stops all in reverse order.
 
-Owns: the children. Receives: Started, Exited (from each child and its dispatcher); Launch, Ping,
-Shut (from ActorSystem). Sends: Drain, Stop (to children).
+Owns: the children.
+Receives: Started, Exited (from each child and its dispatcher); Launch, Ping, Shut (from
+ActorSystem).
+Sends: Drain, Stop (to children).
 
 It does one thing at a time. Its plan is a queue of steps. The next step begins when the last one is
 done, as Started, Exited or a timer reports. A child that fails during another step is restarted

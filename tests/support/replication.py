@@ -18,7 +18,7 @@ from actors.broker import Broker
 from actors.engine.actor import Actor, handles
 from actors.engine.histogram import SYNC_BOUNDS_MS, ClassCounts
 from actors.network.accepted import Accepted
-from actors.network.dial import Dial, Dialed
+from actors.network.messages import Dial, Dialed
 from actors.network.service import Service
 from actors.sending.flusher import Flusher, Sync
 from protocol.command import RemotingCommand

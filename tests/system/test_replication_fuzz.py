@@ -13,7 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from actors.network.accepted import Accepted
-from actors.network.dial import Dialed
+from actors.network.messages import Dialed
 from actors.network.service import Service
 from protocol.ha import encode_report, encode_transfer_head
 from tests.support.brokers import SimulatedBroker

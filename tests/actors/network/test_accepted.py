@@ -38,9 +38,9 @@ def test_who_says_nothing_has_a_place_too_and_gives_it_back(tmp_path: Path) -> N
         made.system.advance(TIME_MS + 2000)
         assert not made.comes().is_out
     told = {line["event"] for line in logs if line["log_level"] == "warning"}
-    assert {event for event in told if "too many connections" in event} == {
-        "too many connections: maxConnections",
-        "too many connections: maxConnectionsPerAddress",
+    assert {event for event in told if "connection rejected" in event} == {
+        "connection rejected: maxConnections reached",
+        "connection rejected: maxConnectionsPerAddress reached",
     }
 
 

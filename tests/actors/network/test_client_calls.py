@@ -11,15 +11,9 @@ from actors.engine.actor_address import ActorAddress
 from actors.engine.inbox import Item
 from actors.engine.supervisor import ChildSpec
 from actors.network import client_calls
-from actors.network.client_calls import (
-    CallClient,
-    CallDone,
-    CallEnd,
-    ClientCalls,
-    Waiting,
-)
+from actors.network.client_calls import ClientCalls, Waiting
 from actors.network.connection import Connection
-from actors.network.request import ClientAnswer, PeerClosed
+from actors.network.messages import CallClient, CallDone, CallEnd, ClientAnswer, PeerClosed
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.frame import encode

@@ -359,7 +359,7 @@ def test_a_server_may_listen_on_ipv6() -> None:
 @pytest.mark.parametrize(
     "code, said",
     [
-        (-2, "nobody knows this host; write"),  # the resolver's, as create_server passes it on
+        (-2, "host not found; write"),  # the resolver's, as create_server passes it on
         (errno.EADDRNOTAVAIL, "this machine has no such address; write"),
         (errno.EACCES, "Permission denied; choose a port from 1024 on"),
         (errno.EADDRINUSE, "is in use: stop what listens there"),

@@ -4,7 +4,8 @@ from pathlib import Path
 from socket import create_server, socket
 from types import SimpleNamespace
 
-from actors.network.dial import Dial, Dialler
+from actors.network.dial import Dialler
+from actors.network.messages import Dial
 from tests.support.certificates import Certificates
 from tests.support.peers import Told
 

@@ -74,7 +74,7 @@ def test_one_alone_may_be_too_much() -> None:
     made = held()
     peer = Peer("10.0.0.1", 1, made)
     made.note(peer, 51, is_moving=False)
-    assert peer.reason == "too much held: things"
+    assert peer.reason == "byte quota exceeded: things"
     assert made.total_bytes == 0
 
 
@@ -102,8 +102,8 @@ def test_closings_are_one_line_a_minute() -> None:
         now_ms = 60_000.0
         made.note(Peer("10.0.0.1", 99, made), 11, is_moving=False)
     assert [(each["event"], each["times"]) for each in logs] == [
-        ("too much held: things", 1),
-        ("too much held: things", 20),
+        ("byte quota exceeded: things", 1),
+        ("byte quota exceeded: things", 20),
     ]
 
 

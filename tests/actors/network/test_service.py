@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from actors.network.request import ClientAnswer, Request
+from actors.network.messages import ClientAnswer
+from actors.network.request import Request
 from actors.network.service import Service
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RESPONSE_FLAG, RemotingCommand

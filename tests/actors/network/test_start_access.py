@@ -35,7 +35,9 @@ def test_white_addresses_that_may_administer_are_warned_of_at_a_start(is_white_a
     settings = NamesrvConfig(acl_enable=True, acl_file=ACL_PATH, is_white_admin=is_white_admin)
     with capture_logs() as logs:
         opened_acl(system, settings, "")
-    told = [each["because"] for each in logs if each["event"] == "white addresses may administer"]
+    told = [
+        each["because"] for each in logs if each["event"] == "allowlisted addresses may administer"
+    ]
     assert told == ["aclWhiteListAdmin=true"] * is_white_admin
     system.stop()
 
@@ -68,7 +70,7 @@ def test_a_certificate_that_keeps_nobody_out_is_warned_of(
     config = kind(**{**CERTIFICATE, "tls_client_auth": "require", **settings})
     with capture_logs() as logs:
         warn_if_plain_needs_no_certificate(config)
-    assert [each["event"].rpartition(" set ")[2] for each in logs] == [
+    assert [each["hint"].removeprefix("set ") for each in logs] == [
         f"{name}=enforcing" for name in named
     ]
     assert {each["log_level"] for each in logs} <= {"warning"}
@@ -92,6 +94,6 @@ def test_the_warning_names_a_port_of_replication_for_everybody(
         with capture_logs() as logs:
             warn_if_open(NamesrvConfig(acl_enable=is_guarded), address, ha_address)
         assert [each["listens_at"] for each in logs] == ([at] if at and not is_guarded else [])
-        assert any("haAllowedAddresses" in each["event"] for each in logs) == (
+        assert any("haAllowedAddresses" in each["hint"] for each in logs) == (
             named and not is_guarded
         )

@@ -75,7 +75,7 @@ def test_a_new_certificate_holds_for_connections_that_come_then(made: Certificat
     with capture_logs() as logs:
         found.look()
     assert found.server is not None and shown_by(found.server, made) == "192.0.2.7"
-    assert [line["event"] for line in logs] == ["TLS certificates read again"]
+    assert [line["event"] for line in logs] == ["TLS certificates reloaded"]
 
 
 def test_what_cannot_be_used_is_said_once_and_changes_nothing(made: Certificates) -> None:
@@ -84,7 +84,7 @@ def test_what_cannot_be_used_is_said_once_and_changes_nothing(made: Certificates
     with capture_logs() as logs:
         found.look()
         found.look()
-    assert [line["event"] for line in logs] == ["TLS stays as it was"]
+    assert [line["event"] for line in logs] == ["TLS reload failed, old certificate kept"]
     assert "do not belong together" in logs[0]["reason"]
     assert found.server is not None and shown_by(found.server, made) == "127.0.0.1"
     replace_files(made, "192.0.2.7")
@@ -114,7 +114,9 @@ def test_what_could_not_be_read_once_is_tried_at_each_look(
         for number in (EMFILE, EMFILE, EACCES, EACCES):
             refuse_with(number)
             found.look()
-    assert [line["event"] for line in logs] == ["TLS stays as it was"] * 2, "once for each reason"
+    assert [line["event"] for line in logs] == ["TLS reload failed, old certificate kept"] * 2, (
+        "once for each reason"
+    )
     assert "Too many open files" in logs[0]["reason"]
     assert "Permission denied" in logs[1]["reason"]
     monkeypatch.undo()
@@ -132,7 +134,7 @@ def test_files_that_come_back_are_told_of_when_they_go_again(made: Certificates)
             aside.rename(key)
             found.look()
     assert [line["event"] for line in logs if line["log_level"] == "error"] == [
-        "TLS stays as it was"
+        "TLS reload failed, old certificate kept"
     ] * 2
 
 
@@ -168,7 +170,7 @@ def test_a_file_that_vanishes_while_it_is_read_changes_nothing(
     with capture_logs() as logs:
         serving.look()
     assert serving.server is before
-    (line,) = [each for each in logs if each["event"] == "TLS stays as it was"]
+    (line,) = [each for each in logs if each["event"] == "TLS reload failed, old certificate kept"]
     assert "cannot be read" in line["reason"]
     monkeypatch.undo()
     path.write_text(text)
@@ -192,7 +194,7 @@ def test_a_key_that_everybody_can_read_is_named(made: Certificates) -> None:
     with capture_logs() as logs:
         TlsContexts(TlsSettings(tls_server_certificate=str(files[0]), tls_server_key=str(files[1])))
     assert [(line["event"], line["file"]) for line in logs] == [
-        ("everybody on this machine can read a TLS key", str(files[1]))
+        ("TLS key readable by all local users", str(files[1]))
     ]
 
 
@@ -222,12 +224,12 @@ def test_test_mode_makes_a_certificate_and_says_that_it_keeps_out_nobody() -> No
         pytest.skip("the openssl command, which test mode of TLS wants, is not here")
     with capture_logs() as logs:
         found = TlsContexts(TlsSettings(tls_test_mode=True))
-    assert [line["event"] for line in logs] == ["TLS in test mode: it keeps out nobody"]
+    assert [line["event"] for line in logs] == ["TLS test mode enabled"]
     assert found.server is not None
     assert found.server.cert_store_stats()["x509"] == 0, "nobody is asked for a certificate"
 
 
 def test_test_mode_without_openssl_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(StoreError, match=r"wants the openssl command, which is not here"):
+    with pytest.raises(StoreError, match=r"needs the openssl command, which is missing"):
         TlsContexts(TlsSettings(tls_test_mode=True))

@@ -11,7 +11,8 @@ from structlog.testing import capture_logs
 
 from actors.network import handshakes as handshakes_module
 from actors.network import tls_negotiator as entrance_module
-from actors.network.handshakes import Handshakes, StepHandshake
+from actors.network.handshakes import Handshakes
+from actors.network.messages import StepHandshake
 from actors.network.tls_negotiator import (
     HOST_MAX,
     HOST_SHAKING_MAX,
@@ -56,7 +57,7 @@ def test_who_speaks_no_tls_is_let_in_with_every_byte_or_turned_away(tmp_path: Pa
         assert made.let_in() == []
         assert all(guest.is_out for guest in guests)
         said = [line["event"] for line in logs if line["log_level"] == "warning"]
-        assert said == ["a connection without TLS is refused"], "one line a minute"
+        assert said == ["connection without TLS rejected"], "one line a minute"
 
 
 def test_a5_after_the_first_byte_silence_is_closed_in_ten_seconds_and_garbage_at_once(
@@ -72,8 +73,8 @@ def test_a5_after_the_first_byte_silence_is_closed_in_ten_seconds_and_garbage_at
             made.system.advance(4000)
         assert silent.is_out and began.is_out
         assert sorted(line["event"] for line in logs if line["log_level"] == "warning") == [
-            "a TLS handshake was not over in 10 s",
-            "nothing came in 10 s",
+            "connection timed out: TLS handshake unfinished",
+            "connection timed out: no data received",
         ]
         assert made.let_in() == [] and made.entrance.shaking_count == 0
 
@@ -141,7 +142,7 @@ def test_a7_so_many_wait_for_a_place_and_who_comes_then_is_closed(
         assert [guest.is_out for guest in guests] == [False] * 7 + [True] * 2
         made.comes("192.0.2.8", says=b"\0\0\0\5plain")
         assert len(made.let_in()) == 1, "who speaks no TLS does not wait"
-        assert times(logs, "a TLS connection is closed: too many handshakes wait") == [1]
+        assert times(logs, "TLS connection rejected: too many handshakes") == [1]
 
 
 def test_a7_a_place_is_free_when_the_handshake_says_so_not_when_its_time_is_over(

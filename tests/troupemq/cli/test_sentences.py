@@ -13,7 +13,7 @@ from troupemq.cli import cli
 FORBIDDEN = "/sys/forbidden"
 IN_THE_WAY = "; a file is in the way: move it, or name another place"
 MISSING = "No such file or directory; make it, or correct the path"
-NO_HOST = "nobody knows this host; write an address of this machine as bindAddress, or *"
+NO_HOST = "host not found; write an address of this machine as bindAddress, or *"
 LONG = "a" * 64
 """Longer than any label of a host's name."""
 
