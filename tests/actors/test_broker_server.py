@@ -101,7 +101,7 @@ def test_who_listens_beyond_this_machine_without_access_control_says_so_once(
     assert (len(at_namesrv), len(at_both)) == ((1, 2) if warned else (0, 0))
     for line in at_both:
         assert (line["log_level"], line["listens_at"]) == ("warning", bind_address)
-        assert "aclEnable=true" in line["event"] and "bindAddress=127.0.0.1" in line["event"]
+        assert "aclEnable=true" in line["hint"] and "bindAddress=127.0.0.1" in line["hint"]
 
 
 def test_a_certificate_that_keeps_nobody_out_is_warned_of_as_both_start(
@@ -122,14 +122,14 @@ def test_a_certificate_that_keeps_nobody_out_is_warned_of_as_both_start(
             start_namesrv(
                 NamesrvConfig(kv_config_path=str(tmp_path / "kv.json"), **common), system=names
             )
-            at_namesrv = [line["event"] for line in logs if "need.client.auth" in str(line)]
+            at_namesrv = [line["hint"] for line in logs if "need.client.auth" in str(line)]
             broker = start_broker(config(**common), store_at(tmp_path / "store"), system=system)
             assert broker.stop(WAIT_S)
         finally:
             assert names.stop(WAIT_S)
-    at_both = [line["event"] for line in logs if "need.client.auth" in str(line)]
-    assert [event.rpartition(" ")[2] for event in at_namesrv] == ["tls.server.mode=enforcing"]
-    assert [event.rpartition(" ")[2] for event in at_both[1:]] == [
+    at_both = [line["hint"] for line in logs if "need.client.auth" in str(line)]
+    assert [hint.rpartition(" ")[2] for hint in at_namesrv] == ["tls.server.mode=enforcing"]
+    assert [hint.rpartition(" ")[2] for hint in at_both[1:]] == [
         "tls.server.mode=enforcing",
         "tls.ha.mode=enforcing",
     ]
@@ -151,7 +151,7 @@ def test_the_warning_of_a_start_names_the_port_of_replication_where_it_is_everyb
     with capture_logs() as logs:
         assert start_broker(open_to_all, store_at(tmp_path), system=system).stop(WAIT_S)
     (warned,) = [line for line in logs if "listens_at" in line]
-    assert ("haAllowedAddresses" in warned["event"]) == is_named
+    assert ("haAllowedAddresses" in warned["hint"]) == is_named
 
 
 def test_replication_listens_at_an_address_of_its_own() -> None:

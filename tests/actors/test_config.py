@@ -298,7 +298,7 @@ def test_records_have_the_address_of_a_broker_that_is_told_by_its_name(
 
 def test_a_name_that_nobody_knows_is_one_sentence() -> None:
     config, _, _ = parse_broker_config("brokerIP1=no-such-host.invalid")
-    with pytest.raises(ConfigError, match=r"brokerIP1 is no-such-host\.invalid: nobody knows"):
+    with pytest.raises(ConfigError, match=r"brokerIP1 is no-such-host\.invalid: host not found"):
         config.store_address()
 
 

@@ -34,7 +34,7 @@ CASES: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "settings with a broken escape": (
         ("broker", "-c", "{file}"),
-        "the settings file {file} cannot be read: it holds a broken \\uZZ; write four",
+        "the settings file {file} cannot be read: it has a broken \\uZZ; write four",
     ),
     "a store that may not be made": (
         (*BROKER, f"storePathRootDir={FORBIDDEN}"),
@@ -58,7 +58,7 @@ CASES: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "a brokerIP1 that is no name": (
         (*BROKER, "storePathRootDir={tmp}/store", "-s", f"brokerIP1={LONG}"),
-        f"brokerIP1 is {LONG}: nobody knows this host; write an address under which clients",
+        f"brokerIP1 is {LONG}: host not found; write an address by which clients",
     ),
     "a ready file in no directory": (
         ("namesrv", "-p", "0", "--ready-file", "{tmp}/none/ready"),
