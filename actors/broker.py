@@ -86,18 +86,12 @@ TOLD_OF_CLOSED_PEERS = ("client_calls", "clients", "pull_hold")
 
 
 class Broker(Parts):
-    """A broker with an open store; its supervisor starts its `children`.
-
-    The constructor raises StoreError (locked, unusable). Call `close` after the system has stopped.
-    """
+    """A broker with an open store. Raises StoreError; `close` it after its system has stopped."""
 
     # --- routes
 
     def service(self, *, fast: bool = False, more: Responders = ()) -> Service:
-        """Return the routes of a port; the fast port serves no pulls.
-
-        `more` names responders that are started beside the broker's own.
-        """
+        """Return the routes of a port; `more` responders are started beside the broker's own."""
         codes = codes_of([*RESPONDERS, *more])
         routes = {code: self.system.address(name) for code, name in codes.items()}
         if fast:
@@ -126,14 +120,10 @@ class Broker(Parts):
         return [*table_children(self), *master_children(self), *shared, *schedule]
 
     def network_children(self, listeners: Sequence[tuple[Listener, socket]]) -> list[ChildSpec]:
-        """Return the children with sockets, which stop first.
-
-        Connections is not among them, so that connections can send their answers.
-        """
+        """Return the children with sockets, which stop first, except Connections."""
         return network_children(self, listeners)
 
     def connections_child(self) -> ChildSpec:
-        """Return the child that starts first and stops last."""
         idle_ms = self.config.channel_max_idle_seconds * 1000
         return ChildSpec("connections", lambda _: Connections(idle_ms, self.places))
 
@@ -145,5 +135,4 @@ class Broker(Parts):
         return [ChildSpec("span_export", lambda _: SpanExport(queue, self.store, config, name))]
 
     def close(self) -> None:
-        """Flush and close the store, after the system has stopped. Raises StoreError."""
         self.store.close()

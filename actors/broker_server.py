@@ -32,8 +32,6 @@ PORT_NAMES = ("listenPort", "fast port", "HA port")
 
 @dataclass
 class RunningBroker:
-    """A running broker with its ports."""
-
     system: ActorSystem
     broker: Broker
     metrics: MetricsServer | None = None
@@ -45,7 +43,6 @@ class RunningBroker:
 
     @property
     def metrics_port(self) -> int:
-        """Port of its metrics; 0 without metrics."""
         return 0 if self.metrics is None else self.metrics.server.port
 
     def stop(self, timeout_s: float) -> bool:
@@ -169,7 +166,6 @@ def _open(config: BrokerConfig, port: int) -> tuple[list[socket], Ports]:
 
 
 def open_for_slaves(config: BrokerConfig, port: int, name: str) -> socket:
-    """Bind and listen for slaves. Raises PortTaken."""
     if not config.ha_bind_address:
         return open_listener(config.bind_address, port, name)
     return open_listener(config.ha_bind_address, port, name, "haBindAddress")

@@ -58,7 +58,7 @@ Config = TypeVar("Config")
 
 
 class ConfigError(WrongSetting):
-    """Setting with an impossible value; one sentence with its key and value."""
+    pass
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,6 @@ class BrokerConfig(
     ConsolePlace,
     RuntimeSettings,
 ):
-    """Settings of a broker, except those of its store. Raises ConfigError."""
-
     broker_name: str = key("brokerName", default="")
     """Empty: this machine's host name."""
     broker_cluster_name: str = key("brokerClusterName", default="DefaultCluster")
@@ -254,12 +252,10 @@ class BrokerConfig(
 
     @property
     def ha_address(self) -> str:
-        """Address of a master's HA port."""
         return self.ha_bind_address or self.bind_address
 
     @property
     def bloom(self) -> BloomFilter:
-        """Parameters of the bit maps of property filters."""
         return BloomFilter.of(self.filter_error_percent, self.expected_filter_count)
 
     def store_address(self) -> str:
@@ -294,8 +290,6 @@ class BrokerConfig(
 class NamesrvConfig(
     AccessSettings, TlsSettings, NamesrvMetricsSettings, ConsolePlace, RuntimeSettings
 ):
-    """Settings of a name server. Raises ConfigError."""
-
     listen_port: int = key("listenPort", default=9876)
     """0 takes a free port."""
     bind_address: str = key("bindAddress", default="*")
@@ -335,7 +329,6 @@ class ConfigFindings:
     """Remarks on a valid settings file."""
 
     without_effect: tuple[str, ...] = ()
-    """Keys of 4.9.7 that have no effect here."""
     unknown: tuple[str, ...] = ()
     meant: Mapping[str, str] = field(default_factory=dict)
     """Known key that each misspelled key resembles."""
@@ -346,7 +339,6 @@ class ConfigFindings:
         return bool(self.without_effect or self.unknown or self.old_spelling)
 
     def sentence(self) -> str:
-        """Return all findings in one line; empty without findings."""
         renamed = ", ".join(f"{old} (write {OLD_SPELLINGS[old]})" for old in self.old_spelling)
         unknown = ", ".join(
             f"{name} (did you mean {self.meant[name]}?)" if name in self.meant else name
@@ -363,7 +355,6 @@ class ConfigFindings:
 def load_broker_config(
     path: str, overrides: Mapping[str, str] | None = None
 ) -> tuple[BrokerConfig, StoreConfig, ConfigFindings]:
-    """Load the settings from the file at `path`; see `parse_broker_config`."""
     broker, store, findings = parse_broker_config(_read(path), overrides)
     return replace(broker, config_path=os.path.realpath(path)), store, findings
 
@@ -387,7 +378,6 @@ def parse_broker_config(
 def load_namesrv_config(
     path: str, overrides: Mapping[str, str] | None = None
 ) -> tuple[NamesrvConfig, ConfigFindings]:
-    """Load the settings from the file at `path`; see `parse_namesrv_config`."""
     config, findings = parse_namesrv_config(_read(path), overrides)
     return replace(config, config_store_path=os.path.realpath(path)), findings
 
@@ -395,7 +385,6 @@ def load_namesrv_config(
 def parse_namesrv_config(
     text: str, overrides: Mapping[str, str] | None = None
 ) -> tuple[NamesrvConfig, ConfigFindings]:
-    """Parse a name server's settings from Java properties. Raises ConfigError."""
     own = keys_of(NamesrvConfig).keys()
     _refuse_misspelled(overrides or {}, own | NAMESRV_FILE_KEYS)
     values = _values(text, overrides)
@@ -490,7 +479,6 @@ def _findings(values: Mapping[str, str], own: Set[str], known: frozenset[str]) -
 
 
 def _refuse_misspelled(overrides: Mapping[str, str], known: Set[str]) -> None:
-    """Raise ConfigError for a misspelled key on the command line."""
     for name in overrides:
         if name not in known and (found := closest(name, known)) is not None:
             raise ConfigError(f"unknown setting {name}: did you mean {found}?")
@@ -504,7 +492,6 @@ def _check_port(setting: str, port: int, *, below: int = 0, above: int = 0) -> N
 
 
 def _unwrap(config: object, *names: str) -> None:
-    """Remove the brackets of IPv6 addresses."""
     for name in names:
         object.__setattr__(config, name, without_brackets(getattr(config, name)))
 

@@ -77,7 +77,6 @@ def children(
     tls: TlsContexts | None = None,
     refusals: Refusals | None = None,
 ) -> list[ChildSpec]:
-    """Return all children in start order; their names do not collide with a broker's."""
     idle_ms = config.channel_max_idle_seconds * 1000
     places = ConnectionSlots(config.connections_max, config.connections_of_address_max)
     writer, connections = (
@@ -107,19 +106,15 @@ def children(
 
 @dataclass
 class RunningNamesrv:
-    """A running name server with its port."""
-
     system: ActorSystem
     port: int
     metrics: MetricsServer | None = None
 
     @property
     def metrics_port(self) -> int:
-        """Port of its metrics; 0 without metrics."""
         return 0 if self.metrics is None else self.metrics.server.port
 
     def stop(self, timeout_s: float) -> bool:
-        """Stop in order; return False if an actor hung."""
         if self.metrics is not None:
             self.metrics.close()
             self.metrics = None

@@ -53,15 +53,13 @@ from storage.tables.consumer_filters import FilterBitMaps
 
 @dataclass(frozen=True)
 class Ports:
-    """Ports on which a broker listens."""
-
     main: int
     fast: int
     ha: int
 
 
 class Attachment:
-    """State of a broker's links to others, published for health checks."""
+    """Links of a broker to others, for health checks."""
 
     def __init__(self) -> None:
         self.registered = SnapshotRef(0)
@@ -96,9 +94,7 @@ class Parts:
         self.hooks = Hooks(hooks if self.spans is None else [*hooks, self.spans])
         self.refusals = Refusals(system.clock.now_ms, system.rarely)
         self.acl: AclStore | None = None
-        """Accounts; None without access control."""
         self.guard: AccessState | None = None
-        """State of access control, shared by all ports; None without it."""
         self.administration = administration(BROKER_RIGHTS, config.admin_allowed, system.rarely)
         if config.acl_enable:
             self.acl = opened_acl(system, config, config.config_path)
@@ -173,12 +169,10 @@ class Parts:
         return unit is None or self.store.commit_log.end_offset - unit[0] <= cached_bytes
 
     def group_finder(self) -> GroupFinder:
-        """Return a finder of group settings."""
         return GroupFinder(self.tables.groups, self.system.address("groups"), self.config)
 
 
 def physical_memory_bytes() -> int:
-    """Return the size of this machine's memory."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 

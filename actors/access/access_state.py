@@ -17,10 +17,7 @@ from storage.access.acl_file import Account
 from storage.access.acl_files import AclSnapshot
 
 TRACE_BYTES_PER_SECOND = 1 << 20
-"""Bytes per second of traces that an account may send without a permission for the trace topic.
-
-See H20 of docs/security.md. A client makes some 200 bytes per message.
-"""
+"""Traces that an account may send without a permission: H20 of docs/security.md."""
 
 
 BROKERS_MAX = 1000
@@ -33,14 +30,11 @@ class TraceRate:
     """Bytes of traces that an account may still send in this second."""
 
     since_ms: float = -1000.0
-    """Time on the monotonic clock."""
     left_bytes: int = 0
 
 
 @dataclass(frozen=True)
 class AccessState:
-    """State that the authorizers of a server share."""
-
     accounts: SnapshotRef[AclSnapshot]
     rights: Mapping[int, RequiredPermission]
     now_ms: Callable[[], int]
@@ -54,10 +48,7 @@ class AccessState:
     """Secret used for unknown accounts: a wrong name takes as long as a wrong secret."""
     traced: dict[str, TraceRate] = field(default_factory=dict)
     broker_hosts: dict[str, tuple[float, str]] = field(default_factory=dict)
-    """Hosts of broker accounts, with the time of their last request and the account.
-
-    Slaves on these hosts may connect.
-    """
+    """Addresses of brokers, from which their slaves may connect: last request, account."""
 
     def takes_trace(self, access_key: str, size_bytes: int) -> bool:
         """Return whether the account may send that much more to the trace topic this second."""
@@ -72,7 +63,6 @@ class AccessState:
         return True
 
     def note_broker(self, host: str, access_key: str) -> None:
-        """Record that a broker has authenticated from this host."""
         if host not in self.broker_hosts and len(self.broker_hosts) >= BROKERS_MAX:
             del self.broker_hosts[min(self.broker_hosts, key=self.broker_hosts.__getitem__)]
         self.broker_hosts[host] = self.refusals.rarely.now_ms(), access_key
@@ -150,12 +140,10 @@ class AccessState:
 
 
 def may_come_from(account: Account, address: IPv4Address | IPv6Address | None) -> bool:
-    """Return whether the account may be used from this address."""
     return account.allowed is None or (address is not None and address in account.allowed)
 
 
 def address_of(host: str) -> IPv4Address | IPv6Address | None:
-    """Return the parsed address; None for a text that is not an address."""
     try:
         return ip_address(host)
     except ValueError:
@@ -172,7 +160,6 @@ def new_guard(
     reply_topic: str = "",
     trace_topic: str = "",
 ) -> AccessState:
-    """Make the state of a server without connections."""
     return AccessState(
         accounts,
         rights,

@@ -57,12 +57,9 @@ class ChangeRefused(Exception):
 
 
 class AclStore:
-    """Account files of one server."""
-
     def __init__(
         self, disk: Disk, path: str, now_ms: Callable[[], int], *, takes_samples: bool
     ) -> None:
-        """`path`: the default file."""
         self.path = path
         self.published = SnapshotRef(AclSnapshot())
         self._disk = disk
@@ -77,7 +74,7 @@ class AclStore:
         self._gone: frozenset[str] = frozenset()
         """Accounts that the last external change has removed."""
         self._admin_count = 0
-        """Number of administrators before the change in progress."""
+        """Before the change in progress."""
 
     def load(self) -> None:
         """Read the files at the start; create a missing default file. Raises StoreError."""
@@ -89,7 +86,6 @@ class AclStore:
         self._take(self._seen, snapshot, versions)
 
     def look(self) -> None:
-        """Load the files if they have changed and are valid."""
         texts: Texts = {}
         try:
             texts = read_texts(self._disk, self.path)
@@ -186,10 +182,7 @@ class AclStore:
             self._write(file.path, without_account(file, access_key))
 
     def set_white_list(self, addresses: str, path: str) -> None:
-        """Set the allowlisted addresses in one file; an empty `path` means the default file.
-
-        Raises ChangeRefused if the store does not read that file.
-        """
+        """Set a file's allowlist; "" is the default file. Raises ChangeRefused for other files."""
         failed = f"The globalWhiteAddresses[{addresses}] has been updated failed."
         file = self.published.value.files.get(path or self.path)
         if file is None:
@@ -199,7 +192,6 @@ class AclStore:
             self._write(file.path, with_white_list(file, texts))
 
     def _write(self, path: str, raw: Mapping[str, Any]) -> None:
-        """Check and write one file; change nothing on StoreError or ChangeRefused."""
         version = self._versions.get(path, DataVersion(0, 0)).next(self._now_ms())
         texts = {**self._texts, path: encode_acl_file(with_version(raw, version))}
         snapshot = parse_texts(texts, takes_samples=self._takes_samples)
@@ -212,10 +204,7 @@ class AclStore:
     # --- views
 
     def fingerprints(self) -> dict[str, str]:
-        """Return a fingerprint of each file's content without its version.
-
-        It shows whether the files of brokers differ. It is too short for guessing secrets.
-        """
+        """Return a hash of each file without its version, too short for guessing secrets."""
         found = {}
         for path, file in self.published.value.files.items():
             content = {key: file.raw[key] for key in file.raw if key != VERSION}
@@ -246,7 +235,6 @@ def _masked(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _values_of(header: CreateAccessConfigHeader) -> dict[str, Any]:
-    """Return the values that a request changes, by the keys of the file. Raises ChangeRefused."""
     values: dict[str, Any] = {"admin": header.admin}
     if header.secret_key:
         values["secretKey"] = header.secret_key
@@ -301,7 +289,6 @@ def _entry(file: AclFile, access_key: str) -> Mapping[str, Any]:
 
 @contextmanager
 def _refusing(text: str) -> Iterator[None]:
-    """Turn a StoreError into ChangeRefused with this text, and log it."""
     try:
         yield
     except StoreError as error:

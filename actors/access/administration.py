@@ -18,10 +18,7 @@ from storage.access.addresses import Addresses
 
 @dataclass(frozen=True)
 class Administration:
-    """Allowed addresses of administrators of one server."""
-
     codes: frozenset[int]
-    """Request codes of administrators."""
     allowed: Addresses
     rarely: RateLimitedLog
 

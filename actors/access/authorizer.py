@@ -34,7 +34,6 @@ from storage.access.acl_file import Account
 from storage.access.acl_files import AclSnapshot
 
 _SHOWN_CHARS_MAX = 128
-"""Maximum length of an unknown key in an answer."""
 
 _REPLIES = (RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
 _QUICK_MAX = 1000
@@ -56,8 +55,6 @@ class TooManyFailures(AccessRefused):
 
 
 class Authorizer:
-    """Authorizer of one connection. Runs on the loop, like its connection."""
-
     def __init__(self, guard: AccessState, host: str, *, is_encrypted: bool = False) -> None:
         self._guard = guard
         self._host = host
@@ -198,7 +195,6 @@ class Authorizer:
     # --- authentication
 
     def _look(self) -> None:
-        """Drop cached results if the accounts have changed."""
         snapshot = self._guard.accounts.value
         if snapshot is not self._seen:
             self._seen = snapshot
@@ -235,10 +231,7 @@ class Authorizer:
         body: Buffer | None,
         sealed: Fields | SendSignature,
     ) -> Grant:
-        """Authenticate a sender. Raises AccessRefused, TooManyFailures.
-
-        `sealed` has its ext fields.
-        """
+        """Authenticate a sender with ext fields `sealed`. Raises AccessRefused, TooManyFailures."""
         account = self._known(access_key)
         name = "" if account is None else access_key
         if name not in self._proven and self._guard.tries.is_shut_out(self._host, name):
@@ -297,7 +290,6 @@ class Authorizer:
         raise AccessRefused(text)
 
     def _passes_by_address(self, code: int, account: Account, signature: bytes) -> bool:
-        """Return whether the address allows the request with a missing or wrong signature."""
         if not (self._is_in(account) or self._is_white):
             return False
         right = self._guard.rights.get(code)
@@ -375,5 +367,4 @@ def _may_be_sealed(signed: SendSignature, body: bytes) -> bool:
 
 
 def _stored_bytes(send: Send) -> int:
-    """Return the approximate size of the record in the commit log."""
     return len(send.body) + len(send.properties) + RECORD_BYTES_MIN

@@ -46,16 +46,13 @@ class Grant:
     refusals: Refusals
     reply_topic: str
     secret: SecretKey | None = None
-    """Secret that verified its signature."""
     is_encrypted: bool = False
-    """Whether it uses TLS."""
     seen: object = None
     """Accounts under which the grant was made."""
     renewed: Callable[["Grant"], "Grant"] | None = None
     """Function that returns this grant under the accounts in force."""
 
     def current(self) -> "Grant":
-        """Return the present permissions: this grant if no account has changed."""
         return self if self.renewed is None else self.renewed(self)
 
     def of_waiting(self, code: int, group: str, topic: str) -> "Grant":
@@ -67,7 +64,6 @@ class Grant:
 
     @property
     def owner(self) -> str:
-        """Owner of handles such as leases: the account, else the address."""
         return self.account.access_key or f"address {self.address}"
 
     @property
@@ -93,7 +89,6 @@ class Grant:
 
     @property
     def may_read_all(self) -> bool:
-        """Whether it may read the messages of every topic."""
         if self.passes_all or self.is_admin:
             return True
         account = self.account
@@ -125,7 +120,6 @@ class Grant:
         return None
 
     def may_use_group(self, group: str, perm: int) -> bool:
-        """Return whether it has all these permissions for a group."""
         if self.passes_all:
             return True
         found = self.account.group_perms.get(group, self.account.default_group_perm)
@@ -137,13 +131,11 @@ class Grant:
             self.refuse_topic(code, topic, group)
 
     def refuse_topic(self, code: int, topic: str, group: str = "") -> NoReturn:
-        """Raise AccessRefused for a topic, or for the group of a retry topic."""
         name = topic.removeprefix(RETRY_TOPIC_PREFIX)
         kind = "topic" if name == topic else "group"
         self.refuse(code, f"No default permission for {kind}:{name}", group)
 
     def require_group(self, code: int, group: str, perm: int = SUB) -> None:
-        """Raise AccessRefused without the permission for a group."""
         if not self.may_use_group(group, perm):
             self.refuse(code, f"No default permission for group:{group}", group)
 
@@ -155,12 +147,10 @@ class Grant:
                 self.require_topic(code, topic, SUB, group)
 
     def refuse(self, code: int, text: str, group: str = "") -> NoReturn:
-        """Count the refusal and raise AccessRefused."""
         self.refusals.note(self.account.access_key, group, code, text, self.address)
         raise AccessRefused(text)
 
     def refuse_administration(self, code: int, group: str = "") -> NoReturn:
-        """Raise AccessRefused with the text for administrators' codes."""
         who = self.account.access_key
         text = f"Need admin permission for request code={code}, but accessKey={who} is not"
         self.refuse(code, text, group)

@@ -32,10 +32,7 @@ _CODES = frozenset(RequestCode)
 
 @dataclass(slots=True)
 class Refusal:
-    """Refusals of one account, group and code."""
-
     account: str
-    """Empty for unknown accounts."""
     group: str
     """Group of consumers or producers; empty if the request names no group."""
     code: int
@@ -43,10 +40,8 @@ class Refusal:
     last_ms: int = 0
     remark: str = ""
     address: str = ""
-    """Address of the last refused sender."""
 
     def shown(self) -> AclRefusal:
-        """Return the refusal as administrators see it."""
         return AclRefusal(
             self.account,
             self.group,
@@ -59,13 +54,10 @@ class Refusal:
 
 
 class Refusals:
-    """Refusals of one server."""
-
     def __init__(self, now_ms: Callable[[], int], rarely: RateLimitedLog) -> None:
         self._now_ms, self.rarely = now_ms, rarely
         self._found: dict[tuple[str, str, int], Refusal] = {}
         self._count_of: Counter[str] = Counter()
-        """Number of entries of each account."""
 
     def note(self, account: str, group: str, code: int, remark: str, address: str) -> None:
         """Count a refusal, and log it once a minute for each account and code.
@@ -99,11 +91,9 @@ class Refusals:
         )
 
     def all(self) -> Iterator[Refusal]:
-        """Return all refusals, the oldest first."""
         return iter([*self._found.values()])
 
     def of_group(self, group: str) -> list[Refusal]:
-        """Return the refusals of one group."""
         return [each for each in self.all() if each.group == group]
 
 
@@ -151,6 +141,5 @@ class AuthFailureLimiter:
         return True
 
     def is_shut_out(self, host: str, account: str) -> bool:
-        """Return whether new logins of this account from this address are blocked."""
         tries = self._found.get((network_of(host), account))
         return tries is not None and self._now_ms() < tries.shut_until_ms

@@ -48,7 +48,6 @@ class RequiredPermission:
     """Whether the topics of traces and replies are exempt: brokers accept all senders there."""
 
     def check(self, grant: Grant, code: int, fields: Fields) -> None:
-        """Raise AccessRefused without the permission."""
         by_level = self.level is not Level.NOBODY
         if self._has_level(grant) or (grant.is_admin and (by_level or grant.passes_all)):
             return

@@ -28,7 +28,6 @@ LOG_GROUP = "log"
 
 
 def log_children(parts: Parts) -> list[ChildSpec]:
-    """Return the children from Flusher to PutMessage and Sink."""
     store, config, address = parts.store, parts.config, parts.system.address
     replies = SendReplies(
         store.commit_log.store_host,
@@ -85,7 +84,6 @@ def log_children(parts: Parts) -> list[ChildSpec]:
 def _put_message(
     parts: Parts, answers: PutAnswers, slaves: SlaveNotifier
 ) -> PutMessage | PutReplica:
-    """Make the appender of the log: PutMessage, or on a slave PutReplica."""
     store, config, topics, address = (
         parts.store,
         parts.config,

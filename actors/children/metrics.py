@@ -42,7 +42,6 @@ def broker_metrics_children(parts: Parts, at: PageServer) -> list[ChildSpec]:
 def namesrv_metrics_children(
     system: ActorSystem, at: PageServer, tls: TlsContexts | None
 ) -> list[ChildSpec]:
-    """Return the children for metrics of a name server."""
     families = ActorFamilies(system)
     by_path = {BROKER_PATH: {"": system.address("exposition")}}
     return _serving(

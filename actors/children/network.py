@@ -21,7 +21,6 @@ CLIENT_PORTS = 2
 
 
 def network_children(parts: Parts, listeners: Sequence[tuple[Listener, socket]]) -> list[ChildSpec]:
-    """Return the children with sockets, which stop first."""
     address = parts.system.address
     leaving = SnapshotRef(False)
     for_clients, for_slaves = listeners[:CLIENT_PORTS], listeners[CLIENT_PORTS:]

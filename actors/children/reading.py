@@ -36,7 +36,6 @@ from storage.recovery.key_parts import KeyPartsHere
 
 
 def reading_children(parts: Parts) -> list[ChildSpec]:
-    """Return the children for pulls, queries, messages sent back, transactions and upkeep."""
     store, config, address = parts.store, parts.config, parts.system.address
     correct_offsets = not config.is_slave or store.config.offset_check_in_slave
     limits = GetLimits.of(store.config, physical_memory_bytes(), correct_offsets)
@@ -93,7 +92,6 @@ def reading_children(parts: Parts) -> list[ChildSpec]:
 
 
 def _place_children(parts: Parts, probe: PageProbe) -> list[ChildSpec]:
-    """Return the children that check records, find messages, and take messages back."""
     store, address = parts.store, parts.system.address
     reput, cold_read, checker = map(address, ("reput", "cold_read", "record_checker"))
     return [
@@ -107,7 +105,6 @@ def _place_children(parts: Parts, probe: PageProbe) -> list[ChildSpec]:
 
 
 def _upkeep_children(parts: Parts) -> list[ChildSpec]:
-    """Return the children for statistics, repair and cleaning."""
     store, address = parts.store, parts.system.address
     return [
         ChildSpec(
@@ -137,7 +134,6 @@ def _upkeep_children(parts: Parts) -> list[ChildSpec]:
 
 
 def _group_children(parts: Parts, probe: PageProbe) -> list[ChildSpec]:
-    """Return the children that answer administrators about groups."""
     store, config, tables = parts.store, parts.config, parts.tables
     names = ("client_calls", "cold_read", "consumer_offsets", "long_answers", "record_checker")
     to = {name: parts.system.address(name) for name in names}

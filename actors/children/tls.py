@@ -18,26 +18,20 @@ class TlsPortSpec:
     """TLS mode of a port, and the receiver of its connections."""
 
     name: str
-    """Name of the TlsNegotiator."""
     to: ActorAddress
     mode: str
     places: ConnectionSlots | None = None
     """Slots taken before the negotiation; None: the receiver takes them."""
     may_come: Callable[[str], bool] = lambda _: True
-    """Function that returns whether an address may connect."""
 
     def leads_to(self, system: System) -> ActorAddress:
-        """Return the receiver of the acceptor's connections."""
         return self.to if self.mode == DISABLED else system.address(self.name)
 
 
 def door_children(
     system: System, contexts: TlsContexts | None, doors: Sequence[TlsPortSpec], handshakes: str
 ) -> list[ChildSpec]:
-    """Return the children that negotiate TLS; they start before the acceptors.
-
-    The list is empty if no port uses TLS.
-    """
+    """Return the children that negotiate TLS, to be started before the acceptors."""
     if contexts is None:
         return []
     return [

@@ -116,10 +116,7 @@ class Actor(ThreadingActor):
     failed_on: type | None = None
     failed_for_peer: bool = False
     watched: tuple[()] | tuple[int] | set[int] = ()
-    """File descriptors that the loop watches for this actor.
-
-    The loop maintains it. It is a set if there are several.
-    """
+    """Descriptors that the loop watches for this actor; kept by the loop, a set if several."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -214,10 +211,7 @@ class Actor(ThreadingActor):
         self.on_drain()
 
     def _on_envelope(self, envelope: Envelope[Any]) -> None:
-        """Handle a message that came through a Pykka ref: `ref.ask(…)`, `ref.stop()`, a proxy.
-
-        Not called on threads, where Pykka unpacks the envelope itself.
-        """
+        """Handle a message that came through a Pykka ref on the loop: `ref.ask(…)`, a proxy."""
         try:
             response = super()._handle_receive(envelope.message)
             if envelope.reply_to is not None:
@@ -234,10 +228,7 @@ class Actor(ThreadingActor):
 
     @classmethod
     def handler_of(cls, message: object) -> Handler:
-        """Return the handler of a message.
-
-        Raises TypeError if it is missing, which is a bug of the sender.
-        """
+        """Return the handler of a message. Raises TypeError without one: a bug of the sender."""
         try:
             return cls.handlers[type(message)]
         except KeyError:
@@ -330,14 +321,12 @@ class Actor(ThreadingActor):
         )
 
     def remark(self) -> str:
-        """Return the text with which this actor's unhandled messages are refused."""
         if self.failure is None:
             return f"{self.name} has stopped"
         return failure_text(self.failure)
 
 
 def failure_text(error: BaseException) -> str:
-    """Return the type and the text of `error`, at most REMARK_CHARS_MAX characters."""
     return f"{type(error).__name__}: {error}"[:REMARK_CHARS_MAX]
 
 
@@ -348,10 +337,7 @@ def raised_at(error: BaseException) -> str:
 
 
 def blame(peer: Any) -> None:
-    """Report to a peer's connection that a handler failed on its message.
-
-    Does nothing if `peer` is None.
-    """
+    """Report to `peer`, if any, that a handler failed on its message."""
     note = getattr(peer, "note_failure", None)
     if note is not None:
         note()

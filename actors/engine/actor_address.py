@@ -28,8 +28,6 @@ class Receiver(Protocol):
 
 
 class _Every(dict[type, Handler]):
-    """Handler table with one handler for every message type."""
-
     def __init__(self, handler: Handler) -> None:
         super().__init__()
         self._handler = handler
@@ -70,10 +68,7 @@ DownReceiver.handlers = _Every(DownReceiver.keep)
 
 
 class ThreadForwarder:
-    """Receiver on the loop for an actor on a thread.
-
-    It forwards the messages that were sent just before the thread started.
-    """
+    """Receiver on the loop that forwards messages sent just before the thread started."""
 
     wants_batch_end: ClassVar[bool] = False
     handlers: ClassVar[Mapping[type, Handler]]
@@ -143,10 +138,7 @@ class ActorAddress:
         return self._mail if isinstance(self._mail, ThreadMail) else None
 
     def move_to_thread(self, waiting: list[object]) -> ThreadMail:
-        """Give the address a queue of its own, with the kept messages and `waiting` in it.
-
-        Only on the loop, or before the loop runs.
-        """
+        """Give the address a queue with the kept messages and `waiting`. Only on the loop."""
         mail = self.own_queue()
         if mail is None:
             mail = ThreadMail()
@@ -165,7 +157,6 @@ class ActorAddress:
         return kept
 
     def go_down(self, kept: list[object]) -> None:
-        """Point to a DownReceiver; the next incarnation gets `kept` first."""
         absent = DownReceiver(self)
         absent.kept = kept
         self.receiver = absent

@@ -34,8 +34,6 @@ class Watch(NamedTuple):
 
 @dataclass(slots=True)
 class LongestHandler:
-    """Slowest handler call so far; time in milliseconds."""
-
     actor: str = ""
     message: str = ""
     ms: float = 0.0
@@ -97,14 +95,12 @@ def report_exit(actor: Actor) -> None:
 
 @dataclass(slots=True)
 class Begin:
-    """Request to run `on_start` of an actor."""
-
     actor: Actor
 
 
 @dataclass(slots=True)
 class Arm:
-    """Request from another thread to put a timer into the heap."""
+    """Request from another thread to arm a timer."""
 
     timer: TimerHandle
 
@@ -169,7 +165,6 @@ class Stepper:
         self._stopping[actor] = None
 
     def _stop_the_ready(self) -> None:
-        """End the stopping actors that have nothing left to do."""
         for actor in tuple(self._stopping):
             self._stop_if_ready(actor)
 
@@ -188,7 +183,6 @@ class Stepper:
         self._end_now(actor)  # it does not hang: its second Stop waits behind a backlog
 
     def _end_now(self, actor: Actor) -> None:
-        """End an actor at once, even with unfinished work."""
         actor.stop_at_once = True
         self._stop_if_ready(actor)
 
@@ -258,14 +252,10 @@ class Stepper:
         self.gone(receiver)
 
     def must_raise(self, error: BaseException | None) -> bool:
-        """Return whether an exception must leave the loop.
-
-        A KeyboardInterrupt in the main thread is the user's; elsewhere it is a failure.
-        """
+        """Return whether an exception must leave the loop, as the user's KeyboardInterrupt must."""
         return not isinstance(error, Exception) and current_thread() is main_thread()
 
     def _slow(self, receiver: Receiver, message: str, ms: float) -> None:
-        """Record a handler call that is the slowest so far, or over the limit."""
         name = receiver.name if isinstance(receiver, Actor) else type(receiver).__name__
         if ms > self.longest.ms:
             self.longest = LongestHandler(name, message, ms)
@@ -274,7 +264,7 @@ class Stepper:
             log.warning("slow handler", actor=name, message=message, ms=round(ms, 1))
 
     def take_longest(self) -> LongestHandler:
-        """Return the slowest handler call since the last call of this method. Any thread."""
+        """Return and reset the slowest handler call. Any thread."""
         found, self.longest = self.longest, LongestHandler()
         return found
 
@@ -284,10 +274,7 @@ class Stepper:
         return 0
 
     def tell_in_next_round(self, address: ActorAddress, message: object) -> None:
-        """Send like `address.tell`, but serve the sockets first.
-
-        For actors that do long work in pieces. Only on the thread of these actors.
-        """
+        """Send like `address.tell`, but serve the sockets first; for long work in pieces."""
         address.tell(message)
 
     # --- timers

@@ -13,8 +13,6 @@ T = TypeVar("T")
 
 
 class _Here(local):
-    """State of the current thread."""
-
     on_loop: bool = False
 
 
@@ -22,7 +20,6 @@ _here = _Here()
 
 
 def enter_loop() -> None:
-    """Mark the current thread as one that must not wait."""
     _here.on_loop = True
 
 
@@ -50,8 +47,6 @@ class MessageRefused(Exception):
 
 
 class Future(Generic[T]):
-    """Answer to an `ask`, present or future."""
-
     def __init__(self, wait: Callable[[Event, float], None]) -> None:
         self._wait = wait
         self._arrived = Event()

@@ -16,8 +16,6 @@ END_BOUNDS_S: tuple[float, ...] = (5, 60, 600, 3600, 43_200, 86_400)
 
 
 class ClassCounts:
-    """Counts since the start."""
-
     __slots__ = ("bounds", "counts", "total")
 
     def __init__(self, bounds: Sequence[float]) -> None:
@@ -25,9 +23,7 @@ class ClassCounts:
         """Upper bounds of the classes, ascending; one more class has none."""
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
-        """Sum of all values."""
 
     def note(self, value: float) -> None:
-        """Count one value."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value

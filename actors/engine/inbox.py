@@ -39,15 +39,13 @@ BATCH_MAX = 1024
 
 
 class Refusable(Protocol):
-    """A message that must learn that it will not be handled."""
+    """Message that must learn that it will not be handled."""
 
     def refuse(self, remark: str) -> None:
         """Report that no actor will handle the message. Called at most once, in any thread."""
 
 
 class Mail(Protocol):
-    """Message queue, as `ActorAddress.tell` uses it."""
-
     @property
     def append(self) -> Callable[[Item], None]: ...
 
@@ -58,10 +56,7 @@ class Mail(Protocol):
 
 
 def refuse(message: object, remark: str) -> None:
-    """Answer a message that will not be handled, if it can be answered at all.
-
-    The answer goes through the message's own `refuse`, else through the `refuse` of its `reply`.
-    """
+    """Answer an unhandled message through its own `refuse`, or that of its `reply`, if any."""
     if isinstance(message, Envelope):
         _refuse_envelope(message, remark)
         message = message.message
@@ -190,7 +185,6 @@ class ThreadMail:
         self.asleep = True
 
     def up(self) -> None:
-        """Mark the queue as read by an actor."""
         self._remark = None
         self.asleep = False
 
@@ -241,11 +235,9 @@ class Inbox:
         self._held: Envelope[Any] | None = None
 
     def bind(self, tell: Callable[[object], None]) -> None:
-        """Set the function that delivers a message to this actor."""
         self._tell = tell
 
     def read_from(self, mail: ThreadMail, *, wants_batch_end: bool) -> None:
-        """Set the queue from which an actor on a thread reads."""
         self._mail = mail
         self._wants_batch_end = wants_batch_end
 

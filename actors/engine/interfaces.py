@@ -21,20 +21,16 @@ class HasFileno(Protocol):
 class SocketHandler(Protocol):
     """Object that is called when a socket is ready: the actor itself, or a part of it."""
 
-    def on_readable(self) -> None:
-        """Handle data, the end of the stream, or an error."""
+    def on_readable(self) -> None: ...
 
-    def on_writable(self) -> None:
-        """Handle room in the send buffer."""
+    def on_writable(self) -> None: ...
 
 
 class ActorDispatcher(Protocol):
-    """Dispatcher, as actors use it."""
-
     gives_threads: bool
 
     def bind(self, actor: Any) -> None:
-        """Prepare the address and the inbox of an actor that is about to start."""
+        """Prepare the address and the inbox before the start."""
 
     def begin(self, actor: Any) -> None:
         """Start an actor that has no thread of its own."""
@@ -53,15 +49,12 @@ class ActorDispatcher(Protocol):
 
 
 class LoopOfActors(Protocol):
-    """The loop, as actors use it: timers and sockets."""
-
     @property
     def round_count(self) -> int:
         """Rounds so far; each of them serves the sockets once."""
 
     @property
-    def here(self) -> bool:
-        """Whether the caller is on the loop's thread."""
+    def here(self) -> bool: ...
 
     def arm(self, timer: TimerHandle) -> None:
         """Arm a timer. Any thread."""
@@ -79,8 +72,7 @@ class LoopOfActors(Protocol):
         to do if other handlers closed and opened sockets in the same round. Only on the loop.
         """
 
-    def modify(self, sock: HasFileno, events: int) -> None:
-        """Change the watched events."""
+    def modify(self, sock: HasFileno, events: int) -> None: ...
 
     def unwatch(self, sock: HasFileno) -> None:
         """Stop watching a socket; call it before closing the socket."""
@@ -88,13 +80,10 @@ class LoopOfActors(Protocol):
     def depths(self) -> Counter[ActorAddress]:
         """Return how many messages wait for each actor. Any thread; takes time for all messages."""
 
-    def take_waiting(self, address: ActorAddress) -> list[object]:
-        """Remove and return the messages that wait for one actor."""
+    def take_waiting(self, address: ActorAddress) -> list[object]: ...
 
 
 class System(Protocol):
-    """The system of an actor, as the actor uses it."""
-
     clock: Clock
     disk: Disk
     supervisor: ActorAddress
@@ -109,7 +98,7 @@ class System(Protocol):
         """Actors that have begun to start and have not ended."""
 
     def address(self, name: str) -> ActorAddress:
-        """Return the address of this name: always the same one, also before its actor starts."""
+        """Return the address of this name, also before its actor starts."""
 
     def spawn(
         self, actor: Any, name: str, *, where: Any = None, parent: ActorAddress | None = None

@@ -33,7 +33,7 @@ PASSES_MAX = 16
 """Passes over the messages before the sockets are served again; a send needs two."""
 
 PASS_MESSAGES_MAX = 10_000
-"""Messages of one pass: some 10 ms."""
+"""Some 10 ms."""
 
 POLL_S_MAX = 60.0
 

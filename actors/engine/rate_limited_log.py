@@ -19,7 +19,6 @@ log = get_logger(__name__)
 
 MINUTE_MS = 60_000
 NAMES_MAX = 10
-"""Maximum names in one line."""
 KINDS_MAX = 1000
 """Maximum kinds; beyond it, each event has one shared kind."""
 LINES_MAX = 200
@@ -29,7 +28,6 @@ TEXT_CHARS_MAX = 512
 
 
 def shown_names(names: Sequence[str]) -> list[str]:
-    """Return the first few names, cut to the maximum length of a field."""
     return [name[:TEXT_CHARS_MAX] for name in names[:NAMES_MAX]]
 
 
@@ -37,16 +35,12 @@ def shown_names(names: Sequence[str]) -> list[str]:
 class _Kind:
     told_ms: float
     times: int = 0
-    """Warnings since the last line."""
     names: list[str] = field(default_factory=list)
     fields: dict[str, object] = field(default_factory=dict)
 
 
 class RateLimitedLog:
-    """Rate limiter for the warnings of an actor system.
-
-    Any thread may use it: simultaneous warnings of several threads may be counted too few.
-    """
+    """Rate limiter for an actor system's warnings. Any thread; simultaneous ones may be lost."""
 
     def __init__(self, now_ms: Callable[[], float]) -> None:
         """`now_ms` is a monotonic clock."""
@@ -56,7 +50,6 @@ class RateLimitedLog:
         """For each event of `may_tell`: start of its minute, and lines in it."""
 
     def now_ms(self) -> float:
-        """Return the monotonic clock by which lines are counted."""
         return self._now_ms()
 
     def warn(

@@ -23,7 +23,6 @@ THRESHOLDS = (700, 10, 2)
 ALL_S = 300.0
 
 PAUSE_S = 0.001
-"""Pause between two steps, for the other threads."""
 
 _SETS_ASIDE = hasattr(gc, "freeze")
 """Whether the collector can leave out old objects; PyPy's visits them in steps."""
@@ -31,7 +30,6 @@ _SETS_ASIDE = hasattr(gc, "freeze")
 _STEP: Callable[[], Any] | None = getattr(gc, "collect_step", None)
 
 _blocks: list[object] = []
-"""Active blocks of this process."""
 
 
 def set_aside() -> None:
@@ -97,10 +95,7 @@ def without_collections() -> Iterator[None]:
 def end_unreferenced(
     step: Callable[[], Any] | None = _STEP, pause: Callable[[float], None] = sleep
 ) -> None:
-    """Free unreferenced objects, such as maps of deleted files. Not on the loop.
-
-    PyPy needs some 0.3 s for it, with pauses. CPython has freed them already.
-    """
+    """Free unreferenced maps and files, which takes PyPy 0.3 s with pauses. Not on the loop."""
     if step is not None:
         for _ in range(2):  # a running collection may have passed them
             while not step().major_is_done:

@@ -74,10 +74,7 @@ class Shut:
 
 @dataclass(slots=True)
 class Ping:
-    """Check that the loop runs and the supervisor has not given up.
-
-    `reply` with an empty text, or with the reason.
-    """
+    """Check that the loop runs; `reply` with the reason why the supervisor gave up, or ""."""
 
     reply: Callable[[str], None]
 
@@ -100,8 +97,6 @@ class StopDeadline:
 
 @dataclass(slots=True, eq=False)
 class Child:
-    """State of one child."""
-
     spec: ChildSpec
     address: ActorAddress
     state: Literal["down", "starting", "up", "stopping"] = "down"
@@ -144,7 +139,6 @@ class Supervisor(Actor):
 
     @handles(Launch)
     def launch(self, message: Launch) -> None:
-        """Add children after the present ones."""
         if self._shut is not None or self._gave_up is not None:
             message.reply(self._gave_up or RuntimeError("the system is stopping"))
             return
@@ -388,7 +382,6 @@ class Supervisor(Actor):
         self.on_stop()
 
     def on_stop(self) -> None:
-        """Refuse the requests that still wait for an answer."""
         failure = self.failure or RuntimeError("the loop has ended")
         self._refuse_launches(failure)
         refuse(self._shut, f"{type(failure).__name__}: {failure}")

@@ -47,11 +47,8 @@ class ActorFigures(NamedTuple):
     name: str
     is_up: bool
     inbox_depth: int
-    """Messages that wait now."""
     handled_count: int
-    """Messages handled under this name, over all restarts."""
     incarnation: int
-    """Number of starts."""
     failed_count: int = 0
     """Messages refused because their handlers failed, while the actor went on."""
 
@@ -95,7 +92,6 @@ class ActorSystem:
     # --- actors and addresses
 
     def address(self, name: str) -> ActorAddress:
-        """Return the address of this name: always the same one, also before its actor starts."""
         address = self._addresses.get(name)
         if address is None:
             address = self._addresses.setdefault(name, ActorAddress(name, self.loop.post))
@@ -120,12 +116,7 @@ class ActorSystem:
         where: Where | None = None,
         parent: ActorAddress | None = None,
     ) -> ActorAddress:
-        """Start an actor that is never restarted, under an address of its own. Only on the loop.
-
-        `address(name)` does not find it: `name` is for logs. `parent` receives Started and Exited.
-        The spawning actor must stop it (`address.tell(Stop())`), for instance before its own
-        `can_stop` is True.
-        """
+        """Start an actor without restarts; see `System.spawn`. Only on the loop."""
         address = ActorAddress(name, self.loop.post)
         address.temporary = True
         self.launch(actor, address, where or actor.where, parent=parent)
@@ -134,7 +125,6 @@ class ActorSystem:
     def launch(
         self, actor: Actor, address: ActorAddress, where: Where, *, parent: ActorAddress | None
     ) -> None:
-        """Bind an actor to an address and a dispatcher, and start it; for the supervisor."""
         assert self.loop.here or not self.live, "actors are started on the loop"
         address.parent = parent
         address.incarnation += 1
@@ -201,7 +191,6 @@ class ActorSystem:
     # --- the end
 
     def give_up(self, reason: str) -> None:
-        """Record that restarts do not help; called once, on the loop."""
         if self.gave_up is None:
             self.gave_up = reason
             if self.on_give_up is not None:

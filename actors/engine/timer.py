@@ -56,8 +56,6 @@ class TimerHandle:
 
 
 class Timers:
-    """The heap; used by one thread, except `cancelled_count`, which is a hint."""
-
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, TimerHandle]] = []
         self._serial = count()

@@ -38,6 +38,5 @@ class Accepted:
             places.leave(self.remote[0])
 
     def refuse(self, _remark: str) -> None:
-        """Close the socket: the connection is rejected, or its receiver has stopped."""
         self.sock.close()
         self.give_back_place()

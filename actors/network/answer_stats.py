@@ -20,7 +20,6 @@ class AnswerStats:
         """Connections closed for what they sent, by reason."""
 
     def note(self, code: int, response_code: int, took_ms: float) -> None:
-        """Count one answer."""
         key = code, response_code
         found = self._found.get(key)
         if found is None:
@@ -30,7 +29,6 @@ class AnswerStats:
         found.note(took_ms)
 
     def note_bad_frame(self, reason: str) -> None:
-        """Count a connection that was closed for what it sent."""
         self.bad_frames[reason] = self.bad_frames.get(reason, 0) + 1
 
     def all(self) -> Iterator[tuple[int, int, ClassCounts]]:

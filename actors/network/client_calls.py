@@ -47,8 +47,6 @@ Waiting = MutableMapping[tuple[int, int], tuple[CallClient, TimerHandle]]
 
 @dataclass(frozen=True, slots=True)
 class _TooLate:
-    """Timer tick: the call has timed out."""
-
     key: tuple[int, int]
 
 
@@ -66,7 +64,6 @@ class ClientCalls(Actor):
 
     @handles(CallClient)
     def on_call(self, message: CallClient) -> None:
-        """Send the request, unless the client has gone or too many calls are pending."""
         peer = message.peer
         if not peer.is_open:
             message.done(CallEnd.CLOSED, f"send request to <{peer.remote}> failed")
@@ -82,7 +79,6 @@ class ClientCalls(Actor):
 
     @handles(ClientAnswer)
     def on_answer(self, message: ClientAnswer) -> None:
-        """End the call of this answer; an answer without a pending call is dropped."""
         found = self._waiting.pop((message.peer.peer_id, message.answer.opaque), None)
         if found is None:
             log.debug("answer without a call", peer=message.peer.remote)
@@ -93,7 +89,6 @@ class ClientCalls(Actor):
 
     @handles(_TooLate)
     def on_too_late(self, message: _TooLate) -> None:
-        """End a call that has timed out."""
         found = self._waiting.pop(message.key, None)
         if found is not None:
             call, _ = found
@@ -104,7 +99,6 @@ class ClientCalls(Actor):
 
     @handles(PeerClosed)
     def on_peer_closed(self, message: PeerClosed) -> None:
-        """End the calls to a client that has gone."""
         for key in [key for key in self._waiting if key[0] == message.peer.peer_id]:
             call, timer = self._waiting.pop(key)
             timer.cancel()

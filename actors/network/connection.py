@@ -58,8 +58,6 @@ peer_ids = count(1)
 
 @dataclass(slots=True)
 class Write:
-    """Frames for the peer, in order."""
-
     frames: Sequence[Buffer]
     released_bytes: int = 0
 
@@ -152,10 +150,7 @@ class Connection(Actor):
         self._take_events(self._stream.receive(data))
 
     def take_turn(self) -> bool:
-        """Pass on some of the requests that were read, or read more of a long frame.
-
-        Returns whether more is left. The socket is not read until all requests are passed on.
-        """
+        """Do some of the pending work; return whether more is left. No new reads meanwhile."""
         if self._closed or self._has_left:
             return False
         if self._stream.has_more:
@@ -242,30 +237,25 @@ class Connection(Actor):
     # --- the server's side
 
     def send(self, command: RemotingCommand) -> None:
-        """Queue one command. Any thread."""
         if command.body is not None and isinstance(command.body, memoryview):
             command.body = bytes(command.body)
         self.address.tell(Write((encode(command),)))
 
     def write(self, frames: Sequence[Buffer], released_bytes: int = 0) -> None:
-        """Queue frames. Any thread."""
         self.address.tell(Write(frames, released_bytes))
 
     @handles(Write)
     def on_write(self, message: Write) -> None:
-        """Keep the frames for the end of the batch."""
         if message.released_bytes:
             self._in_flight_bytes -= message.released_bytes
         self._transport.queue(message.frames)
 
     @handles(BatchEnd)
     def on_batch_end(self, _: BatchEnd) -> None:
-        """Send all queued frames with as few system calls as possible."""
         if not self._closed:
             self._flush(may_write=not self._watched & EPOLLOUT)  # else on_writable sends them
 
     def on_writable(self) -> None:
-        """Send queued frames: the peer takes data again."""
         self._flush()
 
     def _flush(self, *, may_write: bool = True) -> None:
@@ -287,10 +277,7 @@ class Connection(Actor):
 
     @handles(CopyOut)
     def on_copy_out(self, message: CopyOut) -> None:
-        """Copy the unsent parts of that map, so that the map can be closed.
-
-        A connection with too many such bytes is closed instead.
-        """
+        """Copy unsent parts of that map, or close a connection with too many of them."""
         copied_bytes = self._transport.copy_out(message.view.obj, COPIED_BYTES_MAX)
         if copied_bytes > COPIED_BYTES_MAX:
             self.end("answers not taken before their log file was deleted")
@@ -299,19 +286,16 @@ class Connection(Actor):
 
     @handles(StopReading)
     def on_stop_reading(self, _: StopReading) -> None:
-        """Take no new requests from now on."""
         self._stopping = True
         self._watch()
 
     @handles(Close)
     def on_close(self, message: Close) -> None:
-        """Close once all queued frames have been sent."""
         self._close_reason = message.reason
         if not self._closed:
             self._flush()
 
     def note_failure(self) -> None:
-        """Count a handler's failure on what this peer sent. Any thread."""
         self.address.tell(RequestFailed())
 
     @handles(RequestFailed)
@@ -331,12 +315,10 @@ class Connection(Actor):
 
     @property
     def unsent_bytes(self) -> int:
-        """Bytes of answers that are queued and not taken by the peer."""
         return self._transport.unsent_bytes
 
     @property
     def in_flight_bytes(self) -> int:
-        """Bytes of sends that are received and not answered yet."""
         return self._in_flight_bytes
 
     def _watch(self) -> None:

@@ -67,7 +67,7 @@ class PortTaken(Exception):
 
 @dataclass(slots=True)
 class _Tick:
-    """Timer tick: look for idle connections."""
+    pass
 
 
 @dataclass(slots=True)
@@ -77,7 +77,7 @@ class _NextTurn:
 
 @dataclass(slots=True)
 class _EndMore:
-    """Timer tick: end more connections of peers that have gone."""
+    pass
 
 
 @dataclass(slots=True)
@@ -88,8 +88,6 @@ class _CopyOutAgain:
 
 
 class Connections(Actor):
-    """Owner of the live connections. Runs on the loop."""
-
     def __init__(
         self, idle_ms: float, places: ConnectionSlots | None = None, frame_bytes_max: int = 0
     ) -> None:
@@ -107,7 +105,6 @@ class Connections(Actor):
 
     @property
     def refused(self) -> Mapping[str, int]:
-        """Connections rejected by a limit, by setting."""
         return self._places.refused
 
     @property
@@ -129,21 +126,17 @@ class Connections(Actor):
 
     @handles(_NextTurn)
     def on_next_turn(self, _: _NextTurn) -> None:
-        """Give the next connection its turn."""
         self.limits.turns.next()
 
     @property
     def count(self) -> int:
-        """Number of open connections."""
         return len(self._live)
 
     def open(self) -> list[Connection]:
-        """Return the open connections. Any thread."""
         return [*self._live.values()]
 
     @handles(Accepted)
     def on_accepted(self, message: Accepted) -> None:
-        """Start the connection's actor, if a slot is free."""
         if self._closing:
             message.refuse("server stopping")
             return
@@ -159,25 +152,21 @@ class Connections(Actor):
 
     @handles(PeerClosed)
     def on_peer_closed(self, message: PeerClosed) -> None:
-        """Remove a connection that has closed."""
         connection = self._live.pop(message.peer.peer_id, None)
         if connection is not None:
             self._places.leave(connection.remote_host)
 
     @handles(PeerLeft)
     def on_peer_left(self, message: PeerLeft) -> None:
-        """Queue the connection to be ended."""
         self._left.append(message)
 
     @handles(BatchEnd)
     def on_batch_end(self, _: BatchEnd) -> None:
-        """End the first queued connections."""
         if self._left and not self._is_resting:
             self._end_some()
 
     @handles(_EndMore)
     def on_end_more(self, _: _EndMore) -> None:
-        """End the next queued connections."""
         self._is_resting = False
         self._end_some()
 
@@ -213,7 +202,6 @@ class Connections(Actor):
 
     @handles(_CopyOutAgain)
     def on_copy_out_again(self, message: _CopyOutAgain) -> None:
-        """Forward the last time: no actor can get a view of the file any more."""
         self._copy_out(message.first)
 
     def _copy_out(self, message: CopyOut) -> None:
@@ -223,7 +211,6 @@ class Connections(Actor):
 
     @handles(_Tick)
     def on_tick(self, _: _Tick) -> None:
-        """Close connections without traffic for too long, or with a frame that takes too long."""
         now_ms = self.system.clock.monotonic_ms()
         oldest_ms = now_ms - self._idle_ms
         is_known = bool(self._left)  # those found idle by the last tick may be queued still
@@ -259,13 +246,11 @@ class Connections(Actor):
 
 @dataclass(slots=True)
 class _AcceptAgain:
-    """Timer tick: accept again, sockets may be free."""
+    pass
 
 
 @dataclass(frozen=True)
 class Listener:
-    """An open port and its service."""
-
     name: str
     host: str
     port: int
@@ -273,10 +258,7 @@ class Listener:
 
 
 class Acceptor(Actor):
-    """Actor of the listening sockets. Runs on the loop.
-
-    The sockets are opened before it starts, so that a port in use fails the start.
-    """
+    """Actor of the listening sockets, which are opened before it so that errors fail the start."""
 
     def __init__(
         self, listeners: Sequence[tuple[Listener, socket]], connections: ActorAddress
@@ -326,11 +308,9 @@ class Acceptor(Actor):
 
     @handles(_AcceptAgain)
     def on_accept_again(self, _: _AcceptAgain) -> None:
-        """Accept again; the kernel's backlog holds the connections of the pause."""
         self._watch()
 
     def on_drain(self) -> None:
-        """Close the listening sockets."""
         self._close()
 
     def on_stop(self) -> None:
@@ -347,8 +327,6 @@ class Acceptor(Actor):
 
 
 class _Listening:
-    """A listening socket, as the loop sees it."""
-
     def __init__(
         self, sock: socket, service: Service, accept: Callable[[socket, Service], None]
     ) -> None:
@@ -359,8 +337,7 @@ class _Listening:
     def on_readable(self) -> None:
         self._accept(self.sock, self._service)
 
-    def on_writable(self) -> None:
-        """Do nothing: this event is not watched."""
+    def on_writable(self) -> None: ...
 
 
 def plain_address(remote: tuple[str, int]) -> tuple[str, int]:

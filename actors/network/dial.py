@@ -24,8 +24,6 @@ DIAL_TIMEOUT_S = 3.0
 
 
 class Dialler(Actor):
-    """Actor that opens connections. Runs on a thread."""
-
     where: ClassVar[Where] = "thread"
 
     def __init__(self, tls: ToCallWith = lambda: None) -> None:
@@ -34,7 +32,6 @@ class Dialler(Actor):
 
     @handles(Dial)
     def on_dial(self, message: Dial) -> None:
-        """Connect once and reply with Dialed."""
         host, port = host_of(message.address), message.address.rpartition(":")[2]
         try:
             sock = self._opened(host, int(port))

@@ -24,12 +24,10 @@ WATCH_MS = 1000
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """Timer tick: reload certificates if their files have changed."""
+    pass
 
 
 class Handshakes(Actor):
-    """Actor of the handshakes. Runs on a thread."""
-
     where: ClassVar[Where] = "thread"
 
     def __init__(self, contexts: TlsContexts) -> None:
@@ -41,12 +39,11 @@ class Handshakes(Actor):
 
     @handles(_Look)
     def on_look(self, _: _Look) -> None:
-        """Reload changed files, for handshakes that begin from now on."""
+        """Reload changed files, for new handshakes."""
         self._contexts.look()
 
     @handles(StepHandshake)
     def on_shake(self, message: StepHandshake) -> None:
-        """Do one step of a handshake."""
         sock = message.sock
         if message.is_over:
             message.reply_to.tell(HandshakeStepped(message.number, sock, 0, "too late"))

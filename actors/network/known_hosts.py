@@ -12,14 +12,11 @@ OWN_NAMES = ("localhost",)
 
 
 class KnownHosts:
-    """Accepted hosts: addresses, localhost, and configured names."""
-
     def __init__(self, names: Iterable[str] = ()) -> None:
         """`names`: configured names, possibly with blanks around them; `*` accepts every name."""
         self._names = {each.strip().lower().rstrip(".") for each in (*OWN_NAMES, *names)}
 
     def knows(self, host: str) -> bool:
-        """Return whether requests with this Host are accepted."""
         name = host_name(host)
         try:
             ip_address(name)
@@ -29,7 +26,6 @@ class KnownHosts:
 
 
 def host_name(host: str) -> str:
-    """Return a Host without its port, in lower case."""
     if host.startswith("["):
         return host[1:].partition("]")[0].lower()
     return host.partition(":")[0].lower().rstrip(".")

@@ -23,11 +23,7 @@ HALF_BYTES_MAX = 256 << 20
 """Maximum bytes of incomplete frames, of all peers: sixteen of the longest."""
 
 HALF_BYTES_OF_ADDRESS_MAX = 32 << 20
-"""Maximum bytes of incomplete frames of one address.
-
-Two of the longest frames, and as much again while they are completed. It is at least one of the
-server's longest frames: a name server takes 64 MiB.
-"""
+"""Two of the longest frames, and as much again while they become whole."""
 
 UNSENT_BYTES_OF_ALL_MAX = 512 << 20
 """Maximum bytes of answers that peers do not take, of all peers; connection.py limits each."""
@@ -41,30 +37,24 @@ keep as much again.
 
 HALF_FRAME_MS = 30_000
 HALF_FRAME_BYTES_PER_MS = (64 << 10) / 1000
-"""A frame must be complete after this time plus its transfer time at this speed.
-
-A peer that writes a byte a minute is not working.
-"""
+"""A frame must be complete after the time and its transfer time at this speed."""
 
 DESCRIPTORS_KEPT = 64
 """File descriptors of the process that are reserved for files, however many clients come."""
 
 CLOSINGS_TOLD_MAX = 100
-"""Closings logged per address and minute; one line reports the others."""
+"""Closings logged per address and minute."""
 _ADDRESSES_MAX = 10_000
 
 _malloc_trim: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
-"""Function of glibc; None with other C libraries."""
+"""None without glibc."""
 
 
 class QuotaHolder(Protocol):
-    """Owner of bytes under a quota: a connection."""
-
     remote: str
     remote_host: str
 
-    def end(self, reason: str) -> None:
-        """Close the connection."""
+    def end(self, reason: str) -> None: ...
 
 
 class ByteQuota:
@@ -81,10 +71,7 @@ class ByteQuota:
         self._shed_bytes = 0
 
     def note(self, holder: QuotaHolder, held_bytes: int, *, is_moving: bool) -> None:
-        """Record the bytes that `holder` holds now.
-
-        `is_moving` means that it has made progress, so its time of holding starts again.
-        """
+        """Record the bytes that `holder` holds; `is_moving`: it has made progress."""
         before = self._held.get(holder, 0)
         if is_moving or not held_bytes:
             self._held.pop(holder, None)
@@ -123,12 +110,11 @@ class ConnectionSlots:
     """Counts of connections in total and per address; loopback is not counted."""
 
     def __init__(self, most: int = 0, most_of_address: int = 0) -> None:
-        """Make slots with these limits; 0 means no limit but the machine's."""
+        """Make slots; 0 means no limit."""
         self._most, self._most_of_address = most, most_of_address
         self._by_host: Counter[str] = Counter()
         self._count = 0
         self.refused: Counter[str] = Counter()
-        """Rejected connections, by setting."""
 
     def take(self, host: str) -> str | None:
         """Take a slot; return the setting of the reached limit, or None."""
@@ -147,7 +133,6 @@ class ConnectionSlots:
         return None
 
     def leave(self, host: str) -> None:
-        """Give a slot back."""
         if is_loopback(host):
             return
         self._count -= 1
@@ -171,7 +156,6 @@ class CloseLog:
         self._found: dict[str, _Closings] = {}
 
     def tell(self, host: str, peer: str, reason: str) -> None:
-        """Log a closed connection."""
         now_ms = self._now_ms()
         found = self._found.get(host)
         if found is None or now_ms - found.since_ms >= MINUTE_MS:
@@ -198,8 +182,6 @@ class CloseLog:
 
 @dataclass(slots=True)
 class Limits:
-    """All limits of one server."""
-
     rarely: RateLimitedLog
     half: ByteQuota
     unsent: ByteQuota
@@ -214,11 +196,7 @@ def new_limits(
     places: ConnectionSlots | None = None,
     frame_bytes_max: int = 0,
 ) -> Limits:
-    """Return the limits of a new server.
-
-    `now_ms` is a monotonic clock; for `in_next_round` see FairScheduler. No frame is longer than
-    `frame_bytes_max`.
-    """
+    """Return the limits of a new server; `now_ms` is a monotonic clock."""
     rarely = RateLimitedLog(now_ms)
     of_all = max(HALF_BYTES_MAX, frame_bytes_max)
     of_address = max(HALF_BYTES_OF_ADDRESS_MAX, frame_bytes_max)
@@ -233,7 +211,6 @@ def new_limits(
 
 
 def half_frame_ms(frame_bytes: int) -> float:
-    """Return how long a frame of this length may take to arrive, in ms."""
     return HALF_FRAME_MS + frame_bytes / HALF_FRAME_BYTES_PER_MS
 
 

@@ -25,7 +25,6 @@ class LongAnswers(Actor):
 
     @handles(LongAnswer, reads_only=True)
     def on_answer(self, message: LongAnswer) -> None:
-        """Encode the body and answer."""
         answer_with(message.request, message.body)
         if message.done is not None:
             message.done()

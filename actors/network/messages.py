@@ -30,7 +30,6 @@ class StepHandshake:
     """Set by the requester if the handshake timed out while this message waited."""
 
     def refuse(self, remark: str) -> None:
-        """Send the failure: no actor continues the handshake."""
         self.reply_to.tell(HandshakeStepped(self.number, self.sock, 0, remark))
 
 
@@ -43,26 +42,21 @@ class HandshakeStepped:
     events: int
     """Socket events that it waits for; 0 if it has ended."""
     failure: str = ""
-    """Reason of a failed handshake."""
 
     def refuse(self, _remark: str) -> None:
-        """Close the socket: the requester has stopped."""
         self.sock.close()
 
 
 @dataclass(slots=True)
 class ClientAnswer:
-    """Answer of a peer to a request of this server, sent to the actor that tracks those."""
+    """Answer of a peer to a request of this server, for ClientCalls."""
 
     answer: RemotingCommand
     peer: Peer
 
 
 class Encodable(Protocol):
-    """A body, or the source from which the thread builds one."""
-
-    def encode(self) -> bytes:
-        """Return the body's bytes."""
+    def encode(self) -> bytes: ...
 
 
 @dataclass(slots=True)
@@ -75,7 +69,6 @@ class LongAnswer:
     """Called after the answer, also after an error. Any thread."""
 
     def refuse(self, remark: str) -> None:
-        """Answer with an error."""
         self.request.refuse(remark)
         if self.done is not None:
             self.done()
@@ -120,8 +113,6 @@ CALL_MS = 10_000
 
 
 class CallEnd(Enum):
-    """Result kind of a call."""
-
     ANSWERED = auto()
     TIMED_OUT = auto()
     CLOSED = auto()
@@ -144,11 +135,9 @@ class CallClient:
     timeout_ms: float = CALL_MS
 
     def done(self, end: CallEnd, why: str, answer: RemotingCommand | None = None) -> None:
-        """Send the result to the caller."""
         self.then.tell(CallDone(self.context, self.peer, end, answer, why))
 
     def refuse(self, remark: str) -> None:
-        """Send NOT_ASKED to the caller: ClientCalls has stopped."""
         self.done(CallEnd.NOT_ASKED, remark)
 
 
@@ -183,7 +172,6 @@ class AskProducer:
     context: object
 
     def refuse(self, _remark: str) -> None:
-        """Send NoProducer to the caller: the table of clients is down."""
         self.then.tell(NoProducer(self.context))
 
 
@@ -206,7 +194,6 @@ class Dial:
     reply_to: ActorAddress
 
     def refuse(self, remark: str) -> None:
-        """Send the failure: the dialler has failed."""
         self.reply_to.tell(Dialed(None, remark))
 
 
@@ -218,6 +205,5 @@ class Dialed:
     failure: str = ""
 
     def refuse(self, _remark: str) -> None:
-        """Close the socket: the requester has stopped."""
         if self.sock is not None:
             self.sock.close()

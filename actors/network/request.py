@@ -18,10 +18,7 @@ from protocol.errors import LimitReached, RemoteError
 from protocol.headers.fields import Header
 
 SHORT_BODY_BYTES_MAX = 1 << 20
-"""Maximum body that is decoded on the loop.
-
-Some 5,000 subscriptions in a heartbeat take 40 ms. A body built to take long has fewer values.
-"""
+"""Maximum body decoded on the loop: 5,000 subscriptions of a heartbeat, 40 ms."""
 
 
 class Peer(Protocol):
@@ -129,7 +126,6 @@ class Responder(Actor):
 
     @handles(Request)
     def on_request(self, request: Request) -> None:
-        """Answer one request; a peer's mistake becomes an error response."""
         self._is_changing = False
         try:
             response = self.serves_codes[request.command.code](self, request)
@@ -156,7 +152,6 @@ class Responder(Actor):
         return super().survives(message)
 
     def tell_of(self, error: RemoteError, request: Request) -> None:
-        """Log a refusal that is due to a limit."""
         if isinstance(error, LimitReached):
             peer = request.peer.remote
             self.system.rarely.warn(
@@ -171,10 +166,7 @@ Responder.request_types = frozenset((Request,))
 
 
 def short_body(command: RemotingCommand) -> bytes | memoryview | None:
-    """Return a body that is decoded on the loop, None without one.
-
-    Raises LimitReached for a body that is so long that it would block the loop.
-    """
+    """Return a body to decode on the loop. Raises LimitReached for a long one."""
     if len(command.body or b"") > SHORT_BODY_BYTES_MAX:
         remark = f"the body is longer than {SHORT_BODY_BYTES_MAX} bytes"
         raise LimitReached(ResponseCode.SYSTEM_ERROR, remark, "a body is too long")

@@ -19,8 +19,6 @@ Buffer = bytes | memoryview
 
 
 class StreamPeer(Peer, Protocol):
-    """A peer that takes encoded frames."""
-
     def write(self, frames: Sequence[Buffer], released_bytes: int = 0) -> None:
         """Queue whole frames, in order; `released_bytes` of its requests have been answered."""
 
@@ -36,7 +34,6 @@ class Sends:
     """Number of unanswered sends; below 0 until PutMessage has taken the message."""
 
     frames: list[bytes] = field(default_factory=list)
-    """Answers that have not been handed to the peer yet."""
 
     def done(self, frame: bytes | None) -> None:
         """Record the answer of one send; None for a one-way send."""
@@ -45,7 +42,6 @@ class Sends:
             self.frames.append(frame)
 
     def hand_over(self) -> None:
-        """Hand the collected answers to the peer."""
         released = 0
         if self.owed == 0:
             released, self.request_bytes = self.request_bytes, 0

@@ -31,11 +31,7 @@ class Service:
     """Whether an unknown code is answered, as a broker does; a name server stays silent."""
 
     is_fast: bool = False
-    """Whether this is a broker's fast port.
-
-    Clients with vipChannelEnabled commit their offsets there, over another connection than that of
-    their heartbeats.
-    """
+    """Whether clients with vipChannelEnabled use it, to commit offsets apart from heartbeats."""
 
     tell_closed: Sequence[ActorAddress] = field(default_factory=tuple)
     answers_to: ActorAddress | None = None
@@ -46,7 +42,6 @@ class Service:
     guard: AccessState | None = None
     """State of access control; None without it."""
     stats: AnswerStats | None = None
-    """Counters of answers."""
     administration: Administration | None = None
     """Addresses from which administrators may ask; None: all."""
 

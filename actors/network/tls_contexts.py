@@ -124,7 +124,6 @@ class TlsContexts:
         return server_context(self._settings.server_files, client_auth)
 
     def _ends(self) -> Mapping[str, float]:
-        """Read the expiry of certificates that have just been loaded."""
         paths, settings = {}, self._settings
         if not settings.tls_test_mode:
             paths["server"] = settings.tls_server_certificate
@@ -181,7 +180,6 @@ ToCallWith = Callable[[], SSLContext | None]
 
 
 def to_call_with(contexts: TlsContexts | None, *, wanted: bool) -> ToCallWith:
-    """Return a client context for one kind of calls, with TLS if `wanted`."""
     return lambda: contexts.client if wanted and contexts is not None else None
 
 

@@ -49,12 +49,12 @@ SUCCESS, FAILED, TOO_LATE, TOO_MANY, PLAIN = HANDSHAKE_RESULTS = (
 
 @dataclass(frozen=True, slots=True)
 class _Tick:
-    """Timer tick: close connections past the handshake deadline."""
+    pass
 
 
 @dataclass(frozen=True, slots=True)
 class _GoOn:
-    """Tick: close more connections past the handshake deadline."""
+    pass
 
 
 class _State(Enum):
@@ -96,9 +96,8 @@ class _PendingConnection:
         self.host = accepted.remote[0]
         self.network = network_of(self.host)
         self.sock: socket | TlsSocket | None = sock
-        """None while Handshakes has the socket."""
+        """None while Handshakes has it."""
         self.shake: StepHandshake | None = None
-        """Last step of the handshake."""
         self.since_ms = since_ms
         self.state = _State.SILENT
 
@@ -140,7 +139,6 @@ class TlsNegotiator(Actor):
         self._shaking = 0
         self._host_shaking: Counter[str] = Counter()
         self._of_host: Counter[str] = Counter()
-        """TLS connections per network."""
 
     def on_start(self) -> None:
         self._rarely = self.system.rarely
@@ -148,14 +146,12 @@ class TlsNegotiator(Actor):
 
     @property
     def shaking_count(self) -> int:
-        """Number of handshakes in progress."""
         return self._shaking
 
     # --- the first byte
 
     @handles(Accepted)
     def on_accepted(self, message: Accepted) -> None:
-        """Wait for the first byte."""
         assert isinstance(message.sock, socket)
         if not self._may_come(message.remote[0]):
             message.refuse("address not allowed")
@@ -168,7 +164,6 @@ class TlsNegotiator(Actor):
         self._watch(newcomer, EPOLLIN)
 
     def ready(self, newcomer: _PendingConnection) -> None:
-        """Handle a socket that is readable or writable."""
         if newcomer.state is _State.SHAKING:
             self._go_on(newcomer)
             return
@@ -231,7 +226,6 @@ class TlsNegotiator(Actor):
 
     @handles(HandshakeStepped)
     def on_shaken(self, message: HandshakeStepped) -> None:
-        """Wait for the next step, or pass the connection on."""
         newcomer = self._newcomers.get(message.number)
         if newcomer is None:  # it has timed out, or belongs to the previous incarnation
             message.sock.close()
@@ -259,7 +253,6 @@ class TlsNegotiator(Actor):
 
     @handles(_Tick)
     def on_tick(self, _: _Tick) -> None:
-        """Close connections past the handshake deadline."""
         oldest_ms = self.system.clock.monotonic_ms() - TIME_MS
         for newcomer in [*islice(self._newcomers.values(), CLOSED_PER_TURN)]:
             if newcomer.since_ms > oldest_ms:
@@ -279,7 +272,6 @@ class TlsNegotiator(Actor):
 
     @handles(_GoOn)
     def on_go_on(self, _: _GoOn) -> None:
-        """Close more connections past the handshake deadline."""
         self.on_tick(_Tick())
 
     def _watch(self, newcomer: _PendingConnection, events: int) -> None:
@@ -302,7 +294,6 @@ class TlsNegotiator(Actor):
         self._free(newcomer)
 
     def _free(self, newcomer: _PendingConnection) -> None:
-        """Release its counts of running or waiting handshakes."""
         host = newcomer.network
         if newcomer.state is _State.SHAKING:
             self._shaking -= 1

@@ -19,25 +19,18 @@ SEND_BYTES = 1 << 20
 """Bytes offered to the socket in one call."""
 
 KEPT_BYTES_MAX = 256 << 10
-"""Maximum copied bytes of output that the socket did not take.
-
-There may be hundreds of peers that read nothing.
-"""
+"""Maximum copied bytes of output that the socket did not take, for each of many slow peers."""
 
 JOINED_BYTES_MAX = 1 << 10
 """Buffers of a smaller average size cost more one by one than the copy that joins them."""
 
 
 class Transport:
-    """Plain socket: bytes in, bytes out."""
-
     __slots__ = ("_has_waited", "_unsent", "sock", "unsent_bytes")
 
     def __init__(self, sock: socket | TlsSocket) -> None:
         self.sock = sock
-        """The socket, which the loop watches."""
         self.unsent_bytes = 0
-        """Bytes of output that the peer has not taken."""
         self._unsent: deque[Buffer] = deque()
         self._has_waited = False
 
@@ -47,25 +40,18 @@ class Transport:
         return False
 
     def receive(self) -> bytes | None:
-        """Return the received bytes: None if there are no bytes yet, b"" at the end.
-
-        Raises OSError.
-        """
+        """Return the received bytes, None without any, b"" at the end. Raises OSError."""
         try:
             return self.sock.recv(RECEIVE_BYTES)
         except BlockingIOError:
             return None
 
     def queue(self, buffers: Sequence[Buffer]) -> None:
-        """Queue output for the next `flush`, in order."""
         self._unsent += buffers
         self.unsent_bytes += sum(map(len, buffers))
 
     def flush(self) -> int:
-        """Send queued output until the socket takes no more; return the number of bytes sent.
-
-        Raises OSError.
-        """
+        """Send until the socket takes no more; return the number of bytes sent. Raises OSError."""
         taken = 0
         buffers: Sequence[Buffer]
         while unsent := self._unsent:
@@ -137,7 +123,6 @@ class Transport:
         return view_bytes
 
     def close(self) -> None:
-        """Close the socket and drop the queued output."""
         self.sock.close()
         self._unsent.clear()
         self.unsent_bytes = 0
@@ -161,7 +146,6 @@ class TlsTransport(Transport):
 
     @property
     def is_laborious(self) -> bool:
-        """Whether recent reads brought short records."""
         return isinstance(self.sock, TlsSocket) and self.sock.short_reads > 0
 
     def _put_back(self, buffers: Sequence[Buffer], sent: int) -> None:
@@ -176,15 +160,11 @@ class TlsTransport(Transport):
 
 
 def _behind(buffer: Buffer, sent: int) -> Buffer:
-    """Return the rest of a buffer: a view, or a copy once more than half of it is sent.
-
-    A view keeps the whole buffer in memory.
-    """
+    """Return the rest of a buffer, copied once more than half of it is sent, to free the whole."""
     rest = memoryview(buffer)[sent:]
     whole = rest.obj
     return bytes(rest) if isinstance(whole, bytes) and 2 * len(rest) < len(whole) else rest
 
 
 def transport_of(sock: socket | TlsSocket) -> Transport:
-    """Return the transport of a new connection."""
     return TlsTransport(sock) if isinstance(sock, TlsSocket) else Transport(sock)
