@@ -47,7 +47,7 @@ ON_FREE_PORTS = replace(BROKER, listen_port=0, bind_address="127.0.0.1")
 # --- who is in it
 
 
-def test_every_request_code_has_one_who_serves_it() -> None:
+def test_every_request_code_has_one_actor_that_serves_it() -> None:
     served = [code for _, responder in RESPONDERS for code in responder.serves_codes]
     assert len(served) == len(set(served))
     assert not SEND_CODES & set(served)

@@ -104,7 +104,7 @@ def test_who_listens_beyond_this_machine_without_access_control_says_so_once(
         assert "aclEnable=true" in line["hint"] and "bindAddress=127.0.0.1" in line["hint"]
 
 
-def test_a_certificate_that_keeps_nobody_out_is_warned_of_as_both_start(
+def test_a_start_warns_of_ports_that_accept_clients_without_a_certificate(
     system: ActorSystem, tmp_path: Path
 ) -> None:
     files = Certificates(tmp_path / "tls").files()
@@ -144,7 +144,7 @@ def test_a_certificate_that_keeps_nobody_out_is_warned_of_as_both_start(
         ({"broker_role": "SLAVE", "broker_id": 1}, False),
     ],
 )
-def test_the_warning_of_a_start_names_the_port_of_replication_where_it_is_everybodys(
+def test_the_start_warning_names_an_open_replication_port(
     settings: dict[str, Any], is_named: bool, system: ActorSystem, tmp_path: Path
 ) -> None:
     open_to_all = config(bind_address="0.0.0.0", **settings)
@@ -271,7 +271,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_broker_whose_tables_cannot_be_read_does_not_start_and_leaves_nothing_open(
+def test_a_broker_with_unreadable_tables_does_not_start_and_leaves_nothing_open(
     system: ActorSystem, tmp_path: Path
 ) -> None:
     (tmp_path / "config").write_text("a file where a directory belongs")
@@ -306,7 +306,7 @@ def test_a_broker_can_be_started_again_on_what_it_stored(tmp_path: Path) -> None
         assert not (tmp_path / "abort").exists()
 
 
-def test_after_a_stop_nobody_listens_and_a_second_stop_says_the_same(tmp_path: Path) -> None:
+def test_after_a_stop_no_port_is_open_and_a_second_stop_returns_the_same(tmp_path: Path) -> None:
     with serving_broker(tmp_path) as running:
         assert running.stop(WAIT_S)
         assert running.stop(WAIT_S)

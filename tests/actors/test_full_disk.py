@@ -130,7 +130,7 @@ def test_a_disk_that_fills_up_costs_refusals_and_nothing_else(seed: int) -> None
 
 
 @pytest.mark.heavy
-def test_the_disk_is_really_full_for_everybody_at_one_time_or_another() -> None:
+def test_the_disk_is_full_for_every_actor_at_some_time() -> None:
     said: set[str] = set()
     for seed in range(12):
         filling = Filling(seed)

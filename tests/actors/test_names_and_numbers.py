@@ -114,7 +114,7 @@ def test_a_group_has_numbers_that_java_can_read(number: str, said: str) -> None:
 @pytest.mark.parametrize(
     "code", [Code.HEART_BEAT, Code.LOCK_BATCH_MQ, Code.UNLOCK_BATCH_MQ, Code.CHECK_CLIENT_CONFIG]
 )
-def test_nobody_holds_up_the_loop_with_a_long_body(code: Code) -> None:
+def test_a_long_body_does_not_block_the_loop(code: Code) -> None:
     with broker() as made:
         answer = made.ask(RemotingCommand(code, body=b"{%b}" % (b" " * (1 << 20))))
         assert (answer.code, answer.remark) == (1, "the body is longer than 1048576 bytes")

@@ -151,7 +151,9 @@ def test_failures_of_our_own_still_end_the_process(simulated_system: SimulatedSy
     assert simulated_system.gave_up is not None
 
 
-def test_message_that_serves_nobody_restarts_its_actor(simulated_system: SimulatedSystem) -> None:
+def test_failed_message_without_a_peer_restarts_its_actor(
+    simulated_system: SimulatedSystem,
+) -> None:
     class Deaf(Actor):
         @handles(Say)
         def on_say(self, _: Say) -> None:

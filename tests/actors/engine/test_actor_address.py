@@ -19,7 +19,7 @@ class Straight:
     def wake(self) -> None: ...
 
 
-def test_mail_is_kept_while_nobody_is_there_and_handed_over_in_order() -> None:
+def test_messages_are_kept_while_the_actor_is_down_and_handed_over_in_order() -> None:
     address = ActorAddress("a", Straight())
     messages = [Say(number) for number in range(3)]
     for message in messages:
@@ -47,7 +47,7 @@ def test_mail_past_the_limit_is_refused_and_the_rest_is_kept() -> None:
     assert len(kept) == KEPT_MAX
 
 
-def test_a_closed_address_refuses_what_it_kept_and_what_it_is_told() -> None:
+def test_a_closed_address_refuses_kept_and_new_messages() -> None:
     address = ActorAddress("a", Straight())
     refused = Arrivals()
     address.tell(Say("kept", refused))
@@ -57,7 +57,7 @@ def test_a_closed_address_refuses_what_it_kept_and_what_it_is_told() -> None:
     assert refused.all() == ["the first reason"] * 2
 
 
-def test_closing_the_address_of_an_actor_puts_nobody_in_its_place() -> None:
+def test_closing_an_address_replaces_its_receiver() -> None:
     address = ActorAddress("a", Straight())
     address.go_up(Recorder())
     address.close("gone")

@@ -77,7 +77,7 @@ def test_a_place_is_given_back_on_every_way_out(
     assert is_free(places), "after a stop, too"
 
 
-def test_who_is_closed_at_the_handshake_thread_has_his_place_until_it_says_so(
+def test_closed_connection_keeps_its_slot_until_its_handshake_returns(
     tmp_path: Path,
 ) -> None:
     places, thread = ConnectionSlots(1), Told("busy")
@@ -93,7 +93,7 @@ def test_who_is_closed_at_the_handshake_thread_has_his_place_until_it_says_so(
 
 
 @pytest.mark.parametrize("speaks_tls", [True, False])
-def test_who_is_let_in_takes_his_place_along(tmp_path: Path, speaks_tls: bool) -> None:
+def test_an_accepted_connection_keeps_its_slot(tmp_path: Path, speaks_tls: bool) -> None:
     places = ConnectionSlots(2)
     with door(tmp_path, takes_plain=True, places=places) as made:
         guest = made.comes()
@@ -114,7 +114,7 @@ def test_who_is_let_in_takes_his_place_along(tmp_path: Path, speaks_tls: bool) -
         assert [places.take(HOST) for _ in range(3)] == [None, None, "maxConnections"]
 
 
-def test_a_stranger_is_turned_away_before_he_has_said_anything(tmp_path: Path) -> None:
+def test_a_connection_from_a_forbidden_address_is_closed_at_once(tmp_path: Path) -> None:
     with door(tmp_path, takes_plain=True, may_come=lambda host: host == HOST) as made:
         assert made.comes("192.0.2.8").is_out
         assert not made.comes(HOST).is_out

@@ -59,7 +59,7 @@ def calls() -> Iterator[Bench]:
         yield bench
 
 
-def test_an_answer_reaches_who_asked_with_the_context() -> None:
+def test_an_answer_reaches_the_caller_with_the_context() -> None:
     with calls() as bench:
         peer = RecordingPeer()
         bench.call(peer, "why I asked")
@@ -154,7 +154,7 @@ def test_a_stop_ends_what_waits() -> None:
     assert bench.ends() == [("waits", CallEnd.NOT_ASKED)]
 
 
-def test_a_context_is_refused_when_who_asked_is_gone() -> None:
+def test_a_context_is_refused_if_the_caller_has_stopped() -> None:
     refused: list[str] = []
 
     class Context:

@@ -298,7 +298,7 @@ def test_a_peer_that_has_gone_before_it_was_accepted_is_no_matter() -> None:
         assert [entry for entry in logs if entry["log_level"] == "error"] == []
 
 
-def test_all_who_wait_are_accepted_in_one_round(real_system: ActorSystem) -> None:
+def test_all_waiting_connections_are_accepted_in_one_round(real_system: ActorSystem) -> None:
     listener = open_listener(HOST, 0, "listenPort")
     port = listener.getsockname()[1]
     lines = [Line.to(port) for _ in range(100)]

@@ -38,7 +38,7 @@ def held(bytes_max: int = 100, of_address_max: int | None = 50) -> ByteQuota:
     return ByteQuota("things", bytes_max, of_address_max, RateLimitedLog(lambda: 0))
 
 
-def test_over_the_limit_of_all_who_holds_for_longest_is_closed() -> None:
+def test_over_the_total_limit_the_longest_holder_is_closed() -> None:
     made = held()
     peers = [Peer(f"10.0.0.{number}", 1, made) for number in range(4)]
     for peer in peers[:3]:
@@ -78,7 +78,7 @@ def test_one_alone_may_be_too_much() -> None:
     assert made.total_bytes == 0
 
 
-def test_the_memory_of_those_that_were_closed_goes_back_now_and_then(
+def test_memory_of_closed_connections_is_returned_in_portions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     kept_bytes: list[int] = []
@@ -126,7 +126,7 @@ def test_a_flood_of_connections_is_no_flood_of_lines() -> None:
     )
 
 
-def test_places_are_counted_by_address_and_in_all_but_not_those_of_this_machine() -> None:
+def test_slots_are_counted_by_address_and_in_total_except_loopback() -> None:
     places = ConnectionSlots(3, 2)
     assert places.take("10.0.0.1") is None
     assert places.take("10.0.0.1") is None
@@ -140,7 +140,7 @@ def test_places_are_counted_by_address_and_in_all_but_not_those_of_this_machine(
     assert places.take("10.0.0.3") is None
 
 
-def test_without_a_setting_there_is_room_for_everybody() -> None:
+def test_without_a_setting_slots_are_unlimited() -> None:
     places = ConnectionSlots()
     assert {places.take("10.0.0.1") for _ in range(5000)} == {None}
 
@@ -155,7 +155,7 @@ def test_some_descriptors_are_kept_for_files() -> None:
     assert first is None or first >= DESCRIPTORS_KEPT
 
 
-def test_whoever_has_a_network_of_ipv6_counts_as_one_address() -> None:
+def test_an_ipv6_network_counts_as_one_address() -> None:
     """He has 2 to the 64th of them, and every limit of an address would be open to him."""
     one, another = "2001:db8:0:1::1", "2001:db8:0:1:ffff::2"
     elsewhere = "2001:db8:0:2::1"

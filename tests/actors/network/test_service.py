@@ -10,7 +10,7 @@ from protocol.command import RESPONSE_FLAG, RemotingCommand
 from tests.support.peers import RecordingPeer, Told, request
 
 
-def test_a_request_goes_to_who_serves_its_code() -> None:
+def test_a_request_goes_to_the_actor_of_its_code() -> None:
     pulls, beats, peer = Told("pulls"), Told("beats"), RecordingPeer()
     service = Service({11: pulls.address, 34: beats.address})
     pull, beat = request(RequestCode.PULL_MESSAGE), request(RequestCode.HEART_BEAT)
@@ -21,7 +21,7 @@ def test_a_request_goes_to_who_serves_its_code() -> None:
     assert peer.received == []
 
 
-def test_an_answer_goes_to_who_asks_clients_whatever_its_code() -> None:
+def test_an_answer_goes_to_the_client_calls_whatever_its_code() -> None:
     asked, pulls, peer = Told("client_calls"), Told("pulls"), RecordingPeer()
     answer = RemotingCommand(RequestCode.PULL_MESSAGE, opaque=3, flag=RESPONSE_FLAG)
     Service({11: pulls.address}, answers_to=asked.address).pass_on(answer, peer)
@@ -30,7 +30,7 @@ def test_an_answer_goes_to_who_asks_clients_whatever_its_code() -> None:
     assert (pulls.take(), peer.received) == ([], [])
 
 
-def test_what_nobody_serves_is_answered_by_a_broker_only() -> None:
+def test_an_unserved_code_is_answered_by_a_broker_only() -> None:
     broker_side, namesrv_side = RecordingPeer(), RecordingPeer()
     served = [
         Service({}).pass_on(request(9999), broker_side),

@@ -187,7 +187,7 @@ def test_a_server_that_takes_one_context_shows_the_newest_certificate(made: Cert
     assert shown_by(followed, made) == "192.0.2.7"
 
 
-def test_a_key_that_everybody_can_read_is_named(made: Certificates) -> None:
+def test_a_key_that_all_local_users_can_read_is_logged(made: Certificates) -> None:
     made.files()
     os.chmod(made.folder / "server.key", 0o644)
     files = made.folder / "server.pem", made.folder / "server.key"
@@ -219,7 +219,7 @@ def test_calls_have_a_context_of_their_own_where_the_settings_want_it(made: Cert
 
 
 @pytest.mark.slow
-def test_test_mode_makes_a_certificate_and_says_that_it_keeps_out_nobody() -> None:
+def test_test_mode_makes_a_certificate_and_logs_a_warning() -> None:
     if which("openssl") is None:
         pytest.skip("the openssl command, which test mode of TLS wants, is not here")
     with capture_logs() as logs:

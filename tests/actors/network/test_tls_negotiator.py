@@ -131,7 +131,7 @@ def test_a7_all_together_have_so_many_handshakes_and_the_next_wait(tmp_path: Pat
         assert made.entrance.shaking_count == 0
 
 
-def test_a7_so_many_wait_for_a_place_and_who_comes_then_is_closed(
+def test_a7_connections_beyond_the_limit_of_waiting_handshakes_are_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert WAITING_MAX == 1024
@@ -166,7 +166,7 @@ def test_a7_a_place_is_free_when_the_handshake_says_so_not_when_its_time_is_over
         assert made.entrance.shaking_count == 1
 
 
-def test_the_step_of_one_whose_time_is_over_does_nothing_but_say_so(tmp_path: Path) -> None:
+def test_a_step_of_a_timed_out_handshake_only_reports_that(tmp_path: Path) -> None:
     with door(tmp_path, takes_plain=True) as made:
         near, far = socketpair()
         with near, far:
@@ -192,7 +192,7 @@ def test_a_late_answer_to_an_entrance_that_failed_is_not_taken_for_anothers(
         assert after.number != before.number
 
 
-def test_a_newcomer_whose_entrance_fails_is_closed(tmp_path: Path) -> None:
+def test_a_pending_connection_is_closed_if_the_negotiator_fails(tmp_path: Path) -> None:
     with door(tmp_path, takes_plain=True) as made:
         guest, other = made.comes(), made.comes(says=HELLO[:6])
         made.system.address("entrance").tell("what nobody understands")
