@@ -1,4 +1,4 @@
-"""How a broker and a name server start and stop, and that nothing is left when they cannot."""
+"""Tests of start and stop of a broker and a name server; a failed start leaves nothing open."""
 
 import gc
 import os

@@ -1,4 +1,4 @@
-"""Tests of actors/config.py and actors/settings/known_keys.py: what a settings file may hold."""
+"""Tests of actors/config.py and actors/settings/known_keys.py: valid settings files."""
 
 from collections.abc import Callable
 from pathlib import Path

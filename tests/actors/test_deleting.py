@@ -1,4 +1,4 @@
-"""Topics and groups that an administrator deletes, and names that nobody may use."""
+"""Tests of deleted topics and groups, and of reserved names."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

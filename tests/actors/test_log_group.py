@@ -1,4 +1,4 @@
-"""PutMessage, Reput and GroupCommit fail and start again together: nobody silent, nothing lost."""
+"""Tests of the common restart of PutMessage, Reput and GroupCommit: every send is answered."""
 
 import errno
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""From where administrators ask: adminAllowedAddresses, of brokers and of name servers."""
+"""Tests of actors/access/administration.py: addresses of administrators."""
 
 import pytest
 from structlog.testing import capture_logs

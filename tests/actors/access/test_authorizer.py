@@ -1,4 +1,4 @@
-"""The gate of a connection: signatures, white addresses, circumstances, too many wrong tries."""
+"""Tests of actors/access/authorizer.py: signatures, allowlists, limits of failures."""
 
 from dataclasses import replace
 
@@ -40,7 +40,7 @@ MORE = """
 
 
 class Server:
-    """A guard whose clock is wound by hand."""
+    """Access state with a clock that tests set."""
 
     def __init__(self, text: str = ACCOUNTS + MORE, *, is_white_admin: bool = False) -> None:
         self.now_ms = 1_700_000_000_000
@@ -109,7 +109,7 @@ def send_refusal(gate: Authorizer, command: RemotingCommand) -> str:
     return refused.text
 
 
-# --- who asks
+# --- authentication
 
 
 def test_the_texts_are_as_clients_know_them() -> None:
@@ -324,9 +324,9 @@ def test_a_wrong_key_too_often_closes_and_shuts_the_address_out_for_a_minute() -
     right = signed(ends(), "shop-account")
     with pytest.raises(TooManyFailures):
         server.gate().grant(right)
-    assert good.grant(right), "who was there before goes on"
-    assert server.gate().grant(signed(ends(), "reader-account")), "and who is another"
-    assert server.gate("203.0.113.9").grant(right), "and who comes from elsewhere"
+    assert good.grant(right), "an earlier connection goes on"
+    assert server.gate().grant(signed(ends(), "reader-account")), "another account passes"
+    assert server.gate("203.0.113.9").grant(right), "another address passes"
     server.now_ms += MINUTE_MS
     assert server.gate().grant(right)
 

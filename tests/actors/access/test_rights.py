@@ -1,4 +1,4 @@
-"""The tables of rights: complete, and each right with whom it lets in and whom not."""
+"""Tests of actors/access/rights.py: complete tables, and which accounts pass each code."""
 
 import pytest
 

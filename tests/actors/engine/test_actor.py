@@ -1,4 +1,4 @@
-"""Tests of actors/engine/actor.py: dispatch by type, and every seam of Pykka that it stands on."""
+"""Tests of actors/engine/actor.py: dispatch by type, and every override of Pykka."""
 
 import inspect
 from typing import Any

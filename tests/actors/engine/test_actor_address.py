@@ -1,4 +1,4 @@
-"""Tests of actors/engine/actor_address.py: who gets the mail while the actor comes and goes."""
+"""Tests of actors/engine/actor_address.py: receivers of messages across restarts."""
 
 from actors.engine.actor_address import ActorAddress, DownReceiver
 from actors.engine.inbox import KEPT_MAX, Item
@@ -69,13 +69,13 @@ def test_an_address_that_moves_to_a_thread_takes_its_mail_along_in_order() -> No
     address.tell("kept")
     mail = address.move_to_thread(["waiting on the loop"])
     address.tell("told since")
-    late: Item = (address, "told by one who had still looked up the loop")
+    late: Item = (address, "sent with the loop's queue looked up before")
     Straight().append(late)
     assert [mail.get()[1] for _ in range(mail.qsize())] == [
         "kept",
         "waiting on the loop",
         "told since",
-        "told by one who had still looked up the loop",
+        "sent with the loop's queue looked up before",
     ]
     assert address.move_to_thread([]) is mail
     assert address.own_queue() is mail

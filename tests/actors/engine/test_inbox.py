@@ -1,4 +1,4 @@
-"""Tests of actors/engine/inbox.py: what is refused, what wakes whom, and where a batch ends."""
+"""Tests of actors/engine/inbox.py: refusals, wake-ups, and ends of batches."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ from tests.support.cast import Look, Say
 
 
 class Nowhere:
-    """Mail that nobody reads."""
+    """Mail without a reader."""
 
     asleep = False
 
@@ -45,7 +45,7 @@ def inbox_of(mail: ThreadMail, *, wants_batch_end: bool = True) -> Inbox:
 
 
 def messages_of(inbox: Inbox) -> list[Any]:
-    """What `get` gives without waiting."""
+    """Return the messages that `get` returns without waiting."""
     taken = []
     while not inbox.empty():
         taken.append(inbox.get().message)
@@ -123,7 +123,7 @@ def test_a_message_without_a_requester_is_refused_silently(message: object) -> N
 
 def test_one_refusal_that_fails_does_not_keep_the_others_from_theirs() -> None:
     def broken(_: str) -> None:
-        raise ValueError("whoever asked is broken")
+        raise ValueError("the requester is broken")
 
     refuse(Say("x", broken), "gone")
 

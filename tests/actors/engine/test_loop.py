@@ -1,4 +1,4 @@
-"""Tests of actors/engine/loop.py: rounds, sockets, timers, and who is told what in which order."""
+"""Tests of actors/engine/loop.py: rounds, sockets, timers, and the order of messages."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -235,7 +235,7 @@ def test_two_failures_in_one_group_make_one_restart(real_system: ActorSystem) ->
     )
     diary.events.all()
 
-    def fail_both(_: Recorder) -> None:  # in one pass: both have failed before anybody is told
+    def fail_both(_: Recorder) -> None:  # in one pass: both have failed before any report arrives
         real_system.address("a").tell(Do(boom))
         real_system.address("b").tell(Do(boom))
 

@@ -1,4 +1,4 @@
-"""Tests of actors/engine/system.py and future.py: asking, looking and ending from outside."""
+"""Tests of actors/engine/system.py and future.py: requests, views and stops from outside."""
 
 from threading import Event
 from typing import Any
@@ -202,7 +202,7 @@ def test_a_message_that_fails_to_be_refused_does_not_hurt_the_loop(
     diary = Diary()
 
     def broken(_: str) -> None:
-        raise Boom("whoever asked is broken")
+        raise Boom("the requester is broken")
 
     real_system.start(ChildSpec("a", lambda _: Recorder(diary)))
 

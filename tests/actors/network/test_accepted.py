@@ -1,5 +1,7 @@
-"""Tests of actors/network/accepted.py: who stands at the door of a port that speaks TLS has a place
-among the connections, one, and gives it back or takes it along. A38 of docs/security.md."""
+"""Tests of actors/network/accepted.py: a connection to a TLS port has one slot.
+
+It keeps the slot or gives it back. A38 of docs/security.md.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -53,7 +55,7 @@ def waits(made: Door, _: Guest) -> None:
 
 
 def fails(made: Door, _: Guest) -> None:
-    made.system.address("entrance").tell("what nobody understands")
+    made.system.address("entrance").tell("unknown message")
     made.system.advance(5000)
 
 
@@ -109,7 +111,7 @@ def test_an_accepted_connection_keeps_its_slot(tmp_path: Path, speaks_tls: bool)
         made.system.advance(TIME_MS + 2000)
         assert [places.take(HOST) for _ in range(2)] == [None, "maxConnections"], "it has one"
         places.leave(HOST)
-        accepted.refuse("nobody takes it")
+        accepted.refuse("no receiver")
         accepted.refuse("twice")
         assert [places.take(HOST) for _ in range(3)] == [None, None, "maxConnections"]
 

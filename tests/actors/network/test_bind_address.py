@@ -1,4 +1,4 @@
-"""Tests of actors/network/bind_address.py: both families by default, and what is advertised."""
+"""Tests of actors/network/bind_address.py: both families by default, advertised addresses."""
 
 import errno
 from dataclasses import replace

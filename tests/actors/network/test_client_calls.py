@@ -1,4 +1,4 @@
-"""Requests of the broker to its clients: every call ends once, however it ends."""
+"""Tests of actors/network/client_calls.py: every call ends exactly once."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,7 +29,7 @@ ASK = RequestCode.GET_CONSUMER_RUNNING_INFO
 
 @dataclass
 class Bench:
-    """The calls of a broker, and who asks for them."""
+    """A broker's client calls, and their callers."""
 
     system: SimulatedSystem
     waiting: Waiting
@@ -83,7 +83,7 @@ def test_calls_are_told_apart_by_opaque_and_by_client() -> None:
         first, second = one.notices()
         (third,) = other.notices()
         assert len({first.opaque, second.opaque, third.opaque}) == 3
-        bench.tell(ClientAnswer(first.answer(), other))  # somebody else's number
+        bench.tell(ClientAnswer(first.answer(), other))  # a foreign opaque
         assert bench.ends() == []
         bench.tell(ClientAnswer(second.answer(), one))
         bench.tell(ClientAnswer(third.answer(), other))
@@ -139,7 +139,7 @@ def test_a_failure_of_the_actor_ends_what_waits() -> None:
     with calls() as bench:
         peer = RecordingPeer()
         bench.call(peer, "waits")
-        bench.tell("what nobody handles")
+        bench.tell("unknown message")
         bench.system.advance(2000)  # its supervisor starts it again
         assert bench.ends() == [("waits", CallEnd.NOT_ASKED)]
         bench.call(peer, "the next one is asked again")

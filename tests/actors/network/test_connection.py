@@ -1,4 +1,4 @@
-"""One connection: in which pieces its peer may send, what closes it, and what holds it back."""
+"""Tests of actors/network/connection.py: frames in pieces, closings, limits."""
 
 from collections.abc import Callable, Iterator
 from random import Random

@@ -1,4 +1,4 @@
-"""Listening sockets and the connections that came in through them: taken, idle, failed, stopped."""
+"""Tests of actors/network/connections.py: accepted, idle, failed and stopped connections."""
 
 import errno
 from pathlib import Path
@@ -52,7 +52,7 @@ def question() -> RemotingCommand:
 
 
 def heartbeat() -> RemotingCommand:
-    """Of a client that consumes and produces."""
+    """Return the heartbeat of a client that consumes and produces."""
     consumer = ConsumerData("consumers", "CONSUME_PASSIVELY", "CLUSTERING", None, [])
     data = HeartbeatData("client", [ProducerData("producers")], [consumer])
     return RemotingCommand(RequestCode.HEART_BEAT, body=data.encode())
@@ -64,7 +64,7 @@ def members(made: SimulatedBroker) -> int:
     return made.ask(RemotingCommand(RequestCode.GET_CONSUMER_LIST_BY_GROUP, fields)).code
 
 
-# --- connections whose peers have gone
+# --- connections of peers that have gone
 
 
 def test_thousands_that_go_at_once_are_ended_some_at_a_time_while_others_are_served() -> None:
@@ -238,7 +238,7 @@ def test_connections_that_fail_give_back_the_places_of_all() -> None:
             connections.tell(Accepted(far, ("192.0.2.7", 1), Service({})))
             system.drain()
             assert places.take("192.0.2.7") == "maxConnections"
-            connections.tell("what nobody understands")
+            connections.tell("unknown message")
             system.advance(5000)
             assert near.recv(1) == b""
             near.close()

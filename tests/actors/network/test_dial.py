@@ -1,4 +1,4 @@
-"""Tests of actors/network/dial.py: a handshake has a time in all, not one for each byte."""
+"""Tests of actors/network/dial.py: one timeout for a whole handshake."""
 
 from pathlib import Path
 from socket import create_server, socket
@@ -13,7 +13,7 @@ HOST = "127.0.0.1"
 
 
 class Dribbling:
-    """A clock with whose every look a second passes, and the server sends one byte more."""
+    """A clock that advances by a second at each look, while the server sends one byte more."""
 
     def __init__(self, listener: socket) -> None:
         self._listener = listener

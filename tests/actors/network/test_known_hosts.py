@@ -1,4 +1,4 @@
-"""Tests of actors/network/known_hosts.py: the Hosts that a port of HTTP answers."""
+"""Tests of actors/network/known_hosts.py: Host names that an HTTP port answers."""
 
 import pytest
 

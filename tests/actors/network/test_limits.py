@@ -1,4 +1,4 @@
-"""The limits of what all connections hold: who is closed, who is not, what the log says."""
+"""Tests of actors/network/limits.py: which connections are closed, and the log lines."""
 
 from resource import RLIM_INFINITY
 
@@ -156,7 +156,7 @@ def test_some_descriptors_are_kept_for_files() -> None:
 
 
 def test_an_ipv6_network_counts_as_one_address() -> None:
-    """He has 2 to the 64th of them, and every limit of an address would be open to him."""
+    """A peer with a /64 has 2 to the 64th addresses, which would evade every limit."""
     one, another = "2001:db8:0:1::1", "2001:db8:0:1:ffff::2"
     elsewhere = "2001:db8:0:2::1"
     places = ConnectionSlots(0, 1)

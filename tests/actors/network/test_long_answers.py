@@ -1,4 +1,4 @@
-"""Tests of actors/network/long_answers.py: long answers, and those that no frame holds."""
+"""Tests of actors/network/long_answers.py: long answers, and answers longer than a frame."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""All sends of one read: what their peer is written, and when nothing is."""
+"""Tests of actors/network/sends.py: writes to the peer for the sends of one read."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A port's service: where a command goes that is no send, and what becomes of one nobody serves."""
+"""Tests of actors/network/service.py: routes of commands, and unserved codes."""
 
 from dataclasses import replace
 
@@ -26,7 +26,7 @@ def test_an_answer_goes_to_the_client_calls_whatever_its_code() -> None:
     answer = RemotingCommand(RequestCode.PULL_MESSAGE, opaque=3, flag=RESPONSE_FLAG)
     Service({11: pulls.address}, answers_to=asked.address).pass_on(answer, peer)
     assert asked.take() == [ClientAnswer(answer, peer)]
-    Service({11: pulls.address}).pass_on(answer, peer)  # nobody asks there
+    Service({11: pulls.address}).pass_on(answer, peer)  # no client is asked there
     assert (pulls.take(), peer.received) == ([], [])
 
 

@@ -1,4 +1,4 @@
-"""The access that a server starts with."""
+"""Tests of actors/network/start_access.py: access control at a server's start."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Tests of actors/network/tls_contexts.py: certificates that change while a server serves."""
+"""Tests of actors/network/tls_contexts.py: certificates that change while a server runs."""
 
 import os
 from errno import EACCES, EMFILE
@@ -54,7 +54,7 @@ def shown_by(server: SSLContext, made: Certificates) -> str:
 
 
 def replace_files(made: Certificates, host: str, *, key: bool = True) -> None:
-    """As an operator does; the time of a file may be the same when that happens in a test."""
+    """Replace the files as an operator does; in a test their times may be the same."""
     other = made.files("other", host)
     for source, target in (
         (other.cert_path, made.folder / "server.pem"),
@@ -139,7 +139,7 @@ def test_files_that_come_back_are_told_of_when_they_go_again(made: Certificates)
 
 
 def test_a_file_of_the_same_size_and_time_is_seen_to_be_another(made: Certificates) -> None:
-    """As `cp -p` may leave it."""
+    """`cp -p` keeps the time."""
     found = contexts(made)
     before = found.server
     path = made.folder / "server.pem"
@@ -226,7 +226,7 @@ def test_test_mode_makes_a_certificate_and_logs_a_warning() -> None:
         found = TlsContexts(TlsSettings(tls_test_mode=True))
     assert [line["event"] for line in logs] == ["TLS test mode enabled"]
     assert found.server is not None
-    assert found.server.cert_store_stats()["x509"] == 0, "nobody is asked for a certificate"
+    assert found.server.cert_store_stats()["x509"] == 0, "no client certificate is required"
 
 
 def test_test_mode_without_openssl_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

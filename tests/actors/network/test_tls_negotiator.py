@@ -1,5 +1,7 @@
-"""Tests of the TLS negotiator and handshakes, on the virtual clock: who gets in, and how
-long and how many may try. A5 and A7 of docs/security.md."""
+"""Tests of TlsNegotiator and Handshakes on the virtual clock: deadlines and limits.
+
+A5 and A7 of docs/security.md.
+"""
 
 from pathlib import Path
 from socket import socketpair
@@ -112,7 +114,7 @@ def test_a7_one_address_has_so_many_handshakes_and_no_more(tmp_path: Path) -> No
         made.comes("192.0.2.8", says=b"\0\0\0\5plain")
         assert len(made.let_in()) == 1, "others are served"
         made.comes("192.0.2.8", says=HELLO[:6])
-        assert made.entrance.shaking_count == HOST_SHAKING_MAX + 1, "nor has anybody else to wait"
+        assert made.entrance.shaking_count == HOST_SHAKING_MAX + 1, "no other connection waits"
         made.system.advance(TIME_MS + 2000)
         assert all(guest.is_out for guest in began)
         assert made.entrance.shaking_count == 0
@@ -141,14 +143,14 @@ def test_a7_connections_beyond_the_limit_of_waiting_handshakes_are_closed(
         guests = [made.comes(f"198.51.100.{number}", says=HELLO[:6]) for number in range(9)]
         assert [guest.is_out for guest in guests] == [False] * 7 + [True] * 2
         made.comes("192.0.2.8", says=b"\0\0\0\5plain")
-        assert len(made.let_in()) == 1, "who speaks no TLS does not wait"
+        assert len(made.let_in()) == 1, "plain connections do not wait"
         assert times(logs, "TLS connection rejected: too many handshakes") == [1]
 
 
 def test_a7_a_place_is_free_when_the_handshake_says_so_not_when_its_time_is_over(
     tmp_path: Path,
 ) -> None:
-    """Else steps of those who are gone pile up before the one thread."""
+    """Otherwise steps of closed connections would pile up before the one thread."""
     with door(tmp_path, takes_plain=True, handshakes=(thread := Told("busy")).address) as made:
         first = [made.comes(says=HELLO[:6]) for _ in range(HOST_SHAKING_MAX)]
         asked = thread.take()
@@ -185,7 +187,7 @@ def test_a_late_answer_to_an_entrance_that_failed_is_not_taken_for_anothers(
     with door(tmp_path, takes_plain=True, handshakes=(thread := Told("busy")).address) as made:
         made.comes(says=HELLO[:6])
         (before,) = thread.take()
-        made.system.address("entrance").tell("what nobody understands")
+        made.system.address("entrance").tell("unknown message")
         made.system.advance(5000)
         made.comes(says=HELLO[:6])
         (after,) = thread.take()
@@ -195,7 +197,7 @@ def test_a_late_answer_to_an_entrance_that_failed_is_not_taken_for_anothers(
 def test_a_pending_connection_is_closed_if_the_negotiator_fails(tmp_path: Path) -> None:
     with door(tmp_path, takes_plain=True) as made:
         guest, other = made.comes(), made.comes(says=HELLO[:6])
-        made.system.address("entrance").tell("what nobody understands")
+        made.system.address("entrance").tell("unknown message")
         made.system.advance(5000)
         assert guest.is_out and other.is_out
         assert len(made.entrances) == 2, "started again"
