@@ -81,7 +81,7 @@ class Post:
         self.asleep = False
         self._crashed = False
         self.sender: ActorAddress | None = None
-        """Whose handler runs now; None outside of all."""
+        """Actor with the running handler; None outside of handlers."""
         self.channels: dict[ActorAddress, dict[Sender, deque[object]]] = {}
 
     def append(self, item: Item) -> None:
