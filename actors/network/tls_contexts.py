@@ -62,7 +62,7 @@ class TlsContexts:
             log.warning(
                 "TLS test mode enabled",
                 because="tls.test.mode.enable",
-                hint="clients cannot verify this server",
+                hint="it authenticates no peer: for tests only",
             )
         self._warn_of_open_keys()
 
