@@ -40,7 +40,7 @@ class _Kind:
 
 
 class RateLimitedLog:
-    """Rate limiter for an actor system's warnings. Any thread; counts may miss simultaneous ones."""
+    """Rate limiter for a system's warnings. Any thread; counts may miss simultaneous ones."""
 
     def __init__(self, now_ms: Callable[[], float]) -> None:
         """`now_ms` is a monotonic clock."""
