@@ -23,7 +23,7 @@ HALF_BYTES_MAX = 256 << 20
 """Maximum bytes of incomplete frames, of all peers: sixteen of the longest."""
 
 HALF_BYTES_OF_ADDRESS_MAX = 32 << 20
-"""Two of the longest frames, and as much again while they become whole."""
+"""Maximum of one address: two of the longest frames, and as much again while they complete."""
 
 UNSENT_BYTES_OF_ALL_MAX = 512 << 20
 """Maximum bytes of answers that peers do not take, of all peers; connection.py limits each."""
@@ -37,7 +37,7 @@ keep as much again.
 
 HALF_FRAME_MS = 30_000
 HALF_FRAME_BYTES_PER_MS = (64 << 10) / 1000
-"""A frame must be complete after the time and its transfer time at this speed."""
+"""Deadline of a frame: HALF_FRAME_MS plus its transfer time at this speed."""
 
 DESCRIPTORS_KEPT = 64
 """File descriptors of the process that are reserved for files, however many clients come."""
