@@ -1,10 +1,10 @@
-"""The broker on one page: its store, its children in start order, and what a connection is given.
+"""The broker on one page: its children in start order, and the routes of its ports.
 
-parts        settings, the store (opened and recovered before any actor starts), published tables
-children     tables → flushing → the log → reading → talking; stopped in reverse
-ports        listenPort, two below it the fast one (no pulls), one above it HA's
+    parts        settings, the store (opened and recovered first), published tables
+    children     tables, flushing, the log, reading, network; stopped in reverse order
+    ports        listenPort; the fast port two below it, without pulls; the HA port one above it
 
-What each child is made with: `actors/children/`, one file for each floor.
+actors/children/ constructs the children, with one file per group.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,6 @@ from actors.children.log import log_children
 from actors.children.network import network_children
 from actors.children.reading import reading_children
 from actors.children.replication import master_children, slave_children
-from actors.children.spans import span_children
 from actors.children.tables import table_children
 from actors.consumers.clients import Clients
 from actors.consumers.consume_stats import ConsumeStats
@@ -39,6 +38,7 @@ from actors.retention.clean_files import CleanFiles
 from actors.sending.reply_message import ReplyMessage
 from actors.sending.send_back import SendBack
 from actors.sending.sink import Sink
+from actors.spans.span_export import SpanExport
 from actors.statistics.statistics import Statistics
 from actors.tables.consumer_offsets import ConsumerOffsets
 from actors.tables.groups import GroupTable
@@ -72,7 +72,7 @@ RESPONDERS: Responders = (
     ("access_control", AccessControl),
     ("statistics", Statistics),
 )
-"""Which address serves which request codes: those its class declares."""
+"""Address of each responder; its class declares the request codes."""
 
 NOT_ON_THE_FAST_PORT = (
     RequestCode.PULL_MESSAGE,
@@ -80,22 +80,18 @@ NOT_ON_THE_FAST_PORT = (
     RequestCode.READ_RECORDS,
     RequestCode.READ_UNITS,
 )
-"""Whatever reads messages in numbers: that port is for those who must not wait behind them."""
+"""Bulk reads, which the fast port excludes because its clients must not wait behind them."""
 
 TOLD_OF_CLOSED_PEERS = ("client_calls", "clients", "pull_hold")
 
 
 class Broker(Parts):
-    """A broker whose store is open; `children` is what its supervisor starts.
+    """A broker with an open store. Raises StoreError; `close` it after its system has stopped."""
 
-    Raises StoreError (locked, unusable) from the constructor; `close` comes after the system has
-    stopped.
-    """
-
-    # --- what connections need to know
+    # --- routes
 
     def service(self, *, fast: bool = False, more: Responders = ()) -> Service:
-        """What a port serves; the fast one does not serve pulls. `more`: who is started beside."""
+        """Return the routes of a port; `more` responders are started beside the broker's own."""
         codes = codes_of([*RESPONDERS, *more])
         routes = {code: self.system.address(name) for code, name in codes.items()}
         if fast:
@@ -112,26 +108,31 @@ class Broker(Parts):
             administration=self.administration,
         )
 
-    # --- the children, in start order
+    # --- children, in start order
 
     def children(self) -> list[ChildSpec]:
-        """Everything but what listens, so that tests can do without sockets."""
-        shared = [*span_children(self), *log_children(self), *reading_children(self)]
-        if self.config.is_slave:  # it gets what its master has delivered
+        """Return all children except those with sockets, which tests may leave out."""
+        shared = [*self._span_children(), *log_children(self), *reading_children(self)]
+        if self.config.is_slave:  # its master sends it the delivered messages
             return [*table_children(self), *shared, *slave_children(self)]
         recent_bytes = physical_memory_bytes() // 10
         schedule = schedule_children(self.store, recent_bytes, self.system.address)
         return [*table_children(self), *master_children(self), *shared, *schedule]
 
     def network_children(self, listeners: Sequence[tuple[Listener, socket]]) -> list[ChildSpec]:
-        """What needs sockets: stopped first, except that connections may send what is left."""
+        """Return the children with sockets, which stop first, except Connections."""
         return network_children(self, listeners)
 
     def connections_child(self) -> ChildSpec:
-        """Started before everything else, stopped after it."""
         idle_ms = self.config.channel_max_idle_seconds * 1000
         return ChildSpec("connections", lambda _: Connections(idle_ms, self.places))
 
+    def _span_children(self) -> list[ChildSpec]:
+        queue, config = self.spans, self.config
+        if queue is None:
+            return []
+        name = config.broker_name
+        return [ChildSpec("span_export", lambda _: SpanExport(queue, self.store, config, name))]
+
     def close(self) -> None:
-        """Flushes and closes the store; call it when the system has stopped. Raises StoreError."""
         self.store.close()

@@ -1,7 +1,7 @@
-"""A broker that listens: its ports, how it is started and stopped.
+"""A broker that listens: its ports, its start and its stop.
 
-listenPort serves everything, the port two below it everything but pulls (the fast port), and the
-port one above it is HA's, which only a master opens.
+listenPort serves everything. The fast port, two below it, serves everything except pulls. The HA
+port, one above it, is opened by masters only.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,8 +32,6 @@ PORT_NAMES = ("listenPort", "fast port", "HA port")
 
 @dataclass
 class RunningBroker:
-    """A broker that listens."""
-
     system: ActorSystem
     broker: Broker
     metrics: MetricsServer | None = None
@@ -41,19 +39,17 @@ class RunningBroker:
 
     @property
     def ports(self) -> Ports:
-        """Where it listens."""
         return self.broker.ports
 
     @property
     def metrics_port(self) -> int:
-        """Where its metrics are; 0: nowhere."""
         return 0 if self.metrics is None else self.metrics.server.port
 
     def stop(self, timeout_s: float) -> bool:
-        """Stops in order: nothing new, held pulls answered, everything flushed.
+        """Stop in order: reject new work, answer held pulls, flush everything.
 
-        False when something was stuck; `abort` stays then, and the next start recovers. A second
-        call only says again how the first one ended.
+        Returns False if an actor hung; then `abort` stays, and the next start recovers. A second
+        call returns the result of the first one.
         """
         if not self._closed and self.metrics is not None:
             self.metrics.close()
@@ -78,12 +74,11 @@ def start_broker(
     more_responders: Responders = (),
     pages: PageServer | None = None,
 ) -> RunningBroker:
-    """Opens the ports and the store, and starts everything; `make_more` adds children of its own,
-    and `more_responders` names those of them that serve requests. `pages`: where health is
-    answered, if metrics have the same port.
+    """Open the ports and the store, and start all actors.
 
-    Raises PortTaken, StoreError or StartFailed, each with a sentence for the operator; nothing is
-    left open then.
+    `make_more` adds children, and `more_responders` names those that serve requests. `pages`
+    answers health requests, if metrics use the same port. Raises PortTaken, StoreError or
+    StartFailed, each with a sentence for the operator, and leaves nothing open.
     """
     require_listened(config)
     opened, ports = open_ports(config)
@@ -111,9 +106,9 @@ def start_broker(
     except BaseException:
         system.stop(STOP_AFTER_FAILURE_S)
         broker.store.abandon()
-        _close(opened, metrics)  # who should have listened may never have started
+        _close(opened, metrics)  # the acceptors, which own them, may never have started
         raise
-    if config.one_of in ("", config.broker_name):  # of several of one machine the first one says it
+    if config.one_of in ("", config.broker_name):  # only the first of several masters logs it
         gives_log = not (config.is_slave or config.ha_allowed_addresses)
         warn_if_open(config, config.bind_address, config.ha_address if gives_log else "")
         warn_if_plain_needs_no_certificate(config)
@@ -121,7 +116,7 @@ def start_broker(
 
 
 def _metrics_children(broker: Broker, metrics: MetricsServer) -> list[ChildSpec]:
-    # Only here: most brokers show no metrics.
+    # Imported here because most brokers show no metrics.
     from actors.children.metrics import broker_metrics_children
 
     return broker_metrics_children(broker, metrics.server)
@@ -134,10 +129,10 @@ def _close(opened: Sequence[socket], metrics: MetricsServer | None) -> None:
 
 
 def open_ports(config: BrokerConfig) -> tuple[list[socket], Ports]:
-    """The sockets of main and fast port, and of a master that of HA's. Raises PortTaken."""
+    """Open the sockets of the main and the fast port, and a master's HA port. Raises PortTaken."""
     if config.listen_port:
         return _open(config, config.listen_port)
-    if config.ha_bind_address:  # an address that is none is told as such
+    if config.ha_bind_address:  # report an invalid address as such
         open_for_slaves(config, 0, "HA port").close()
     for _ in range(FREE_PORT_TRIES):
         probe = open_listener(config.bind_address, 0, "listenPort")
@@ -171,7 +166,6 @@ def _open(config: BrokerConfig, port: int) -> tuple[list[socket], Ports]:
 
 
 def open_for_slaves(config: BrokerConfig, port: int, name: str) -> socket:
-    """Binds and listens where slaves come. Raises PortTaken."""
     if not config.ha_bind_address:
         return open_listener(config.bind_address, port, name)
     return open_listener(config.ha_bind_address, port, name, "haBindAddress")

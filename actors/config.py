@@ -1,8 +1,7 @@
-"""The settings of a broker and of a name server: RocketMQ's key beside each field.
+"""Settings of a broker and of a name server, with RocketMQ's key beside each field.
 
-A file in java properties syntax fills them.  Every key of 4.9.7 is accepted; those that do nothing
-here, that nobody knows or that are spelled as long ago are kept in `ConfigFindings`, for one line
-at start-up.
+A file in Java properties syntax sets them. Every key of 4.9.7 is accepted. `ConfigFindings` keeps
+the keys that have no effect, are unknown, or have an outdated spelling, for one line at the start.
 """
 
 import os
@@ -36,30 +35,30 @@ from storage.spelling import closest
 
 MASTER_ID = 0
 MASTERS_MAX = 64
-"""Of one process: each has a core's work, and ten ports."""
+"""Maximum masters of one process; each needs a core and ten ports."""
 ROLES = ("ASYNC_MASTER", "SYNC_MASTER", "SLAVE")
 _PORT_MAX = 65_535
 _REGISTER_PERIOD_MS = (10_000, 60_000)
-"""4.9.7 keeps registerNameServerPeriod within these."""
+"""Range to which 4.9.7 limits registerNameServerPeriod."""
 
 _FILTERS_MAX = 10_000
-"""Groups with property filters; their bit map must fit into a unit of ConsumeQueueExt."""
+"""Maximum groups with property filters: their bit map must fit into a ConsumeQueueExt unit."""
 
 _HA_BATCH_MAX = TRANSFER_BYTES_MAX - TRANSFER_HEAD_BYTES
-"""What the buffer of an official slave takes."""
+"""Size of an official slave's buffer."""
 _YEAR_9999_MS = 253_370_764_800_000
-"""Who sends before that moment is told it as a date; there are none behind that year."""
+"""Maximum of startAcceptSendRequestTimeStamp, which remarks show as a date with four-digit year."""
 NAMESRV_FILE = os.path.expanduser("~/namesrv/namesrv.properties")
 
 _HOST = compile_pattern(r"[\w.:%-]*", ASCII)
-"""A name or an address; empty where a default takes its place."""
+"""Name or address; empty if a default applies."""
 _HOSTS = ("bind_address", "console_bind_address", "metrics_host")
 
 Config = TypeVar("Config")
 
 
 class ConfigError(WrongSetting):
-    """A setting that cannot work; one sentence that names its key and its value."""
+    pass
 
 
 @dataclass(frozen=True)
@@ -71,19 +70,17 @@ class BrokerConfig(
     ConsolePlace,
     RuntimeSettings,
 ):
-    """What a broker needs to know besides its store. Raises ConfigError."""
-
     broker_name: str = key("brokerName", default="")
     """Empty: this machine's host name."""
     broker_cluster_name: str = key("brokerClusterName", default="DefaultCluster")
     broker_id: int = key("brokerId", default=MASTER_ID)
     broker_role: str = key("brokerRole", default="ASYNC_MASTER")
     broker_ip1: str = key("brokerIP1", default="")
-    """Where clients reach the broker. Empty: the machine's own address."""
+    """Address for clients. Empty: the machine's own address."""
     broker_ip2: str = key("brokerIP2", default="")
-    """Where slaves reach the broker. Empty: the machine's own address."""
+    """Address for slaves. Empty: the machine's own address."""
     listen_port: int = key("listenPort", default=10911)
-    """The fast port is two below, HA's one above; 0 takes free ports for all three."""
+    """The fast port is two below, the HA port one above; 0 takes three free ports."""
     bind_address: str = key("bindAddress", default="*")
     """`*`: all addresses, of IPv4 and IPv6."""
     namesrv_address: str = key("namesrvAddr", default="")
@@ -92,9 +89,9 @@ class BrokerConfig(
     auto_create_topic_enable: bool = key("autoCreateTopicEnable", default=True, live=True)
     auto_create_group_enable: bool = key("autoCreateSubscriptionGroup", default=True, live=True)
     auto_topics_max: int = key("maxAutoTopics", default=20_000)
-    """Of topics that are not a group's own; with so many there, sends make no more. 0: no limit."""
+    """Maximum topics, without retry topics, up to which sends create topics; 0: no limit."""
     auto_groups_max: int = key("maxAutoGroups", default=20_000)
-    """The same of groups, for consumers."""
+    """Maximum groups up to which consumers create groups; 0: no limit."""
     default_topic_queue_nums: int = key("defaultTopicQueueNums", default=8)
     cluster_topic_enable: bool = key("clusterTopicEnable", default=True)
     broker_topic_enable: bool = key("brokerTopicEnable", default=True)
@@ -105,7 +102,7 @@ class BrokerConfig(
     reject_transaction_message: bool = key("rejectTransactionMessage", default=False, live=True)
     transaction_check_interval_ms: int = key("transactionCheckInterval", default=60_000, live=True)
     transaction_timeout_ms: int = key("transactionTimeOut", default=6000, live=True)
-    """How old a half message is before its producer is asked."""
+    """Age of a half message at its first check-back, in ms."""
     transaction_check_max: int = key("transactionCheckMax", default=15, live=True)
     start_accept_send_request_timestamp_ms: int = key("startAcceptSendRequestTimeStamp", default=0)
     region_id: str = key("regionId", default="DefaultRegion")
@@ -118,7 +115,7 @@ class BrokerConfig(
     slave_read_enable: bool = key("slaveReadEnable", default=False, live=True)
     flush_consumer_offset_interval_ms: int = key("flushConsumerOffsetInterval", default=5000)
     consumer_offset_guard_enable: bool = key("consumerOffsetGuardEnable", default=True)
-    """Whether commits that would undo others' are ignored; a setting of ours."""
+    """Whether to ignore commits that would undo newer ones; a TroupeMQ extension."""
     notify_consumer_ids_changed_enable: bool = key(
         "notifyConsumerIdsChangedEnable", default=True, live=True
     )
@@ -127,19 +124,19 @@ class BrokerConfig(
     filter_support_retry: bool = key("filterSupportRetry", default=False, live=True)
     calc_filter_bit_map_enable: bool = key("enableCalcFilterBitMap", default=False)
     expected_filter_count: int = key("expectConsumerNumUseFilter", default=32)
-    """How many groups with filters the bit maps are made for."""
+    """Expected number of groups with filters, which sets the size of the bit maps."""
     filter_error_percent: int = key("maxErrorRateOfBloomFilter", default=20)
     filter_clean_time_span_ms: int = key("filterDataCleanTimeSpan", default=86_400_000, live=True)
 
     ha_master_address: str = key("haMasterAddress", default="")
-    """Where a slave finds its master's HA port, `host:port`. Empty: as the name server says."""
+    """The master's HA port, `host:port`. Empty: as the name server reports."""
     ha_bind_address: str = key("haBindAddress", default="")
-    """Where a master listens for its slaves; ours. Empty: at bindAddress."""
+    """Address of a master's HA port; a TroupeMQ extension. Empty: bindAddress."""
     ha_transfer_batch_bytes: int = key("haTransferBatchSize", default=32 << 10)
     ha_heartbeat_interval_ms: int = key("haSendHeartbeatInterval", default=5000)
     ha_housekeeping_interval_ms: int = key("haHousekeepingInterval", default=20_000)
     ha_fall_behind_max_bytes: int = key("haSlaveFallbehindMax", default=256 << 20)
-    """With all slaves further behind a SYNC_MASTER waits for none."""
+    """A SYNC_MASTER does not wait for slaves that lag further behind."""
     slave_timeout_ms: int = key("slaveTimeout", default=3000)
 
     register_period_ms: int = key("registerNameServerPeriod", default=30_000, live=True)
@@ -148,19 +145,19 @@ class BrokerConfig(
     compressed_register: bool = key("compressedRegister", default=False, live=True)
     channel_max_idle_seconds: int = key("serverChannelMaxIdleTimeSeconds", default=120)
     config_black_list: str = key("configBlackList", default="")
-    """More keys that nobody may change over the network, with `;` between them."""
+    """Further keys that cannot be changed over the network, separated by `;`."""
     masters: int = key("masters", default=1)
-    """How many brokers run under one process; this and the next are ours."""
+    """Number of brokers under one process; a TroupeMQ extension."""
     health_port: int = key("healthPort", default=0)
-    """Where /health/live and /health/ready are answered over HTTP; ours, 0: nowhere."""
+    """Port of /health/live and /health/ready over HTTP; a TroupeMQ extension. 0: none."""
     monitoring_port: int = key("monitoringPort", default=0)
-    """Of several masters: metrics and health of all; 0: nowhere."""
+    """Port for metrics and health of several masters; a TroupeMQ extension. 0: none."""
     jobs_python: str = key("jobsPython", default="")
-    """The interpreter of Spark jobs; ours. Empty: this one if it has Spark, else python3."""
+    """Interpreter of Spark jobs; a TroupeMQ extension. Empty: this one with Spark, else python3."""
     one_of: str = ""
-    """Of several under one process the name of the first; empty: it is alone."""
+    """Name of the first of several masters; empty for a single broker."""
     config_path: str = ""
-    """The file that these come from, and that changes go to; empty: there is none."""
+    """File of these settings, to which changes are written; empty: no file."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -172,7 +169,8 @@ class BrokerConfig(
         _unwrap(self, *_HOSTS, "broker_ip1", "broker_ip2", "ha_bind_address")
         set_value(self, "broker_ip1", self.broker_ip1 or local_address(self.bind_address))
         set_value(self, "broker_ip2", self.broker_ip2 or local_address(self.ha_address))
-        period_ms = sorted((self.register_period_ms, *_REGISTER_PERIOD_MS))[1]  # within the two
+        # clamped to the range
+        period_ms = sorted((self.register_period_ms, *_REGISTER_PERIOD_MS))[1]
         set_value(self, "register_period_ms", period_ms)
         _check_port("listenPort", self.listen_port, below=2, above=1)
         self._check_further_ports()
@@ -242,7 +240,7 @@ class BrokerConfig(
         _check_port("consolePort", self.console_port)
         _check_host("consoleBindAddress", self.console_bind_address)
         if self.console_port and not self.namesrv_addresses:
-            raise ConfigError("consolePort is set: a console needs to know namesrvAddr, too.")
+            raise ConfigError("consolePort is set, but namesrvAddr is not: set namesrvAddr, too.")
 
     def check_tls(self) -> None:
         super().check_tls()
@@ -254,25 +252,23 @@ class BrokerConfig(
 
     @property
     def ha_address(self) -> str:
-        """Where a master listens for its slaves."""
         return self.ha_bind_address or self.bind_address
 
     @property
     def bloom(self) -> BloomFilter:
-        """How the bit maps of property filters are made."""
         return BloomFilter.of(self.filter_error_percent, self.expected_filter_count)
 
     def store_address(self) -> str:
-        """The address of brokerIP1, which records and message ids have; raises ConfigError.
+        """Return the address of brokerIP1, as in records and message ids. Raises ConfigError.
 
-        A name is looked up: it may take a while.
+        A name is resolved, which may take a while.
         """
         try:
             return address_of(self.broker_ip1)
         except (OSError, UnicodeError):
             raise ConfigError(
-                f"brokerIP1 is {self.broker_ip1}: nobody knows this host; write an address under"
-                " which clients reach this machine."
+                f"brokerIP1 is {self.broker_ip1}: host not found; write an address by which"
+                " clients reach this machine."
             ) from None
 
     @property
@@ -285,7 +281,7 @@ class BrokerConfig(
 
     @property
     def namesrv_addresses(self) -> tuple[str, ...]:
-        """Every name server as `host:port`, in the order of the setting."""
+        """Addresses of all name servers as `host:port`, in the order of the setting."""
         parts = (part.strip() for part in self.namesrv_address.split(";"))
         return tuple(dict.fromkeys(part for part in parts if part))
 
@@ -294,26 +290,26 @@ class BrokerConfig(
 class NamesrvConfig(
     AccessSettings, TlsSettings, NamesrvMetricsSettings, ConsolePlace, RuntimeSettings
 ):
-    """What a name server needs to know. Raises ConfigError."""
-
     listen_port: int = key("listenPort", default=9876)
     """0 takes a free port."""
     bind_address: str = key("bindAddress", default="*")
     """`*`: all addresses, of IPv4 and IPv6."""
     kv_config_path: str = key("kvConfigPath", default=os.path.expanduser("~/namesrv/kvConfig.json"))
     health_port: int = key("healthPort", default=0)
-    """Where /health/live and /health/ready are answered over HTTP; ours, 0: nowhere."""
+    """Port of /health/live and /health/ready over HTTP; a TroupeMQ extension. 0: none."""
     order_message_enable: bool = key("orderMessageEnable", default=False, live=True)
     channel_max_idle_seconds: int = key("serverChannelMaxIdleTimeSeconds", default=120)
     frame_bytes_max: int = key("com.rocketmq.remoting.frameMaxLength", default=64 << 20)
-    """The longest request; 4.9.7's 16 MiB are too short for a broker with 60,000 topics."""
+    """Maximum length of a request; 4.9.7's 16 MiB is too short for a broker with 60,000 topics."""
     config_store_path: str = key("configStorePath", default=NAMESRV_FILE)
-    """Where changes of these settings go: the -c file, where one is given."""
+    """File to which changes of these settings are written: the -c file, if given."""
     config_black_list: str = key("configBlackList", default="")
-    """More keys that nobody may change over the network, with `;` between them."""
+    """Further keys that cannot be changed over the network, separated by `;`."""
     acl_route_perm_enable: bool = key("aclRoutePermEnable", default=False)
-    """With access control: routes only of topics that the asker may use, and of traces and replies.
-    A setting of ours."""
+    """Whether access control limits routes to topics that the sender may use; a TroupeMQ extension.
+
+    Topics of traces and replies are exempt.
+    """
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -330,13 +326,12 @@ class NamesrvConfig(
 
 @dataclass(frozen=True)
 class ConfigFindings:
-    """What is to be said about a file of settings that could be used."""
+    """Remarks on a valid settings file."""
 
     without_effect: tuple[str, ...] = ()
-    """Keys of 4.9.7 that change nothing here."""
     unknown: tuple[str, ...] = ()
     meant: Mapping[str, str] = field(default_factory=dict)
-    """Of the unknown keys those that misspell a known one, and which one."""
+    """Known key that each misspelled key resembles."""
     old_spelling: tuple[str, ...] = ()
     """Keys that 4.9.7 ignores because it spells them differently."""
 
@@ -344,7 +339,6 @@ class ConfigFindings:
         return bool(self.without_effect or self.unknown or self.old_spelling)
 
     def sentence(self) -> str:
-        """All of it in one line; empty when there is nothing to say."""
         renamed = ", ".join(f"{old} (write {OLD_SPELLINGS[old]})" for old in self.old_spelling)
         unknown = ", ".join(
             f"{name} (did you mean {self.meant[name]}?)" if name in self.meant else name
@@ -361,7 +355,6 @@ class ConfigFindings:
 def load_broker_config(
     path: str, overrides: Mapping[str, str] | None = None
 ) -> tuple[BrokerConfig, StoreConfig, ConfigFindings]:
-    """The settings in the file at `path`; see `parse_broker_config`."""
     broker, store, findings = parse_broker_config(_read(path), overrides)
     return replace(broker, config_path=os.path.realpath(path)), store, findings
 
@@ -369,10 +362,10 @@ def load_broker_config(
 def parse_broker_config(
     text: str, overrides: Mapping[str, str] | None = None
 ) -> tuple[BrokerConfig, StoreConfig, ConfigFindings]:
-    """A broker's settings out of java properties; `overrides` (by the same keys) go over the text.
+    """Parse a broker's settings from Java properties; `overrides` (same keys) take precedence.
 
-    Raises ConfigError, or WrongSetting for a store that cannot work, with one sentence. A key that
-    misspells a known one is an error among the overrides, and a finding in the text.
+    Raises ConfigError, or WrongSetting for a store that cannot work, with one sentence. A
+    misspelled known key is an error in the overrides, and a finding in the text.
     """
     own = keys_of(BrokerConfig).keys() | keys_of(StoreConfig).keys()
     _refuse_misspelled(overrides or {}, own | BROKER_FILE_KEYS)
@@ -385,7 +378,6 @@ def parse_broker_config(
 def load_namesrv_config(
     path: str, overrides: Mapping[str, str] | None = None
 ) -> tuple[NamesrvConfig, ConfigFindings]:
-    """The settings in the file at `path`; see `parse_namesrv_config`."""
     config, findings = parse_namesrv_config(_read(path), overrides)
     return replace(config, config_store_path=os.path.realpath(path)), findings
 
@@ -393,7 +385,6 @@ def load_namesrv_config(
 def parse_namesrv_config(
     text: str, overrides: Mapping[str, str] | None = None
 ) -> tuple[NamesrvConfig, ConfigFindings]:
-    """A name server's settings out of java properties. Raises ConfigError."""
     own = keys_of(NamesrvConfig).keys()
     _refuse_misspelled(overrides or {}, own | NAMESRV_FILE_KEYS)
     values = _values(text, overrides)
@@ -401,7 +392,7 @@ def parse_namesrv_config(
 
 
 def settings_of(*configs: Any) -> dict[str, str]:
-    """What is in force, by external key and as text: the body of an answer to code 26."""
+    """Return the settings in force, as text by external key: the body of an answer to code 26."""
     found: dict[str, str] = {}
     for config in configs:
         for external, name in keys_of(type(config)).items():
@@ -423,9 +414,9 @@ def _read(path: str) -> str:
         if kind_of(error) is NotPermitted:
             raise NotPermitted(f"the settings file {path} cannot be read: {reason}.") from error
     except UnicodeDecodeError as error:
-        reason = f"byte {error.start} of it is no UTF-8; save it as such a text"
+        reason = f"byte {error.start} is not UTF-8; save the file as UTF-8"
     except ValueError as error:
-        reason = f"it holds a {error}; write four hexadecimal digits"
+        reason = f"it has a {error}; write four hexadecimal digits"
     else:
         return text
     raise ConfigError(f"the settings file {path} cannot be read: {reason}.")
@@ -441,7 +432,7 @@ def _values(text: str, overrides: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def converted_settings(config: Any, values: Mapping[str, str]) -> dict[str, Any]:
-    """Field by field what of these texts belongs to `config`, an object or its class.
+    """Return the values that belong to `config`, an object or its class, by field.
 
     Raises ConfigError.
     """
@@ -488,21 +479,19 @@ def _findings(values: Mapping[str, str], own: Set[str], known: frozenset[str]) -
 
 
 def _refuse_misspelled(overrides: Mapping[str, str], known: Set[str]) -> None:
-    """Raise ConfigError for a misspelled key of the command line, which 4.9.7 does not read."""
     for name in overrides:
         if name not in known and (found := closest(name, known)) is not None:
             raise ConfigError(f"unknown setting {name}: did you mean {found}?")
 
 
 def _check_port(setting: str, port: int, *, below: int = 0, above: int = 0) -> None:
-    """`below` and `above`: how far from it other ports lie."""
+    """Raise ConfigError for an invalid port; other ports lie `below` and `above` it."""
     lowest, highest = below + 1, _PORT_MAX - above
     if port and not lowest <= port <= highest:
         raise ConfigError(f"{setting} is {port}: it must be 0 or between {lowest} and {highest}.")
 
 
 def _unwrap(config: object, *names: str) -> None:
-    """An IPv6 address may be given in brackets."""
     for name in names:
         object.__setattr__(config, name, without_brackets(getattr(config, name)))
 

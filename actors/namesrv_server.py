@@ -1,4 +1,4 @@
-"""A name server on one page: its children in start order, and how it is started."""
+"""The name server on one page: its children in start order, and its start."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ STOP_AFTER_FAILURE_S = 10.0
 
 
 TOO_MANY_TOPICS = (
-    "a broker with that many topics: set its compressedRegister=true, or raise"
+    "a broker with so many topics: set its compressedRegister=true, or raise"
     " com.rocketmq.remoting.frameMaxLength of this name server"
 )
 
@@ -47,7 +47,7 @@ def service(
     acl: AclStore | None = None,
     refusals: Refusals | None = None,
 ) -> Service:
-    """What the name server's port serves; an unknown code is not answered, as in 4.9.7."""
+    """Return the routes of the name server's port; unknown codes stay unanswered, as in 4.9.7."""
     guard = None
     if acl is not None:
         guard = new_guard(
@@ -77,7 +77,6 @@ def children(
     tls: TlsContexts | None = None,
     refusals: Refusals | None = None,
 ) -> list[ChildSpec]:
-    """In start order; the names leave room for a broker in the same process."""
     idle_ms = config.channel_max_idle_seconds * 1000
     places = ConnectionSlots(config.connections_max, config.connections_of_address_max)
     writer, connections = (
@@ -107,19 +106,15 @@ def children(
 
 @dataclass
 class RunningNamesrv:
-    """A name server that listens."""
-
     system: ActorSystem
     port: int
     metrics: MetricsServer | None = None
 
     @property
     def metrics_port(self) -> int:
-        """Where its metrics are; 0: nowhere."""
         return 0 if self.metrics is None else self.metrics.server.port
 
     def stop(self, timeout_s: float) -> bool:
-        """Stops in order. False when something was stuck."""
         if self.metrics is not None:
             self.metrics.close()
             self.metrics = None
@@ -129,9 +124,9 @@ class RunningNamesrv:
 def start_namesrv(
     config: NamesrvConfig, *, system: ActorSystem, pages: PageServer | None = None
 ) -> RunningNamesrv:
-    """Opens the port and starts everything. Raises PortTaken, StoreError or StartFailed.
+    """Open the port and start all actors. Raises PortTaken, StoreError or StartFailed.
 
-    `pages`: where health is answered, if metrics have the same port.
+    `pages` answers health requests, if metrics use the same port.
     """
     acl = opened_acl(system, config, config.config_store_path) if config.acl_enable else None
     tls = tls_contexts(config)
@@ -153,7 +148,7 @@ def start_namesrv(
         system.stop(STOP_AFTER_FAILURE_S)
         if metrics is not None:
             metrics.close()
-        sock.close()  # who should have listened on it may never have started
+        sock.close()  # the acceptor, which owns it, may never have started
         raise
     return RunningNamesrv(system, port, metrics)
 
@@ -161,7 +156,7 @@ def start_namesrv(
 def _metrics_children(
     system: ActorSystem, metrics: MetricsServer, tls: TlsContexts | None
 ) -> list[ChildSpec]:
-    # Only here: most name servers show no metrics.
+    # Imported here because most name servers show no metrics.
     from actors.children.metrics import namesrv_metrics_children
 
     return namesrv_metrics_children(system, metrics.server, tls)

@@ -53,27 +53,25 @@ from storage.tables.consumer_filters import FilterBitMaps
 
 @dataclass(frozen=True)
 class Ports:
-    """Where a broker listens."""
-
     main: int
     fast: int
     ha: int
 
 
 class Attachment:
-    """How a broker stands with others: published for health."""
+    """Links of a broker to others, for health checks."""
 
     def __init__(self) -> None:
         self.registered = SnapshotRef(0)
-        """At how many name servers."""
+        """Number of name servers that know this broker."""
         self.why_behind = SnapshotRef("it has not reached its master yet")
-        """Of a slave: why it does not follow; empty while it does."""
+        """Reason for which a slave does not follow its master; empty while it does."""
 
 
 class Parts:
-    """A broker's settings, its open store, and what its actors publish or count.
+    """A broker's settings, its open store, and the snapshots and counters of its actors.
 
-    Raises StoreError (locked, unusable) from the constructor.
+    The constructor raises StoreError (locked, unusable).
     """
 
     def __init__(
@@ -86,7 +84,7 @@ class Parts:
         hooks: Sequence[Hook] = (),
         random: Random | None = None,
     ) -> None:
-        config, store_config = copy(config), copy(store_config)  # its own: some settings may change
+        config, store_config = copy(config), copy(store_config)  # some settings may change
         self.system, self.config, self.ports = system, config, ports
         self.tables = Tables(config.bloom)
         self.put_stats, self.pull_stats, self.old_places = PutStats(), PullStats(), OldPlaces()
@@ -96,16 +94,14 @@ class Parts:
         self.hooks = Hooks(hooks if self.spans is None else [*hooks, self.spans])
         self.refusals = Refusals(system.clock.now_ms, system.rarely)
         self.acl: AclStore | None = None
-        """The accounts; None where there is no access control."""
         self.guard: AccessState | None = None
-        """Who looks at requests, of all ports."""
         self.administration = administration(BROKER_RIGHTS, config.admin_allowed, system.rarely)
         if config.acl_enable:
             self.acl = opened_acl(system, config, config.config_path)
             self.guard = self._new_guard(self.acl)
-        self.tls = tls_contexts(config)  # None: nothing of this broker speaks TLS
-        store_address = config.store_address()  # before the store is opened: it may not work
-        reserve = require_room(store_config, system.disk)  # measured before anything is made
+        self.tls = tls_contexts(config)  # None: this broker uses no TLS
+        store_address = config.store_address()  # before the store is opened, because it may fail
+        reserve = require_room(store_config, system.disk)  # measured before any file is made
         self.store = _new_store(store_config, system)
         self.recovery = self.store.open()
         log_recovery(self.recovery)
@@ -122,11 +118,11 @@ class Parts:
         delays_ms = delay_levels_ms(store_config.message_delay_level)
         queues = self.store.consume_queues if config.is_slave else ()
         self.replica_log = ReplicaLog(self.store.commit_log, delays_ms, queues)
-        """Written by a slave; of a master nobody asks for it."""
+        """Log as a slave writes it; a master does not use it."""
         self.generations = QueueGenerations(self.store) if config.is_slave else None
-        """A slave's queues begin anew where its master's do."""
+        """Restarts of queues that a slave takes over from its master; None on a master."""
         self.queued_topics: dict[str, int] = {}
-        """Of a master that was a slave: topics of messages that its tables may lack."""
+        """Topics of messages that the tables may lack, on a master that was a slave."""
         if self.generations is not None:
             self.store.dispatcher.feeder = self.generations
             mark_replica(store_config, system.disk)
@@ -139,7 +135,7 @@ class Parts:
 
     @cached_property
     def places(self) -> ConnectionSlots:
-        """Of connections; one is taken before the door, where there is one."""
+        """Connection slots; TlsNegotiators take them on ports with TLS."""
         config = self.config
         return ConnectionSlots(config.connections_max, config.connections_of_address_max)
 
@@ -156,13 +152,13 @@ class Parts:
 
     @cached_property
     def first_pulls(self) -> FirstPulls:
-        """Watch for old places, with the queues' ends at the start; a slave does not use it."""
+        """Detector of offsets beyond the queues' max offsets at the start; unused on a slave."""
         found = () if self.config.is_slave else self.store.consume_queues
         ends = {(each.topic, each.queue_id): each.max_offset for each in found if not each.is_empty}
         return FirstPulls(ends, self.system.clock.monotonic_ms())
 
     def starts_in_memory(self, topic: str, queue_id: int) -> bool:
-        """Whether a queue still begins at 0 with a message that is likely to be cached."""
+        """Return whether a queue still begins at 0 with a message that is probably cached."""
         queue = self.store.consume_queues.get(topic, queue_id)
         if queue is None:
             return True
@@ -173,12 +169,10 @@ class Parts:
         return unit is None or self.store.commit_log.end_offset - unit[0] <= cached_bytes
 
     def group_finder(self) -> GroupFinder:
-        """Finds the settings of a group, as far as they are known."""
         return GroupFinder(self.tables.groups, self.system.address("groups"), self.config)
 
 
 def physical_memory_bytes() -> int:
-    """How much memory this machine has."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
@@ -189,6 +183,9 @@ def _span_queue(config: BrokerConfig) -> SpanQueue | None:
 
 
 def _new_store(config: StoreConfig, system: ActorSystem) -> MessageStore:
-    """Not opened yet; on a real disk its log is read by all processors after a crash."""
+    """Make a store that is not opened yet.
+
+    On a real disk, all processors read its log after a crash.
+    """
     parts = open_parts if isinstance(system.disk, RealDisk) else PartsHere
     return MessageStore(config, system.disk, system.clock, parts)

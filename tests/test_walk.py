@@ -23,7 +23,7 @@ WORDS_OVER_TLS = (
     " over TLS\n",
     "No default permission for topic:Orders",
     "No default permission for group:billing",
-    "a connection without TLS is refused",
+    "connection without TLS rejected",
     "; if it takes TLS only: TROUPEMQ_TLS=true, or --tls",
 )
 Blocks = list[tuple[str, str]]

@@ -1,13 +1,13 @@
-"""Access control: who asks, and may it. Plain classes; nothing here waits or runs by itself.
+"""Access control: authentication and authorization of requests. Plain classes without threads.
 
-    rights      what each request code needs: one table a server, complete, refusing what it lacks
-    grant       one asker's permissions, also for handlers that find out later what is asked for
-    gate        one connection's requests: signature, account, right
-    guard       what all gates of a server share: the accounts in force, limits, counters
-    refusals    who was refused what, for operators
+    rights          required permission of each request code: one complete table per server
+    grant           permissions of one sender, also for handlers that learn later what is asked
+    authorizer      checks the requests of one connection: signature, account, permission
+    access_state    state shared by all authorizers of a server: accounts, limits, counters
+    refusals        counts of refusals, and the limit of failed signatures
+    administration  addresses from which administrators may send requests
+    acl_store       accounts in force, read from their files and changed by administrators
 
-    acl_store   the accounts in force, read from their files and changed by administrators
-
-`actors/admin/access_control.py` owns the store and watches the files, `storage/access/` knows their
-form.
+actors/admin/access_control.py owns the store and watches its files. storage/access/ knows their
+format.
 """

@@ -1,6 +1,6 @@
-"""The guard: what all connections of a server with access control share.
+"""State of access control, shared by all connections of a server.
 
-It knows the accounts in force, which its owner replaces whole, and counts who was refused what.
+It holds the accounts in force, which their owner replaces as a whole, and counts refusals.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,45 +17,41 @@ from storage.access.acl_file import Account
 from storage.access.acl_files import AclSnapshot
 
 TRACE_BYTES_PER_SECOND = 1 << 20
-"""Of traces that an account may send to the trace topic without a permission for it: H20 of
-docs/security.md. A client makes some 200 bytes a message."""
+"""Traces that an account may send without a permission: H20 of docs/security.md."""
 
 
 BROKERS_MAX = 1000
 BROKER_KNOWN_MS = 600_000
-"""A slave asks for tables every ten seconds."""
+"""A slave asks for tables every ten seconds, so a broker is known for longer than that."""
 
 
 @dataclass(slots=True)
 class TraceRate:
-    """How much an account has left of its traces of this second."""
+    """Bytes of traces that an account may still send in this second."""
 
     since_ms: float = -1000.0
-    """On the monotonic clock."""
     left_bytes: int = 0
 
 
 @dataclass(frozen=True)
 class AccessState:
-    """What a server's gates need."""
-
     accounts: SnapshotRef[AclSnapshot]
     rights: Mapping[int, RequiredPermission]
     now_ms: Callable[[], int]
     refusals: Refusals
     tries: AuthFailureLimiter
     is_white_admin: bool = False
-    """A white address is an administrator, as in 4.9.7."""
+    """Whether an allowlisted address counts as an administrator, as in 4.9.7."""
     reply_topic: str = ""
     trace_topic: str = ""
     nobody: SecretKey = field(default_factory=lambda: SecretKey(token_hex()))
-    """The secret of accounts that do not exist: a wrong name takes as long as a wrong secret."""
+    """Secret used for unknown accounts: a wrong name takes as long as a wrong secret."""
     traced: dict[str, TraceRate] = field(default_factory=dict)
     broker_hosts: dict[str, tuple[float, str]] = field(default_factory=dict)
-    """From where a broker's account has asked something, when, and which: its slaves are there."""
+    """Addresses of brokers, from which their slaves may connect: last request, account."""
 
     def takes_trace(self, access_key: str, size_bytes: int) -> bool:
-        """Whether the account may send so much more to the trace topic in this second."""
+        """Return whether the account may send that much more to the trace topic this second."""
         rate = self.traced.setdefault(access_key, TraceRate())
         now_ms = self.refusals.rarely.now_ms()
         if seconds := int(now_ms - rate.since_ms) // 1000:
@@ -67,14 +63,16 @@ class AccessState:
         return True
 
     def note_broker(self, host: str, access_key: str) -> None:
-        """A broker has shown itself."""
         if host not in self.broker_hosts and len(self.broker_hosts) >= BROKERS_MAX:
             del self.broker_hosts[min(self.broker_hosts, key=self.broker_hosts.__getitem__)]
         self.broker_hosts[host] = self.refusals.rarely.now_ms(), access_key
 
     def may_replicate(self, host: str, *, follows: bool = False) -> bool:
-        """Whether a slave may be there: a white address, or one where a broker is whose account is
-        still one. A slave that follows already has no need to show itself again."""
+        """Return whether a slave may connect from `host`.
+
+        It may from an allowlisted address, or from the host of a broker with a valid account. A
+        slave that `follows` already need not have authenticated recently.
+        """
         address = address_of(host)
         if address is not None and address in self.accounts.value.white:
             return True
@@ -94,7 +92,7 @@ class AccessState:
         address: str,
         is_encrypted: bool,
     ) -> Grant:
-        """What it may do, as `seen` says; only a signature makes an administrator."""
+        """Return a grant under the accounts in `seen`; only a signature makes an administrator."""
         is_admin = (secret is not None and account.admin) or (is_white and self.is_white_admin)
         return Grant(
             account,
@@ -110,8 +108,11 @@ class AccessState:
         )
 
     def renewed(self, grant: Grant) -> Grant:
-        """The same of the accounts in force. One that is deleted may do nothing, nor one whose
-        secret is no longer that one, or that may not come from there or without TLS any more."""
+        """Return the grant under the accounts in force.
+
+        An account has no permissions if it is deleted, if its secret has changed, or if its address
+        or its plain connection is no longer allowed.
+        """
         snapshot = self.accounts.value
         if snapshot is grant.seen:
             return grant
@@ -139,12 +140,10 @@ class AccessState:
 
 
 def may_come_from(account: Account, address: IPv4Address | IPv6Address | None) -> bool:
-    """Whether it is not bound to other addresses."""
     return account.allowed is None or (address is not None and address in account.allowed)
 
 
 def address_of(host: str) -> IPv4Address | IPv6Address | None:
-    """None of a text that is no address."""
     try:
         return ip_address(host)
     except ValueError:
@@ -161,7 +160,6 @@ def new_guard(
     reply_topic: str = "",
     trace_topic: str = "",
 ) -> AccessState:
-    """A guard to whom nobody has come yet."""
     return AccessState(
         accounts,
         rights,

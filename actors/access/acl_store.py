@@ -1,8 +1,8 @@
-"""The accounts in force: read from their files, replaced whole, changed by administrators.
+"""Accounts in force: read from their files, replaced as a whole, changed by administrators.
 
-A plain class; one actor owns the one there is. What cannot be used is said in one line, and what
-was read before it stays in force. A change by an administrator is checked and written before it
-holds; one by hand counts as a new version, which 4.9.7 does not notice.
+A plain class; one actor owns the instance. If the files cannot be used, one line is logged and the
+previous accounts stay in force. An administrator's change is checked and written before it takes
+effect. A manual edit counts as a new version, which 4.9.7 does not notice.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -47,22 +47,19 @@ log = get_logger(__name__)
 _FINGERPRINT_DIGITS = 4
 MASK = "******"
 _FAILED = "The accesskey[%s] corresponding to accessConfig has been %s failed."
-_AS_THEY_ARE = "The files of access control stay as they are."
+_UNCHANGED = "The access control files are unchanged."
 _KEY_CHARS_MIN = 7
 _SECRETS = ("secretKey", "previousSecretKey")
 
 
 class ChangeRefused(Exception):
-    """A change that is not made; the text is for the administrator."""
+    """A change that is refused; the text is for the administrator."""
 
 
 class AclStore:
-    """The files of one server."""
-
     def __init__(
         self, disk: Disk, path: str, now_ms: Callable[[], int], *, takes_samples: bool
     ) -> None:
-        """`path` of the default file."""
         self.path = path
         self.published = SnapshotRef(AclSnapshot())
         self._disk = disk
@@ -70,17 +67,17 @@ class AclStore:
         self._takes_samples = takes_samples
         self._texts: Texts = {}
         self._seen: Texts = {}
-        """Those of the last look: the same again say nothing new, be they right or wrong."""
+        """Texts of the last look; the same texts need no further check, valid or not."""
         self._versions: dict[str, DataVersion] = {}
         self._fault = ""
-        """Why the last look changed nothing."""
+        """Reason for which the last look changed nothing."""
         self._gone: frozenset[str] = frozenset()
-        """Accounts that were there before the last change by somebody else."""
+        """Accounts that the last external change has removed."""
         self._admin_count = 0
-        """Before the change that is being made."""
+        """Before the change in progress."""
 
     def load(self) -> None:
-        """At the start; makes the default file if it is missing. Raises StoreError."""
+        """Read the files at the start; create a missing default file. Raises StoreError."""
         if not self._disk.exists(self.path):
             save_acl_file(self._disk, self.path, b"")
         self._seen = read_texts(self._disk, self.path)
@@ -89,7 +86,6 @@ class AclStore:
         self._take(self._seen, snapshot, versions)
 
     def look(self) -> None:
-        """Takes over what has changed, if it can be used."""
         texts: Texts = {}
         try:
             texts = read_texts(self._disk, self.path)
@@ -98,7 +94,7 @@ class AclStore:
             snapshot = parse_texts(texts, takes_samples=self._takes_samples)
         except StoreError as error:
             if str(error) != self._fault:
-                log.error("access control stays as it was", reason=str(error))
+                log.error("access control reload failed, old accounts kept", reason=str(error))
             self._seen, self._fault = texts, str(error)
             return
         self._seen, self._fault = texts, ""
@@ -118,11 +114,13 @@ class AclStore:
         self._texts, self._versions = texts, versions
         self.published.value = with_versions(snapshot, versions)
         for warning in snapshot.warnings:
-            log.warning("access control", about=warning)
+            log.warning("access control file doubtful", about=warning)
         if not snapshot.accounts:
-            log.warning("access control knows no account: nobody may do anything", file=self.path)
+            log.warning(
+                "accounts missing", file=self.path, hint="all requests are refused: add an account"
+            )
         log.info(
-            "access control read",
+            "access control loaded",
             file=self.path,
             accounts=len(snapshot.accounts),
             files=len(texts),
@@ -132,18 +130,21 @@ class AclStore:
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """For a change of the files as they are now, by hand or by another server of the same
-        files, which waits meanwhile. Raises ChangeRefused."""
-        with _refusing(_AS_THEY_ARE):
+        """Lock and reload the files for a change.
+
+        A manual edit is thus included, and another server of the same files waits. Raises
+        ChangeRefused.
+        """
+        with _refusing(_UNCHANGED):
             self._admin_count = self.published.value.admin_count
             with locked_files(self._disk, self.path):
                 self.look()
                 if self._fault:
-                    raise ChangeRefused(f"{_AS_THEY_ARE} {self._fault}")
+                    raise ChangeRefused(f"{_UNCHANGED} {self._fault}")
                 yield
 
     def update_account(self, header: CreateAccessConfigHeader, *, keeps_previous: bool) -> None:
-        """Makes or changes an account, while `changing`. Raises ChangeRefused."""
+        """Create or change an account, inside `changing`. Raises ChangeRefused."""
         snapshot = self.published.value
         file = snapshot.file_of(header.access_key)
         secret = header.secret_key or ""
@@ -156,7 +157,8 @@ class AclStore:
             raise ChangeRefused("The secretKey value length should longer than 6")
         values = _values_of(header)
         before = None if file is None else _entry(file, header.access_key).get("secretKey")
-        if secret and not (keeps_previous and str(before) == secret):  # asked twice, it is done
+        # a repeated request changes nothing
+        if secret and not (keeps_previous and str(before) == secret):
             values["previousSecretKey"] = before if keeps_previous else None
         failed = _FAILED % (header.access_key, "updated")
         with _refusing(failed):
@@ -164,8 +166,11 @@ class AclStore:
             self._write(target.path, with_account(target, header.access_key, values))
 
     def delete_account(self, access_key: str) -> None:
-        """Raises ChangeRefused. One that another server of the same files has deleted a moment ago,
-        asked by the same command, is no mistake."""
+        """Delete an account. Raises ChangeRefused.
+
+        If another server of the same files has just deleted it, for the same command, the call
+        succeeds.
+        """
         failed = _FAILED % (access_key, "deleted")
         file = self.published.value.file_of(access_key)
         if file is None:
@@ -177,8 +182,7 @@ class AclStore:
             self._write(file.path, without_account(file, access_key))
 
     def set_white_list(self, addresses: str, path: str) -> None:
-        """`path` empty: of the default file; nothing but the files that are read. Raises
-        ChangeRefused."""
+        """Set a file's allowlist; "" is the default file. Raises ChangeRefused for other files."""
         failed = f"The globalWhiteAddresses[{addresses}] has been updated failed."
         file = self.published.value.files.get(path or self.path)
         if file is None:
@@ -188,7 +192,6 @@ class AclStore:
             self._write(file.path, with_white_list(file, texts))
 
     def _write(self, path: str, raw: Mapping[str, Any]) -> None:
-        """Raises StoreError, ChangeRefused; then nothing has changed."""
         version = self._versions.get(path, DataVersion(0, 0)).next(self._now_ms())
         texts = {**self._texts, path: encode_acl_file(with_version(raw, version))}
         snapshot = parse_texts(texts, takes_samples=self._takes_samples)
@@ -198,13 +201,10 @@ class AclStore:
         self._seen = texts
         self._take(texts, snapshot, {**self._versions, path: version})
 
-    # --- what is shown
+    # --- views
 
     def fingerprints(self) -> dict[str, str]:
-        """Of each file's content but its version: tells brokers apart whose files differ.
-
-        It is so short that nobody can try out secrets by it.
-        """
+        """Return a hash of each file without its version, too short for guessing secrets."""
         found = {}
         for path, file in self.published.value.files.items():
             content = {key: file.raw[key] for key in file.raw if key != VERSION}
@@ -213,7 +213,7 @@ class AclStore:
         return found
 
     def shown(self) -> dict[str, Any]:
-        """White addresses and accounts, without any secret: the body of an answer to 54."""
+        """Return allowlisted addresses and accounts, without secrets: the body of answer 54."""
         accounts: list[dict[str, Any]] = []
         white: list[str] = []
         names: set[str] = set()
@@ -235,7 +235,6 @@ def _masked(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _values_of(header: CreateAccessConfigHeader) -> dict[str, Any]:
-    """What a request changes, by the keys of the file. Raises ChangeRefused."""
     values: dict[str, Any] = {"admin": header.admin}
     if header.secret_key:
         values["secretKey"] = header.secret_key
@@ -270,7 +269,7 @@ def _checked_perm(entry: str) -> str:
 
 
 def _split_addresses(text: str) -> Iterator[str]:
-    """At the commas that do not stand between braces."""
+    """Split at the commas outside of braces."""
     part = ""
     for char in text:
         if char == "," and part.count("{") == part.count("}"):
@@ -290,7 +289,6 @@ def _entry(file: AclFile, access_key: str) -> Mapping[str, Any]:
 
 @contextmanager
 def _refusing(text: str) -> Iterator[None]:
-    """What the files or the disk do not allow is refused with this text, and told in the log."""
     try:
         yield
     except StoreError as error:

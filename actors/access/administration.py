@@ -1,7 +1,7 @@
-"""The addresses of administrators: their requests from elsewhere are refused, whoever signs.
+"""Addresses of administrators: their requests from other addresses are refused, signed or not.
 
-The setting adminAllowedAddresses. It needs no accounts, so that also a server without access
-control can be used by everybody and administered from a few machines only.
+The setting is adminAllowedAddresses. It needs no accounts. A server without access control can thus
+be used by all clients and administered from a few machines only.
 """
 
 from collections.abc import Mapping
@@ -18,30 +18,27 @@ from storage.access.addresses import Addresses
 
 @dataclass(frozen=True)
 class Administration:
-    """Of one server."""
-
     codes: frozenset[int]
-    """What only administrators ask."""
     allowed: Addresses
     rarely: RateLimitedLog
 
     def check(self, code: int, remote: str) -> None:
-        """`remote`: address and port of who asks. Raises RemoteError for one from elsewhere."""
+        """Raise RemoteError unless the sender's address is allowed; `remote` has a port."""
         host = host_of(remote)
         try:
             if ip_address(host) in self.allowed:
                 return
-        except ValueError:  # no address at all
+        except ValueError:  # not an address
             pass
         self.rarely.warn("administration refused", address=host, code=code, names=[host])
         raise RemoteError(
             ResponseCode.NO_PERMISSION,
-            f"request code={code} is not taken from {host}: see adminAllowedAddresses there",
+            f"request code={code} is refused from {host}: see its setting adminAllowedAddresses",
         )
 
 
 def administration(
     rights: Mapping[int, RequiredPermission], allowed: Addresses | None, rarely: RateLimitedLog
 ) -> Administration | None:
-    """None where administrators may be everywhere."""
+    """Return the check of addresses; None if administrators may use any address."""
     return None if allowed is None else Administration(admin_codes(rights), allowed, rarely)

@@ -1,9 +1,8 @@
-"""The gate of one connection: whose signature a request has, and whether it may.
+"""Authenticates and authorizes the requests of one connection.
 
-In this order, before a body is parsed: a white address; the key is there; it is known; the account
-may come from here; its signature; its age and its seal; the right that the code needs
-(`rights.py`). What a white address may without a key is judged first, so that nothing is hashed for
-it.
+The checks run before a body is parsed, in this order: allowlisted address, key, account, the
+account's addresses, signature, age and seal, required permission (rights.py). Permissions that an
+allowlisted address has without a key are checked first, so that nothing is hashed for it.
 """
 
 from collections.abc import Sequence
@@ -35,55 +34,52 @@ from storage.access.acl_file import Account
 from storage.access.acl_files import AclSnapshot
 
 _SHOWN_CHARS_MAX = 128
-"""Of a key that nobody knows, in an answer."""
 
 _REPLIES = (RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
 _QUICK_MAX = 1000
 SEAL_AGE_S_MAX = 900
-"""Age of a sealed request of an administrator whose account has no aclMaxAgeSeconds."""
+"""Maximum age of an administrator's sealed request without aclMaxAgeSeconds."""
 
 _OF_GROUPS = (RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)
 _ORIGIN = f"{RETRY_TOPIC}\x01".encode()
 NO_KEY = "No accessKey is configured"
 _GROUP_FIELDS = ("consumerGroup", "group", "producerGroup")
-"""Where a request names its group, if it does: that of a heartbeat stands in the body."""
+"""Fields that may name the group of a request; the group of a heartbeat is in its body."""
 
 Asked = tuple[int, Fields]
 """Code and fields of a request, for the count of refusals."""
 
 
 class TooManyFailures(AccessRefused):
-    """Too many wrong keys came from there: the connection is to be closed."""
+    """Too many failed signatures; the connection must be closed."""
 
 
 class Authorizer:
-    """Lives on the loop, as its connection."""
-
     def __init__(self, guard: AccessState, host: str, *, is_encrypted: bool = False) -> None:
         self._guard = guard
         self._host = host
         self._is_encrypted = is_encrypted
         self._address = address_of(host)
         self._proven: set[str] = set()
-        """Accounts of which a right signature has come over this connection."""
+        """Accounts that have sent a valid signature over this connection."""
         self._seen: AclSnapshot | None = None
         self._is_white = False
         self._grants: dict[str, Grant] = {}
         self._white_grants: dict[str, Grant] = {}
         self._quick: dict[SendShape, tuple[str, SecretKey, bool]] = {}
-        """Account, secret, and whether it is privileged, of sends that need only their signature
-        looked at."""
+        """Sends that need only their signature checked: account, secret, whether it is privileged.
+        """
 
-    # --- any request
+    # --- single requests
 
     def grant(self, command: RemotingCommand) -> Grant:
-        """What its sender may do. Raises AccessRefused, TooManyFailures."""
+        """Return the grant of a request's sender. Raises AccessRefused, TooManyFailures."""
         fields: Fields = command.fields or {}
         code = command.code
         right = self._guard.rights.get(code)
         self._look()
         if self._is_white and right is not None and right.level is not Level.ADMIN:
-            grant = self._white_grant(NOBODY)  # whatever account it names
+            grant = self._white_grant(NOBODY)  # without regard to the account that it names
         else:
             grant = self._proven_grant(command, fields)
         if right is None:
@@ -91,7 +87,8 @@ class Authorizer:
         right.check(grant, code, fields)
         if code in _REPLIES:
             header = SendMessageHeader.of_command(command)
-            for topic in (self._guard.reply_topic, header.topic):  # it is stored in the latter
+            # the message is stored in the latter
+            for topic in (self._guard.reply_topic, header.topic):
                 if not grant.may_reply(topic):
                     grant.refuse_topic(code, topic, header.producer_group)
             properties = (header.properties or "").encode("utf-8", "replace")
@@ -102,7 +99,7 @@ class Authorizer:
         return grant
 
     def identify(self, command: RemotingCommand) -> Grant:
-        """Who asks for something that is not served here. Raises AccessRefused, TooManyFailures."""
+        """Authenticate the sender of an unserved request. Raises AccessRefused, TooManyFailures."""
         self._look()
         if self._is_white:
             return self._white_grant(NOBODY)
@@ -125,10 +122,10 @@ class Authorizer:
             fields,
         )
 
-    # --- sends, which come by the hundred
+    # --- sends, which arrive by the hundred
 
     def refused(self, sends: Sequence[Send]) -> dict[int, AccessRefused]:
-        """Those that may not go on, by their place in the list. Raises TooManyFailures."""
+        """Return the refused sends by their position in the list. Raises TooManyFailures."""
         found: dict[int, AccessRefused] = {}
         self._look()
         shape: SendShape | None = None
@@ -146,7 +143,7 @@ class Authorizer:
                 and not (is_held and _may_be_sealed(signed, send.body))
             ):
                 continue
-            shape = None  # it may be known from now on
+            shape = None  # it may be known after the check
             try:
                 self._check_send(send)
             except TooManyFailures:
@@ -190,15 +187,14 @@ class Authorizer:
             return
         if topic == self._guard.trace_topic:
             if not self._guard.takes_trace(grant.account.access_key, _stored_bytes(send)):
-                text = f"Too much to topic:{topic} in a second for accessKey="
+                text = f"Trace rate limit reached for topic:{topic} accessKey="
                 grant.refuse(shape.code, text + grant.account.access_key, shape.producer_group)
             return
         grant.refuse_topic(shape.code, topic, shape.producer_group)
 
-    # --- who it is
+    # --- authentication
 
     def _look(self) -> None:
-        """Whatever was found out under other files counts no more."""
         snapshot = self._guard.accounts.value
         if snapshot is not self._seen:
             self._seen = snapshot
@@ -235,13 +231,13 @@ class Authorizer:
         body: Buffer | None,
         sealed: Fields | SendSignature,
     ) -> Grant:
-        """`sealed`: its ext fields, or where they are. Raises AccessRefused, TooManyFailures."""
+        """Authenticate a sender with ext fields `sealed`. Raises AccessRefused, TooManyFailures."""
         account = self._known(access_key)
         name = "" if account is None else access_key
         if name not in self._proven and self._guard.tries.is_shut_out(self._host, name):
             if self._passes_by_address(asked[0], account or NOBODY, signature):
                 return self._let_in_by_address(asked, account or NOBODY)
-            raise TooManyFailures("too many wrong keys or signatures")
+            raise TooManyFailures("too many failed signatures")
         if not access_key:
             return self._without_signature(asked, NOBODY, NO_KEY, b"")
         secrets = (self._guard.nobody,) if account is None else account.secrets
@@ -259,7 +255,8 @@ class Authorizer:
         self._check_place(asked, account)
         if account.max_age_s or account.is_privileged:
             why = self._why_not_fresh(asked[0], account, timestamp, sealed, values, body)
-            if why and self._is_in(account):  # where no signature is wanted an old one is none
+            # an address that needs no signature needs no fresh one
+            if why and self._is_in(account):
                 return self._white_grant(account)
             if why:
                 self._refuse(asked, account, why)
@@ -280,8 +277,11 @@ class Authorizer:
     def _without_signature(
         self, asked: Asked, account: Account, text: str, signature: bytes
     ) -> Grant:
-        """A white address passes all the same, as far as it goes; secrets of administrators are not
-        tried out from there either."""
+        """Accept the request by its allowlisted address, or refuse it.
+
+        The limit of failed signatures also protects administrators' secrets against allowlisted
+        addresses.
+        """
         if self._passes_by_address(asked[0], account, signature):
             return self._let_in_by_address(asked, account)
         self._note(asked, account, text)
@@ -290,7 +290,6 @@ class Authorizer:
         raise AccessRefused(text)
 
     def _passes_by_address(self, code: int, account: Account, signature: bytes) -> bool:
-        """Whether it does not matter that there is none, or a wrong one."""
         if not (self._is_in(account) or self._is_white):
             return False
         right = self._guard.rights.get(code)
@@ -319,12 +318,12 @@ class Authorizer:
         values: bytes,
         body: Buffer | None,
     ) -> str:
-        """Empty if it is. A signature says nothing of the code, nor of where one value ends; the
-        seal does.
+        """Return the reason why the signature is not fresh; empty if it is fresh.
 
-        Official tools seal nothing and stay usable by administrators. What has been sealed must
-        show its seal: neither another code nor other fields can be made of it. A broker whose
-        clock is wrong goes on.
+        A signature covers neither the code nor the boundaries of values; the seal covers both.
+        Official tools seal nothing, and administrators can still use them. A request that was
+        sealed must show its seal, so that no other code or fields can be made of it. A broker with
+        a wrong clock still gets through.
         """
         name = account.access_key
         fields: Fields = {}
@@ -337,7 +336,7 @@ class Authorizer:
         age_ms = self._guard.now_ms() - (plain_number(timestamp) or 0)
         age_s_max = account.max_age_s or (SEAL_AGE_S_MAX if account.admin else 0)
         if age_s_max and abs(age_ms) > age_s_max * 1000:
-            return f"The request of accessKey={name} is too old or has no time"
+            return f"The request of accessKey={name} is too old or has no timestamp"
         if any(secret.has_sealed(code, fields, body) for secret in account.secrets):
             return ""
         return f"Check signature failed for accessKey={name}"
@@ -359,7 +358,7 @@ def _origin_denied(grant: Grant, send: Send) -> str | None:
     topic = send.shape.topic
     is_batch = send.tail.batch or send.shape.code == RequestCode.SEND_BATCH_MESSAGE
     if is_batch and not grant.passes_all and _ORIGIN in send.body:
-        return topic  # no client puts batches back
+        return topic  # no client sends batches back
     return grant.origin_denied(topic, send.properties)
 
 
@@ -368,5 +367,4 @@ def _may_be_sealed(signed: SendSignature, body: bytes) -> bool:
 
 
 def _stored_bytes(send: Send) -> int:
-    """What it takes of the log, roughly."""
     return len(send.body) + len(send.properties) + RECORD_BYTES_MIN

@@ -1,7 +1,7 @@
-"""A grant: what one asker may do, as it was found out before its request was passed on.
+"""Permissions of one sender, found before its request is passed on.
 
-A handler asks it where only the handler knows what is asked for: the topic of a stored message, the
-groups in a body. A request without a grant came to a server without access control.
+Handlers use it for checks that only they can do: the topic of a stored message, the groups in a
+body. A request has no grant on a server without access control.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,16 +18,16 @@ from protocol.topic_names import DLQ_TOPIC_PREFIX, REFUSED_TOPICS, RETRY_TOPIC_P
 from storage.access.acl_file import DENY, PUB, SUB, Account
 
 PREFIX = "org.apache.rocketmq.acl.common.AclException: "
-"""Before each text, as clients know it."""
+"""Prefix of each text, as clients know it."""
 
 _RETRY_TOPIC = RETRY_TOPIC.encode()
 
 NOBODY = Account("", ())
-"""Whoever comes from a white address without a key."""
+"""Account of a sender without a key, from an allowlisted address."""
 
 
 class AccessRefused(RemoteError):
-    """The asker may not; answered as 4.9.7 does, with SYSTEM_ERROR."""
+    """Refusal for missing permissions; answered with SYSTEM_ERROR, as in 4.9.7."""
 
     def __init__(self, text: str) -> None:
         super().__init__(ResponseCode.SYSTEM_ERROR, PREFIX + text)
@@ -36,30 +36,27 @@ class AccessRefused(RemoteError):
 
 @dataclass(slots=True)
 class Grant:
-    """Of one account, one white address, or both."""
+    """Permissions of an account, an allowlisted address, or both."""
 
     account: Account
     is_white: bool
-    """It comes from where no key is needed: it may send, receive and look, not administer."""
+    """Whether its address needs no key: it may send, receive and query, but not administer."""
     is_admin: bool
     address: str
     refusals: Refusals
     reply_topic: str
     secret: SecretKey | None = None
-    """Which has proven it, by a signature."""
     is_encrypted: bool = False
-    """It came over TLS."""
     seen: object = None
-    """The accounts that it was found out under."""
+    """Accounts under which the grant was made."""
     renewed: Callable[["Grant"], "Grant"] | None = None
-    """The same under those that are in force."""
+    """Function that returns this grant under the accounts in force."""
 
     def current(self) -> "Grant":
-        """What the asker may do now; itself where no account has changed since."""
         return self if self.renewed is None else self.renewed(self)
 
     def of_waiting(self, code: int, group: str, topic: str) -> "Grant":
-        """Of who waits to consume, as it is now. Raises AccessRefused where it may no more."""
+        """Return a waiting consumer's present grant. Raises AccessRefused without permission."""
         now = self.current()
         if now is not self:
             now.require_consumers(code, ((group, (topic,)),))
@@ -67,16 +64,15 @@ class Grant:
 
     @property
     def owner(self) -> str:
-        """The owner of the handles that it takes, such as leases: its account, or its address."""
         return self.account.access_key or f"address {self.address}"
 
     @property
     def passes_all(self) -> bool:
-        """Whether no list is looked at."""
+        """Whether all topics and groups are allowed without a look at lists."""
         return self.is_white or (self.is_admin and not self.account.has_lists)
 
     def may_use_topic(self, topic: str, perm: int) -> bool:
-        """Whether it has all of these permissions for a topic; a retry topic stands for a group."""
+        """Return whether it has these permissions for a topic, or a retry topic's group."""
         if self.passes_all:
             return True
         if topic.startswith(RETRY_TOPIC_PREFIX):
@@ -88,12 +84,11 @@ class Grant:
         return found & perm == perm
 
     def _holds_others(self, topic: str, perm: int) -> bool:
-        """Whether others' messages lie there, also of topics that it is denied."""
+        """Return whether the topic holds messages of other topics, which may be denied."""
         return topic in REFUSED_TOPICS or (topic == self.reply_topic and perm != PUB)
 
     @property
     def may_read_all(self) -> bool:
-        """Whether it may read the messages of every topic, in whatever they are shown."""
         if self.passes_all or self.is_admin:
             return True
         account = self.account
@@ -101,19 +96,19 @@ class Grant:
         return all(perm & SUB for perm in perms)
 
     def may_reply(self, topic: str) -> bool:
-        """Whether it may answer requests there; everybody may where the broker keeps replies."""
+        """Return whether it may send replies to `topic`; the reply topic is open unless denied."""
         is_open = topic == self.reply_topic and self.account.topic_perms.get(topic) != DENY
         return is_open or self.may_send(topic)
 
     def may_send(self, topic: str) -> bool:
-        """Whether it may send to a topic; to a retry topic sends who consumes with its group."""
+        """Return whether it may send to a topic; a retry topic needs the permission to consume."""
         return self.may_use_topic(topic, SUB if topic.startswith(RETRY_TOPIC_PREFIX) else PUB)
 
     def origin_denied(self, topic: str, properties: bytes) -> str | None:
-        """The topic that a message to `topic` says it came from, though its sender may not.
+        """Return the topic of origin that a message claims without permission; None if all is well.
 
-        Who consumes with a group puts a message back that it could read: it is consumed as one of
-        that topic. A dead letter is sent there by administrators. None: nothing is wrong.
+        A consumer sends back messages that it could read, and they are consumed as messages of
+        their topic of origin. Administrators send messages to dead-letter queues.
         """
         is_retry = topic.startswith(RETRY_TOPIC_PREFIX)
         if self.passes_all or not (is_retry or topic.startswith(DLQ_TOPIC_PREFIX)):
@@ -125,42 +120,37 @@ class Grant:
         return None
 
     def may_use_group(self, group: str, perm: int) -> bool:
-        """Whether it has all of these permissions for a group."""
         if self.passes_all:
             return True
         found = self.account.group_perms.get(group, self.account.default_group_perm)
         return found & perm == perm
 
     def require_topic(self, code: int, topic: str, perm: int, group: str = "") -> None:
-        """Raises AccessRefused; `group` is who wants to use it, for the count."""
+        """Raise AccessRefused without the permission; `group` is counted as the sender."""
         if not self.may_use_topic(topic, perm):
             self.refuse_topic(code, topic, group)
 
     def refuse_topic(self, code: int, topic: str, group: str = "") -> NoReturn:
-        """Raises AccessRefused."""
         name = topic.removeprefix(RETRY_TOPIC_PREFIX)
         kind = "topic" if name == topic else "group"
         self.refuse(code, f"No default permission for {kind}:{name}", group)
 
     def require_group(self, code: int, group: str, perm: int = SUB) -> None:
-        """Raises AccessRefused."""
         if not self.may_use_group(group, perm):
             self.refuse(code, f"No default permission for group:{group}", group)
 
     def require_consumers(self, code: int, groups: Iterable[tuple[str, Iterable[str]]]) -> None:
-        """Groups and the topics that each of them subscribes. Raises AccessRefused."""
+        """Check groups and their subscribed topics. Raises AccessRefused."""
         for group, topics in groups:
             self.require_group(code, group)
             for topic in topics:
                 self.require_topic(code, topic, SUB, group)
 
     def refuse(self, code: int, text: str, group: str = "") -> NoReturn:
-        """Raises AccessRefused, and counts it."""
         self.refusals.note(self.account.access_key, group, code, text, self.address)
         raise AccessRefused(text)
 
     def refuse_administration(self, code: int, group: str = "") -> NoReturn:
-        """The same with the words for codes that only administrators may use."""
         who = self.account.access_key
         text = f"Need admin permission for request code={code}, but accessKey={who} is not"
         self.refuse(code, text, group)

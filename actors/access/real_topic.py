@@ -1,4 +1,4 @@
-"""The topic that a stored message is of: for what waits elsewhere, the one it is on its way to."""
+"""Real topic of a stored message, for messages that wait in a topic of the broker's own."""
 
 from protocol.properties import REAL_TOPIC
 from protocol.property_shapes import find_pairs
@@ -8,10 +8,11 @@ _REAL_TOPIC = REAL_TOPIC.encode()
 
 
 def real_topic(topic: str, properties: bytes) -> str:
-    """Of a record in `topic`; half messages and delayed ones lie in topics of the broker's own.
+    """Return the real topic of a record in `topic`.
 
-    Nobody but the broker sends to those, so that their properties can be believed, of a record that
-    has its unit there (storage/reading/record_place.py).
+    Half messages and delayed messages are stored in topics of the broker's own. Only the broker
+    writes to those. Properties of a record with a unit there can thus be trusted
+    (storage/reading/record_place.py).
     """
     if topic not in REFUSED_TOPICS:
         return topic

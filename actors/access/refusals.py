@@ -1,6 +1,6 @@
-"""Refusals counted by account, group and code, for operators; tries with a wrong key by address.
+"""Counts of refusals by account, group and code; failed signatures by address.
 
-A count that two threads raise at the same moment may be one too low.
+Two threads that count at the same moment may count one too few.
 """
 
 from collections import Counter
@@ -13,16 +13,17 @@ from protocol.codes import RequestCode
 from protocol.host import network_of
 
 REFUSALS_MAX = 10_000
-"""Groups and codes are what clients make of them; past it the oldest is forgotten."""
+"""Maximum entries; clients choose groups and codes. Beyond it the oldest entry is dropped."""
 
 REFUSALS_OF_ACCOUNT_MAX = 1000
-"""Past them its other groups count as none, so that it drives no other account out."""
+"""Maximum entries of one account; further groups share one entry, so that no account evicts others.
+"""
 
 TEXT_CHARS_MAX = 512
-"""Of a group, and of what is said: both may be as long as a header. 512 has room for any group."""
+"""Maximum length of a group and of a remark, which may be as long as a header."""
 
 TRIES_MAX = 20
-"""Wrong signatures of an account from one address in a minute; past it connections are closed."""
+"""Maximum failed signatures per account, address and minute; then connections are closed."""
 
 MINUTE_MS = 60_000
 _ADDRESSES_MAX = 10_000
@@ -31,21 +32,16 @@ _CODES = frozenset(RequestCode)
 
 @dataclass(slots=True)
 class Refusal:
-    """How often one account was refused one thing."""
-
     account: str
-    """Empty: nobody that is known here."""
     group: str
-    """Of consumers or producers; empty where none is named."""
+    """Group of consumers or producers; empty if the request names no group."""
     code: int
     count: int = 0
     last_ms: int = 0
     remark: str = ""
     address: str = ""
-    """Of the last one."""
 
     def shown(self) -> AclRefusal:
-        """As it is told to administrators."""
         return AclRefusal(
             self.account,
             self.group,
@@ -58,17 +54,17 @@ class Refusal:
 
 
 class Refusals:
-    """Those of one server."""
-
     def __init__(self, now_ms: Callable[[], int], rarely: RateLimitedLog) -> None:
         self._now_ms, self.rarely = now_ms, rarely
         self._found: dict[tuple[str, str, int], Refusal] = {}
         self._count_of: Counter[str] = Counter()
-        """Entries of each account."""
 
     def note(self, account: str, group: str, code: int, remark: str, address: str) -> None:
-        """Counts one, and says so once a minute for an account and code; groups are what the sender
-        makes of them, and so are other codes and the names of accounts that nobody knows."""
+        """Count a refusal, and log it once a minute for each account and code.
+
+        Groups are not part of the kind, because senders choose them. Unknown codes and unknown
+        accounts share one kind each, for the same reason.
+        """
         group, remark = group[:TEXT_CHARS_MAX], remark[:TEXT_CHARS_MAX]
         found = self._found.get((account, group, code))
         if found is None and self._count_of[account] >= REFUSALS_OF_ACCOUNT_MAX:
@@ -95,11 +91,9 @@ class Refusals:
         )
 
     def all(self) -> Iterator[Refusal]:
-        """Every one, the oldest first."""
         return iter([*self._found.values()])
 
     def of_group(self, group: str) -> list[Refusal]:
-        """Those of one group."""
         return [each for each in self.all() if each.group == group]
 
 
@@ -111,10 +105,10 @@ class _Tries:
 
 
 class AuthFailureLimiter:
-    """Wrong keys and signatures, counted by address and account.
+    """Limiter of failed signatures, by address and account.
 
-    Behind one address there may be many clients: who is right about another account is not shut
-    out with one who is wrong. All accounts that nobody knows count as one.
+    Many clients may share one address. A client with a valid signature of another account is not
+    blocked. All unknown accounts count as one.
     """
 
     def __init__(self, now_ms: Callable[[], float], rarely: RateLimitedLog) -> None:
@@ -123,7 +117,7 @@ class AuthFailureLimiter:
         self._found: dict[tuple[str, str], _Tries] = {}
 
     def note(self, host: str, account: str) -> bool:
-        """Counts one; whether it was one too many, so that the connection is to be closed."""
+        """Count a failure; return True if it exceeds the limit, to close the connection."""
         now_ms, key = self._now_ms(), (network_of(host), account)
         tries = self._found.get(key)
         if tries is None:
@@ -133,7 +127,7 @@ class AuthFailureLimiter:
         if now_ms - tries.since_ms >= MINUTE_MS:
             if tries.count > TRIES_MAX:
                 self._rarely.warn(
-                    "wrong keys or signatures", address=host, account=account, tries=tries.count
+                    "signatures failed", address=host, account=account, tries=tries.count
                 )
             tries.since_ms, tries.count = now_ms, 0
         tries.count += 1
@@ -141,12 +135,11 @@ class AuthFailureLimiter:
             return False
         if tries.count == TRIES_MAX + 1:
             self._rarely.warn(
-                "too many wrong keys or signatures", address=host, account=account, names=[host]
+                "too many failed signatures", address=host, account=account, names=[host]
             )
         tries.shut_until_ms = now_ms + MINUTE_MS
         return True
 
     def is_shut_out(self, host: str, account: str) -> bool:
-        """Whether nobody new may come in from there with this account."""
         tries = self._found.get((network_of(host), account))
         return tries is not None and self._now_ms() < tries.shut_until_ms

@@ -1,11 +1,11 @@
-"""The right that each request code needs: a table for brokers, a table for name servers.
+"""Required permission of each request code: a table for brokers, a table for name servers.
 
-Both are complete (tests/actors/access/test_rights.py): a code that is missing is refused. What only
-the body or the store can tell is marked IN_HANDLER; the handler asks the request's grant then.
+Both are complete (tests/actors/access/test_rights.py): a missing code is refused. IN_HANDLER marks
+codes for which the body or the store decides; their handlers ask the request's grant.
 
-Where a broker of 4.9.7 checks less than this, it is a hole (docs/security.md); there it authorises
-10, 310, 11, 12, 34, 35, 36, 38 and 15, wants an administrator for 17, 25, 200, 207 and 215, and is
-content with any signature for the rest.
+Where a 4.9.7 broker checks less, that is a hole (docs/security.md). It checks permissions for 10,
+310, 11, 12, 34, 35, 36, 38 and 15. It requires an administrator for 17, 25, 200, 207 and 215. It
+accepts any valid signature for the rest.
 
 Source: acl/plain/PlainAccessValidator.java, PlainPermissionManager.java.
 """
@@ -23,32 +23,31 @@ Fields = Mapping[str, str]
 
 
 class Level(Enum):
-    """Who passes, whatever the request names."""
+    """Kind of sender that passes, whatever the request names."""
 
-    NOBODY = "what it names decides"
-    SIGNED = "whoever has an account, or a white address"
-    MONITOR = "who may look at everything, brokers, white addresses"
-    BROKER = "brokers, white addresses"
+    NOBODY = "permissions for the named topics and groups"
+    SIGNED = "accounts, allowlisted addresses"
+    MONITOR = "monitors, brokers, allowlisted addresses"
+    BROKER = "brokers, allowlisted addresses"
     ADMIN = "administrators"
 
 
 @dataclass(frozen=True, slots=True)
 class RequiredPermission:
-    """What a code needs: the level, or, where there are any, what the request names."""
+    """Required permission of a code: a level, or permissions for what the request names."""
 
     level: Level
     topics: tuple[tuple[str, int], ...] = ()
-    """Ext field of a topic, permissions; a field that is missing is for the handler to miss."""
+    """Ext field of a topic, permissions; the handler reports a missing field."""
     groups: tuple[tuple[str, int], ...] = ()
     either: bool = False
-    """One of the permissions is enough."""
+    """Whether one of the permissions is enough."""
     group_field: str = ""
-    """Who asks, for the count of refusals."""
+    """Field of the sender's group, for the count of refusals."""
     leaves_open: bool = False
-    """Not asked about the topics of traces and replies, to which brokers let everybody send."""
+    """Whether the topics of traces and replies are exempt: brokers accept all senders there."""
 
     def check(self, grant: Grant, code: int, fields: Fields) -> None:
-        """Raises AccessRefused."""
         by_level = self.level is not Level.NOBODY
         if self._has_level(grant) or (grant.is_admin and (by_level or grant.passes_all)):
             return
@@ -70,7 +69,7 @@ class RequiredPermission:
 
     @property
     def is_administration(self) -> bool:
-        """Whether nothing but being an administrator helps."""
+        """Whether only administrators pass."""
         return self.level is Level.ADMIN and not (self.topics or self.groups)
 
     def _has_level(self, grant: Grant) -> bool:
@@ -102,7 +101,7 @@ def _groups(field: str, level: Level = Level.NOBODY) -> RequiredPermission:
 
 
 def _both(field: str) -> RequiredPermission:
-    """For what a group has done with a topic: it tells of both."""
+    """Require both permissions, for data about a group's use of a topic."""
     topics, groups = (("topic", SUB),), ((field, SUB),)
     return RequiredPermission(Level.ADMIN, topics=topics, groups=groups, group_field=field)
 
@@ -114,7 +113,7 @@ def _topic(perm: int, level: Level = Level.NOBODY) -> RequiredPermission:
 _ADMIN, _MONITOR = RequiredPermission(Level.ADMIN), RequiredPermission(Level.MONITOR)
 _SIGNED, _BROKER = RequiredPermission(Level.SIGNED), RequiredPermission(Level.BROKER)
 IN_HANDLER = RequiredPermission(Level.SIGNED)
-"""Whoever has an account comes as far as the handler, which looks for the rest."""
+"""Any account reaches the handler, which checks the rest."""
 
 _PULL = RequiredPermission(
     Level.NOBODY,
@@ -128,7 +127,7 @@ _GROUP_OR_ADMIN = _groups("consumerGroup", Level.ADMIN)
 _TOPIC_OR_ADMIN = _topic(PUB | SUB, Level.ADMIN)
 
 BROKER_RIGHTS: Mapping[int, RequiredPermission] = {
-    # sends: the gate looks at the topic, in whichever form it comes
+    # sends: the authorizer checks the topic, in each form of the request
     Code.SEND_MESSAGE: IN_HANDLER,
     Code.SEND_MESSAGE_V2: IN_HANDLER,
     Code.SEND_BATCH_MESSAGE: IN_HANDLER,
@@ -143,7 +142,7 @@ BROKER_RIGHTS: Mapping[int, RequiredPermission] = {
     Code.READ_UNITS: _MAY_READ,
     Code.QUERY_MESSAGE: _MAY_READ,
     Code.VIEW_MESSAGE_BY_ID: IN_HANDLER,
-    Code.CONSUMER_SEND_MSG_BACK: _groups("group"),  # and in its handler
+    Code.CONSUMER_SEND_MSG_BACK: _groups("group"),  # also checked in its handler
     Code.QUERY_CONSUMER_OFFSET: _PULL,
     Code.UPDATE_CONSUMER_OFFSET: _PULL,
     Code.GET_CONSUMER_LIST_BY_GROUP: _GROUP,
@@ -152,15 +151,15 @@ BROKER_RIGHTS: Mapping[int, RequiredPermission] = {
     Code.LOCK_BATCH_MQ: IN_HANDLER,
     Code.UNLOCK_BATCH_MQ: IN_HANDLER,
     Code.CHECK_CLIENT_CONFIG: IN_HANDLER,
-    # both
+    # producers and consumers
     Code.SEARCH_OFFSET_BY_TIMESTAMP: _ANY_USE,
     Code.GET_MAX_OFFSET: _ANY_USE,
     Code.GET_MIN_OFFSET: _ANY_USE,
     Code.GET_EARLIEST_MSG_STORETIME: _ANY_USE,
     Code.END_TRANSACTION: IN_HANDLER,
-    # administrators, and who may use what the request names
+    # administrators, and users of the named topics and groups
     Code.GET_CONSUMER_CONNECTION_LIST: _GROUP_OR_ADMIN,
-    Code.GET_CONSUME_STATS: _GROUP_OR_ADMIN,  # and in its handler: the topics
+    Code.GET_CONSUME_STATS: _GROUP_OR_ADMIN,  # the handler checks the topics
     Code.GET_CONSUMER_RUNNING_INFO: _GROUP_OR_ADMIN,
     Code.GET_GROUP_CHANGES: _GROUP_OR_ADMIN,
     Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: _both("group"),
@@ -171,7 +170,7 @@ BROKER_RIGHTS: Mapping[int, RequiredPermission] = {
     Code.GET_SUBSCRIPTIONGROUP_CONFIG: _groups("group", Level.ADMIN),
     Code.QUERY_TOPIC_CONSUME_BY_WHO: _TOPIC_OR_ADMIN,
     Code.QUERY_CONSUME_QUEUE: _TOPIC_OR_ADMIN,
-    # who looks at everything: slaves, exporters
+    # monitors: slaves, exporters
     Code.GET_ALL_TOPIC_CONFIG: _MONITOR,
     Code.GET_BROKER_CONFIG: _MONITOR,
     Code.GET_BROKER_RUNTIME_INFO: _MONITOR,
@@ -187,7 +186,7 @@ BROKER_RIGHTS: Mapping[int, RequiredPermission] = {
     Code.GET_ACTORS: _MONITOR,
     Code.GET_STORE_STATE: _MONITOR,
     Code.LEASE_LOG: _MONITOR,
-    Code.GET_JOBS: _MONITOR,  # reports and logs only with every topic: they may show messages
+    Code.GET_JOBS: _MONITOR,  # reports and logs need every topic, because they may show messages
     Code.GET_JOB_LOG: _MONITOR,
     # administrators
     Code.UPDATE_AND_CREATE_TOPIC: _ADMIN,
@@ -239,11 +238,11 @@ STRICT_NAMESRV_RIGHTS: Mapping[int, RequiredPermission] = {
     **NAMESRV_RIGHTS,
     Code.GET_ROUTEINFO_BY_TOPIC: replace(_ANY_USE, leaves_open=True),
 }
-"""With aclRoutePermEnable: routes only of topics that the asker may use."""
+"""Table for aclRoutePermEnable: routes only of topics that the sender may use."""
 
 
 def admin_codes(rights: Mapping[int, RequiredPermission]) -> frozenset[int]:
-    """Codes that are administrators' alone, whatever the request names."""
+    """Return the codes for administrators only, whatever the request names."""
     return frozenset(
         code
         for code, right in rights.items()

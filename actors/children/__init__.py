@@ -1,1 +1,1 @@
-"""The making of a broker's actors: one file for each floor, in start order."""
+"""Construction of a broker's actors: one file for each group, in start order."""

@@ -1,4 +1,4 @@
-"""The making of the actors that write, flush and follow the log."""
+"""Construction of the actors that write, flush and dispatch the commit log."""
 
 from actors.config import BrokerConfig
 from actors.delays.delay_offsets import DelayOffsets
@@ -24,11 +24,10 @@ from protocol.send_reply import SendReplies
 from storage.dispatching.dispatch import delay_levels_ms
 
 LOG_GROUP = "log"
-"""PutMessage restarts together with who answers for its writes and who follows them."""
+"""Group that restarts with PutMessage: actors that answer or dispatch its writes."""
 
 
 def log_children(parts: Parts) -> list[ChildSpec]:
-    """From the flusher up to those who append, and who have appended for them."""
     store, config, address = parts.store, parts.config, parts.system.address
     replies = SendReplies(
         store.commit_log.store_host,
@@ -85,7 +84,6 @@ def log_children(parts: Parts) -> list[ChildSpec]:
 def _put_message(
     parts: Parts, answers: PutAnswers, slaves: SlaveNotifier
 ) -> PutMessage | PutReplica:
-    """The one who appends: for producers, or on a slave for the master."""
     store, config, topics, address = (
         parts.store,
         parts.config,

@@ -1,4 +1,4 @@
-"""The making of the actors that serve metrics: of a broker, and of a name server."""
+"""Construction of the actors that serve metrics of a broker or a name server."""
 
 from collections.abc import Callable, Mapping
 
@@ -19,7 +19,7 @@ from actors.parts import Parts, physical_memory_bytes
 
 
 def broker_metrics_children(parts: Parts, at: PageServer) -> list[ChildSpec]:
-    """Started when all else is there."""
+    """Return the children for metrics of a broker, which start last."""
     system, address = parts.system, parts.system.address
     families = ActorFamilies(system)
 
@@ -42,7 +42,6 @@ def broker_metrics_children(parts: Parts, at: PageServer) -> list[ChildSpec]:
 def namesrv_metrics_children(
     system: ActorSystem, at: PageServer, tls: TlsContexts | None
 ) -> list[ChildSpec]:
-    """The same of a name server."""
     families = ActorFamilies(system)
     by_path = {BROKER_PATH: {"": system.address("exposition")}}
     return _serving(

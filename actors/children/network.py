@@ -1,4 +1,4 @@
-"""The making of the actors that listen, and of those that tell the name servers."""
+"""Construction of the actors that listen, and of those that register at name servers."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -17,11 +17,10 @@ from actors.replication.followers import Followers
 from remoting.sync_connection import SyncConnection
 
 CLIENT_PORTS = 2
-"""The first of the listeners are for clients, the rest for slaves."""
+"""Number of listeners for clients; further listeners are for slaves."""
 
 
 def network_children(parts: Parts, listeners: Sequence[tuple[Listener, socket]]) -> list[ChildSpec]:
-    """What needs sockets: stopped first, except that connections may send what is left."""
     address = parts.system.address
     leaving = SnapshotRef(False)
     for_clients, for_slaves = listeners[:CLIENT_PORTS], listeners[CLIENT_PORTS:]
@@ -44,7 +43,7 @@ def network_children(parts: Parts, listeners: Sequence[tuple[Listener, socket]])
 
 
 def _link(parts: Parts, namesrv: str, leaving: SnapshotRef[bool]) -> ChildSpec:
-    """The link to one name server; after a restart it has to hear again where we listen."""
+    """Return the child for one name server; it gets the ports again after each restart."""
 
     def make(_: System) -> NamesrvLink:
         parts.system.address(_link_name(namesrv)).tell(Listening(parts.ports.main, parts.ports.ha))

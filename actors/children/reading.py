@@ -1,4 +1,4 @@
-"""The making of the actors that answer from the log, and of those that look after it."""
+"""Construction of the actors that answer from the commit log, repair it and clean it."""
 
 from functools import partial
 
@@ -36,7 +36,6 @@ from storage.recovery.key_parts import KeyPartsHere
 
 
 def reading_children(parts: Parts) -> list[ChildSpec]:
-    """Pulls, queries, what is sent back, transactions; repair and cleaning."""
     store, config, address = parts.store, parts.config, parts.system.address
     correct_offsets = not config.is_slave or store.config.offset_check_in_slave
     limits = GetLimits.of(store.config, physical_memory_bytes(), correct_offsets)
@@ -93,7 +92,6 @@ def reading_children(parts: Parts) -> list[ChildSpec]:
 
 
 def _place_children(parts: Parts, probe: PageProbe) -> list[ChildSpec]:
-    """Who answers for a place in the log, and who vouches for what lies there."""
     store, address = parts.store, parts.system.address
     reput, cold_read, checker = map(address, ("reput", "cold_read", "record_checker"))
     return [
@@ -107,7 +105,6 @@ def _place_children(parts: Parts, probe: PageProbe) -> list[ChildSpec]:
 
 
 def _upkeep_children(parts: Parts) -> list[ChildSpec]:
-    """Who counts, repairs and clears away."""
     store, address = parts.store, parts.system.address
     return [
         ChildSpec(
@@ -137,7 +134,6 @@ def _upkeep_children(parts: Parts) -> list[ChildSpec]:
 
 
 def _group_children(parts: Parts, probe: PageProbe) -> list[ChildSpec]:
-    """Who answers administrators about groups."""
     store, config, tables = parts.store, parts.config, parts.tables
     names = ("client_calls", "cold_read", "consumer_offsets", "long_answers", "record_checker")
     to = {name: parts.system.address(name) for name in names}

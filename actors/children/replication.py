@@ -1,4 +1,4 @@
-"""The making of the actors of replication: of a master, and of a slave."""
+"""Construction of the replication actors of a master and of a slave."""
 
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.engine.supervisor import ChildSpec
@@ -15,7 +15,7 @@ from storage.reading.page_probe import PageProbe
 
 
 def master_children(parts: Parts) -> list[ChildSpec]:
-    """Started before who waits for slaves, so stopped behind it."""
+    """Return a master's children; they start before GroupCommit, which waits for slaves."""
     address, commit_log = parts.system.address, parts.store.commit_log
     probe = PageProbe(commit_log, physical_memory_bytes() // 10)
     names = ("group_commit", "ha_cold_read")
@@ -36,7 +36,7 @@ def master_children(parts: Parts) -> list[ChildSpec]:
 
 
 def slave_children(parts: Parts) -> list[ChildSpec]:
-    """Started behind who writes what comes."""
+    """Return a slave's children; they start after PutReplica, which writes the received log."""
     address = parts.system.address
     names = ("ha_dial", "put_message", "flusher")
     tables = ("topics", "consumer_offsets", "delay_offsets", "groups", "clean_files")

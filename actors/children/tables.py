@@ -1,4 +1,4 @@
-"""The making of the actors that own tables: topics, groups, offsets, filters, clients."""
+"""Construction of the actors that own tables: topics, groups, offsets, filters, clients."""
 
 from actors.admin.access_control import AccessControl
 from actors.admin.settings import BrokerSettings
@@ -20,7 +20,7 @@ from storage.replica.replica_mark import retried_groups
 
 
 def table_children(parts: Parts) -> list[ChildSpec]:
-    """Started first: everybody reads what they publish."""
+    """Return the children for tables, which start first: all others read their snapshots."""
     config, tables, address = parts.config, parts.tables, parts.system.address
     directory, writer = parts.store.config.config_dir, address("config_writer")
     calls: Waiting = {}

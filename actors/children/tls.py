@@ -1,4 +1,4 @@
-"""The making of the actors at the door of ports that speak TLS."""
+"""Construction of the actors that negotiate TLS on listening ports."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,26 +15,23 @@ from actors.settings.tls_settings import DISABLED, PERMISSIVE
 
 @dataclass(frozen=True)
 class TlsPortSpec:
-    """A port's: who takes its connections, and whether they may or must speak TLS."""
+    """TLS mode of a port, and the receiver of its connections."""
 
     name: str
-    """Of the actor at it."""
     to: ActorAddress
     mode: str
     places: ConnectionSlots | None = None
-    """Taken before the door; None: they are not counted there."""
+    """Slots taken before the negotiation; None: the receiver takes them."""
     may_come: Callable[[str], bool] = lambda _: True
-    """Asked with an address."""
 
     def leads_to(self, system: System) -> ActorAddress:
-        """Whom an acceptor tells."""
         return self.to if self.mode == DISABLED else system.address(self.name)
 
 
 def door_children(
     system: System, contexts: TlsContexts | None, doors: Sequence[TlsPortSpec], handshakes: str
 ) -> list[ChildSpec]:
-    """Started before the acceptors; none where nothing speaks TLS."""
+    """Return the children that negotiate TLS, to be started before the acceptors."""
     if contexts is None:
         return []
     return [

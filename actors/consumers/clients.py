@@ -33,9 +33,9 @@ from actors.consumers.queue_locks import QueueLocks, holder_of, wanted_locks
 from actors.engine.actor import BatchEnd, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.snapshot_ref import SnapshotRef
-from actors.network.client_calls import AskProducer, CallClient, NoProducer
-from actors.network.long_answers import ENCODED_HERE_MAX, Encodable
-from actors.network.request import PeerClosed, Request, Responder, serves, short_body
+from actors.network.long_answers import ENCODED_HERE_MAX
+from actors.network.messages import AskProducer, CallClient, Encodable, NoProducer, PeerClosed
+from actors.network.request import Request, Responder, serves, short_body
 from actors.pulling.compile_budget import CompileBudget
 from actors.pulling.property_filters import TAG_EXPRESSIONS, compiled, not_supported
 from actors.tables.consumer_filters import CompileFirst, RegisterFilters, UnregisterFilters

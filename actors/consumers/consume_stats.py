@@ -20,7 +20,8 @@ from actors.config import BrokerConfig
 from actors.consumers.queue_work import Job, QueueWork, QueueWorker
 from actors.engine.actor import handles
 from actors.engine.actor_address import ActorAddress
-from actors.network.long_answers import ENCODED_HERE_MAX, LongAnswer
+from actors.network.long_answers import ENCODED_HERE_MAX
+from actors.network.messages import LongAnswer
 from actors.network.request import Request, serves
 from actors.tables.messages import OffsetsTold, TellOffsets
 from actors.tables.tables import Tables

@@ -23,7 +23,7 @@ from actors.dispatching.record_check import CheckRecord, RecordChecked
 from actors.engine.actor import Where, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.snapshot_ref import SnapshotRef
-from actors.network.client_calls import CallClient, CallDone, CallEnd
+from actors.network.messages import CallClient, CallDone, CallEnd
 from actors.network.request import Request, Responder, serves, short_body
 from actors.tables.consumer_views import ConsumerView, Member
 from protocol.bodies import MessageQueue

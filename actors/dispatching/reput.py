@@ -43,7 +43,7 @@ from actors.dispatching.trim import (
 )
 from actors.engine.actor import Actor, BatchEnd, handles
 from actors.engine.actor_address import ActorAddress
-from actors.engine.inbox import BATCH_END
+from actors.engine.messages import BATCH_END
 from storage.errors import StoreError
 from storage.message_store import MessageStore
 from storage.queues.dispatch_entry import Dispatched, cut_behind, extended

@@ -1,24 +1,24 @@
-"""The base class of all actors: state, an address, and one handler per message type.
+"""Base class of all actors.
 
-A real Pykka actor, bound to a dispatcher when its system starts it. These seams of Pykka are used,
-each with a test that fails loudly when an upgrade moves it:
+An actor has state, an address, and one handler per message type. It is a Pykka actor that its
+system binds to a dispatcher at the start. These methods override internals of Pykka; each has a
+test that fails when an upgrade of Pykka moves them:
 
     _create_actor_inbox      an Inbox that leads to the address, which outlives the actor
-    _create_future           a future that raises on the loop instead of stopping it for ever
+    _create_future           a future that raises on the loop instead of blocking it for ever
     _start_actor_loop        on a thread: Pykka's own; else the dispatcher runs the steps below
-    _actor_loop              on a thread: reports the end, however it came
+    _actor_loop              on a thread: reports every kind of end
     _actor_loop_setup        on_start; a failure there counts like any other
     _handle_receive          dispatch by type; a BaseException must not stop every actor
-    _actor_loop_teardown     refuses, instead of dropping, what still waits
-    _handle_failure          the one method called on every failure path: keeps the failure
+    _actor_loop_teardown     refuses the messages that wait, instead of dropping them
+    _handle_failure          called once on every failure path: keeps the failure
 
-Only actors on a thread are in Pykka's registry: it is a list searched from the front, and ten
-thousand connections would each pay for all the others. A system knows all of its own actors.
+Only actors on a thread are in Pykka's registry. It is a list that is searched from the front, so
+ten thousand connections would each pay for all others. A system knows all of its own actors.
 """
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from traceback import extract_tb
 from types import TracebackType
@@ -30,8 +30,9 @@ from structlog import get_logger
 
 from actors.engine.actor_address import ActorAddress, Handler
 from actors.engine.future import GuardedFuture
-from actors.engine.inbox import BatchEnd, Inbox, Refusable, Stop, asker_of, refuse
+from actors.engine.inbox import Inbox, Refusable, asker_of, refuse
 from actors.engine.interfaces import ActorDispatcher, System
+from actors.engine.messages import BatchEnd, Drain, Exited, Started, Stop
 from actors.engine.timer import TimerHandle
 from storage.errors import StoreError
 
@@ -56,52 +57,22 @@ A = TypeVar("A", bound="Actor")
 M = TypeVar("M")
 
 
-@dataclass(frozen=True, slots=True)
-class Drain:
-    """The system is about to stop: `on_drain` is called."""
-
-
-@dataclass(frozen=True, slots=True)
-class Started:
-    """Told to the parent: `on_start` has returned, the actor handles its mail now."""
-
-    address: ActorAddress
-    incarnation: int
-
-
-@dataclass(frozen=True, slots=True)
-class Exited:
-    """Told to the parent: the actor is gone; `failure` is None when it stopped as asked."""
-
-    address: ActorAddress
-    incarnation: int
-    failure: BaseException | None = None
-    message_type: type | None = None
-    """What it was handling when it failed; None for on_start, on_stop and sockets."""
-    serves_peer: bool = False
-    """Whether that message carried a peer's request or answer."""
-
-    @property
-    def name(self) -> str:
-        return self.address.name
-
-
 FRAMES_SHOWN = 4
 REMARK_CHARS_MAX = 1000
-"""An exception's text may quote all that a peer sent."""
+"""Limit because an exception's text may quote all that a peer sent."""
 
 
 class Interrupted(Exception):
-    """Stands for a BaseException of a handler, which Pykka would take as the end of everything."""
+    """Replacement for a handler's BaseException, which would end all actors of Pykka."""
 
 
 def handles(
     message_type: type[M], *, reads_only: bool = False
 ) -> Callable[[Callable[[A, M], None]], Callable[[A, M], None]]:
-    """Mark a method as the handler of exactly this type of message (not of its subclasses).
+    """Mark a method as the handler of exactly this message type, not of its subclasses.
 
-    `reads_only` promises that it changes nothing of its actor: if it fails, its message is refused
-    and the actor goes on (docs/decisions/0047).
+    `reads_only` promises that the handler changes nothing of its actor. If such a handler fails,
+    its message is refused and the actor goes on (docs/decisions/0047).
     """
 
     def mark(method: Callable[[A, M], None]) -> Callable[[A, M], None]:
@@ -115,19 +86,19 @@ def handles(
 class Actor(ThreadingActor):
     """State, an address, and one handler per message type.
 
-    Open files and sockets in `on_start`, which runs where the handlers run; `__init__` runs in the
-    thread that creates the actor and knows no system yet.
+    Open files and sockets in `on_start`, which runs where the handlers run. `__init__` runs in the
+    thread that creates the actor, and has no system yet.
     """
 
     where: ClassVar[Where] = "loop"
-    """The dispatcher, unless the child spec names another. Whatever blocks belongs on a thread."""
+    """The dispatcher, unless the child spec names another. An actor that blocks needs a thread."""
 
-    use_daemon_thread = True  # past the deadline of a stop the process must be able to exit
+    use_daemon_thread = True  # the process must be able to exit past the deadline of a stop
 
     handlers: ClassVar[dict[type, Handler]] = {}
     wants_batch_end: ClassVar[bool] = False
     reading_handlers: ClassVar[frozenset[type]] = frozenset()
-    """The message types whose handlers change nothing of the actor."""
+    """Types of messages that change nothing of the actor."""
     _handler_names: ClassVar[dict[type, str]] = {}
 
     system: System
@@ -138,15 +109,14 @@ class Actor(ThreadingActor):
     incarnation: int = 0
 
     stopping: bool = False
-    """Stop has arrived; `can_stop` decides when."""
+    """Stop has arrived; `can_stop` decides when the actor ends."""
     stop_at_once: bool = False
-    """`can_stop` is not asked any more."""
+    """The actor ends without a further call of `can_stop`."""
     failure: BaseException | None = None
     failed_on: type | None = None
     failed_for_peer: bool = False
     watched: tuple[()] | tuple[int] | set[int] = ()
-    """File descriptors that the loop watches for this actor, a set if there are more than one; kept
-    by the loop."""
+    """Descriptors that the loop watches for this actor; kept by the loop, a set if several."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -156,7 +126,7 @@ class Actor(ThreadingActor):
             if isinstance(getattr(method, "handles", None), type)
         }
         cls._handler_names = {**cls._handler_names, **own}
-        # by name, so that a method overridden without @handles is the one that is called
+        # By name, so that a method overridden without @handles is called.
         cls.handlers = {kind: getattr(cls, name) for kind, name in cls._handler_names.items()}
         cls.wants_batch_end = BatchEnd in cls.handlers
         reading = {kind for kind, name in own.items() if vars(cls)[name].reads_only}
@@ -165,13 +135,14 @@ class Actor(ThreadingActor):
     # --- what an actor may override, besides its handlers
 
     def on_drain(self) -> None:
-        """The system is about to stop: take no new work, answer those who only wait."""
+        """Take no new work and answer waiting requests: the system is about to stop."""
 
     def can_stop(self) -> bool:
-        """Asked after Stop, and then after everything that happens, until it is True.
+        """Return whether the actor has finished its work.
 
-        False while something is unfinished: mail and sockets are served meanwhile. `on_stop`
-        follows at once when it is True, or when the deadline of the stop has passed.
+        Called after Stop, and then after every event, until it is True. While it is False, messages
+        and sockets are served. `on_stop` follows at once when it is True, or at the deadline of the
+        stop.
         """
         return True
 
@@ -182,14 +153,14 @@ class Actor(ThreadingActor):
         return self.address.name
 
     def after(self, delay_ms: float, message: object) -> TimerHandle:
-        """Tells this actor `message` in `delay_ms`, unless it has ended by then."""
+        """Send `message` to this actor in `delay_ms`, unless it has ended by then."""
         due_ms = self.system.clock.monotonic_ms() + delay_ms
         timer = TimerHandle(self.address, message, due_ms)
         self.system.loop.arm(timer)
         return timer
 
     def every(self, interval_ms: float, message: object) -> TimerHandle:
-        """Tells this actor `message` every `interval_ms`, the first time after one interval."""
+        """Send `message` to this actor every `interval_ms`, first after one interval."""
         assert interval_ms > 0, interval_ms
         due_ms = self.system.clock.monotonic_ms() + interval_ms
         timer = TimerHandle(self.address, message, due_ms, interval_ms)
@@ -197,11 +168,11 @@ class Actor(ThreadingActor):
         return timer
 
     def stop(self) -> None:
-        """Stops this actor behind the mail that is waiting; as if its supervisor had asked."""
+        """Stop this actor after the messages in its inbox, as if its supervisor had asked."""
         self.address.tell(Stop())
 
     def must_stop(self) -> bool:
-        """Whether a stopping actor has come to its end. For dispatchers."""
+        """Return whether a stopping actor must end now; for dispatchers."""
         return self.stop_at_once or self.can_stop()
 
     # --- failures
@@ -211,7 +182,7 @@ class Actor(ThreadingActor):
         return type(message) in self.reading_handlers
 
     def fail_message(self, message: object, error: Exception) -> None:
-        """Refuse `message`, whose handler failed; log the bug. The actor goes on."""
+        """Refuse `message` after its handler failed, and log the bug; the actor goes on."""
         self.address.failed += 1
         remark, peer, kind = failure_text(error), asker_of(message), type(message).__name__
         self.system.rarely.warn(
@@ -227,7 +198,7 @@ class Actor(ThreadingActor):
         refuse(message, remark)
         blame(peer)
 
-    # --- messages every actor knows
+    # --- messages that every actor handles
 
     def _on_stop(self, message: Stop) -> None:
         if message.incarnation not in (None, self.incarnation):
@@ -240,7 +211,7 @@ class Actor(ThreadingActor):
         self.on_drain()
 
     def _on_envelope(self, envelope: Envelope[Any]) -> None:
-        """Mail through a Pykka ref, off the threads: `ref.ask(…)`, `ref.stop()`, a proxy."""
+        """Handle a message that came through a Pykka ref on the loop: `ref.ask(…)`, a proxy."""
         try:
             response = super()._handle_receive(envelope.message)
             if envelope.reply_to is not None:
@@ -257,13 +228,13 @@ class Actor(ThreadingActor):
 
     @classmethod
     def handler_of(cls, message: object) -> Handler:
-        """The handler of a message; TypeError if there is none, which is a bug of the teller."""
+        """Return the handler of a message. Raises TypeError without one: a bug of the sender."""
         try:
             return cls.handlers[type(message)]
         except KeyError:
             raise TypeError(f"{cls.__name__} does not handle {type(message).__name__}") from None
 
-    # --- Pykka's seams
+    # --- overridden internals of Pykka
 
     @staticmethod
     def _create_actor_inbox() -> Inbox:
@@ -282,7 +253,7 @@ class Actor(ThreadingActor):
     def _actor_loop(self) -> None:
         try:
             super()._actor_loop()
-        except BaseException:  # the loop itself broke
+        except BaseException:  # Pykka's loop itself failed
             self._handle_failure(*sys.exc_info())
             self._actor_loop_teardown()
         finally:
@@ -350,25 +321,23 @@ class Actor(ThreadingActor):
         )
 
     def remark(self) -> str:
-        """What those are told whose messages this actor can no longer handle."""
         if self.failure is None:
             return f"{self.name} has stopped"
         return failure_text(self.failure)
 
 
 def failure_text(error: BaseException) -> str:
-    """Return the type and the text of `error`, REMARK_CHARS_MAX characters at most."""
     return f"{type(error).__name__}: {error}"[:REMARK_CHARS_MAX]
 
 
 def raised_at(error: BaseException) -> str:
-    """Return file and line of the innermost frames of `error`, the one that raised it first."""
+    """Return file and line of the innermost frames of `error`, the raising one first."""
     frames = extract_tb(error.__traceback__)[-FRAMES_SHOWN:]
     return " < ".join(f"{Path(each.filename).name}:{each.lineno}" for each in reversed(frames))
 
 
 def blame(peer: Any) -> None:
-    """Tell a peer's connection that a handler failed on what it sent; None: no peer sent it."""
+    """Report to `peer`, if any, that a handler failed on its message."""
     note = getattr(peer, "note_failure", None)
     if note is not None:
         note()

@@ -1,12 +1,12 @@
-"""Names of actors that stay the same while the actors behind them are restarted.
+"""Actor addresses that stay valid across restarts.
 
-An address delivers to its receiver: the actor itself, or whoever stands in for it.
+An address delivers to its receiver: the actor itself, or a stand-in.
 
-    state                      receiver on the loop       mail told now
-    not started, or down       Absent                     is kept, up to KEPT_MAX, then refused
+    state                      receiver on the loop       a message sent now
+    not started, or down       DownReceiver               is kept, up to KEPT_MAX, then refused
     up, on the loop            the actor                  is handled on the loop
-    up, on a thread            Forward                    waits in the thread's queue
-    stopped for good           Absent, closed             is refused
+    up, on a thread            ThreadForwarder            waits in the thread's queue
+    stopped for good           DownReceiver, closed       is refused
 """
 
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ Handler: TypeAlias = Callable[[Any, Any], object]
 
 
 class Receiver(Protocol):
-    """Whoever the loop hands a message to: `handlers[type(message)](receiver, message)`."""
+    """Object to which the loop delivers: `handlers[type(message)](receiver, message)`."""
 
     @property
     def handlers(self) -> Mapping[type, Handler]: ...
@@ -28,8 +28,6 @@ class Receiver(Protocol):
 
 
 class _Every(dict[type, Handler]):
-    """The same handler for whatever message."""
-
     def __init__(self, handler: Handler) -> None:
         super().__init__()
         self._handler = handler
@@ -39,7 +37,7 @@ class _Every(dict[type, Handler]):
 
 
 class DownReceiver:
-    """Stands in, on the loop, for an actor that is not there."""
+    """Receiver that buffers messages while its actor is down."""
 
     wants_batch_end: ClassVar[bool] = False
     handlers: ClassVar[Mapping[type, Handler]]
@@ -50,7 +48,8 @@ class DownReceiver:
         self.remark: str | None = None
 
     def keep(self, message: object) -> None:
-        self._address.handled -= 1  # the loop counts it now; it is handled later or never
+        # the loop has counted the message, which is handled later or never
+        self._address.handled -= 1
         if self.remark is not None:
             refuse(message, self.remark)
         elif len(self.kept) >= KEPT_MAX:
@@ -69,7 +68,7 @@ DownReceiver.handlers = _Every(DownReceiver.keep)
 
 
 class ThreadForwarder:
-    """Stands in, on the loop, for an actor on a thread: for mail told just before it started."""
+    """Receiver on the loop that forwards messages sent just before the thread started."""
 
     wants_batch_end: ClassVar[bool] = False
     handlers: ClassVar[Mapping[type, Handler]]
@@ -86,7 +85,7 @@ ThreadForwarder.handlers = _Every(ThreadForwarder.forward)
 
 
 class ActorAddress:
-    """Where to tell an actor something. Made by `ActorSystem.address`; safe in every thread."""
+    """Target for messages to an actor; made by `ActorSystem.address`. Safe in every thread."""
 
     __slots__ = (
         "__weakref__",
@@ -109,18 +108,18 @@ class ActorAddress:
         """Messages refused because their handlers failed, while the actor went on."""
         self.incarnation = 0
         self.parent: ActorAddress | None = None
-        """Who is told Started and Exited."""
+        """Receiver of Started and Exited."""
         self.temporary = False
-        """The actor is never restarted: the address closes with it."""
+        """The actor is never restarted, so the address closes with it."""
         self.receiver: Receiver = receiver if receiver is not None else DownReceiver(self)
         self._mail: Mail = mail
         self._append = mail.append
 
     def tell(self, message: object) -> None:
-        """Delivers later, in the order of this sender; never blocks and never raises.
+        """Deliver `message` later, in the order of this sender. Never blocks and never raises.
 
-        While the actor is down the message is kept for the next one; past a limit, or when there
-        will be none, it is refused.
+        While the actor is down, the message is kept for its next incarnation. Past KEPT_MAX
+        messages, or after the actor has stopped for good, the message is refused.
         """
         self._append((self, message))
         if self._mail.asleep:  # read after the append: see actors/engine/inbox.py
@@ -128,21 +127,18 @@ class ActorAddress:
 
     @property
     def is_up(self) -> bool:
-        """Whether an actor is behind the name now; it may be gone a moment later."""
+        """Whether an actor is behind the name now; it may end a moment later."""
         mail = self._mail
         if isinstance(mail, ThreadMail):
             return not mail.asleep
         return not isinstance(self.receiver, DownReceiver)
 
     def own_queue(self) -> ThreadMail | None:
-        """The queue of an actor on a thread; None for others."""
+        """Return the queue of an actor on a thread; None for others."""
         return self._mail if isinstance(self._mail, ThreadMail) else None
 
     def move_to_thread(self, waiting: list[object]) -> ThreadMail:
-        """Gives the address a queue of its own, with `waiting` and what was kept in it.
-
-        Only on the loop, or before it runs.
-        """
+        """Give the address a queue with the kept messages and `waiting`. Only on the loop."""
         mail = self.own_queue()
         if mail is None:
             mail = ThreadMail()
@@ -153,7 +149,7 @@ class ActorAddress:
         return mail
 
     def go_up(self, receiver: Receiver) -> list[object]:
-        """Points to `receiver`; returns what was kept while nobody was there."""
+        """Point to `receiver`; return the messages kept while the actor was down."""
         absent, self.receiver = self.receiver, receiver
         if not isinstance(absent, DownReceiver):
             return []
@@ -161,13 +157,12 @@ class ActorAddress:
         return kept
 
     def go_down(self, kept: list[object]) -> None:
-        """Points to nobody; `kept` is what the next actor gets first."""
         absent = DownReceiver(self)
         absent.kept = kept
         self.receiver = absent
 
     def close(self, remark: str) -> None:
-        """There will be no actor under this name: everything kept or told is refused."""
+        """Refuse all messages, kept and future: no actor will run under this name again."""
         mail = self.own_queue()
         if mail is not None:
             mail.close(remark)

@@ -1,7 +1,7 @@
-"""Dispatchers: an actor runs on the loop or on a thread of its own.
+"""Dispatchers, which run an actor on the loop or on a thread of its own.
 
-The loop (loop.py) runs its actors one message at a time, and so does the simulation of the tests;
-what is the same for both is here. A thread is Pykka's own.
+`Stepper` is the common part of the loop (loop.py) and of the simulation in tests: both run one
+message at a time. A thread is Pykka's own.
 """
 
 from collections import Counter
@@ -22,11 +22,11 @@ from actors.engine.timer import TimerHandle, Timers
 log = get_logger(__name__)
 
 SLOW_HANDLER_MS = 50.0
-"""A handler on the loop that takes longer keeps everybody else waiting: it is logged."""
+"""Limit for a handler on the loop, which blocks all other actors; a longer one is logged."""
 
 
 class Watch(NamedTuple):
-    """Who is called about a file descriptor, and the actor that fails if that fails."""
+    """Handler of a file descriptor, and the actor that fails if the handler fails."""
 
     handler: SocketHandler
     owner: Actor
@@ -34,15 +34,13 @@ class Watch(NamedTuple):
 
 @dataclass(slots=True)
 class LongestHandler:
-    """The handler that took longest so far; in milliseconds."""
-
     actor: str = ""
     message: str = ""
     ms: float = 0.0
 
 
 class ThreadDispatcher:
-    """Runs each actor on a Pykka thread, its mail in a queue that is drained in batches."""
+    """Dispatcher with one Pykka thread per actor, which drains its inbox in batches."""
 
     gives_threads = True
 
@@ -60,12 +58,12 @@ class ThreadDispatcher:
         raise AssertionError("a thread begins by itself")
 
     def stop_asked(self, actor: Actor) -> None:
-        pass  # Actor asks itself after each message
+        pass  # Actor checks after each message
 
     def gone(self, actor: Actor) -> None:
         address = actor.address
         if actor.incarnation != address.incarnation or actor not in self._system.live:
-            return  # it had been abandoned
+            return  # it was abandoned
         queue = address.own_queue()
         assert queue is not None
         queue.down()
@@ -83,7 +81,7 @@ class ThreadDispatcher:
 
 
 def report_exit(actor: Actor) -> None:
-    """Tells the parent; closes the address if nobody will restart the actor."""
+    """Send Exited to the parent; close the address if the actor is never restarted."""
     address = actor.address
     if address.temporary:
         address.close(actor.remark())
@@ -97,20 +95,18 @@ def report_exit(actor: Actor) -> None:
 
 @dataclass(slots=True)
 class Begin:
-    """Run `on_start` of an actor."""
-
     actor: Actor
 
 
 @dataclass(slots=True)
 class Arm:
-    """Put a timer of another thread into the heap."""
+    """Request from another thread to arm a timer."""
 
     timer: TimerHandle
 
 
 class Stepper:
-    """Runs actors one message at a time, all on the same thread."""
+    """Dispatcher that runs actors one message at a time, all on the same thread."""
 
     gives_threads = False
     wants_batch_end: ClassVar[bool] = False
@@ -129,11 +125,11 @@ class Stepper:
 
     @property
     def here(self) -> bool:
-        """Whether the caller is where these actors run."""
+        """Whether the caller runs on the thread of these actors."""
         raise NotImplementedError
 
     def end(self, timeout_s: float) -> bool:
-        """Ends the dispatcher behind the last actor; False if it is stuck in a handler."""
+        """End the dispatcher after the last actor; return False if a handler blocks it."""
         raise NotImplementedError
 
     def depths(self) -> Counter[ActorAddress]:
@@ -143,7 +139,7 @@ class Stepper:
         raise NotImplementedError
 
     def put_first(self, address: ActorAddress, messages: list[object]) -> None:
-        """Puts mail before everything that waits for this actor."""
+        """Put messages before all others that wait for this actor."""
         raise NotImplementedError
 
     # --- the life of an actor
@@ -169,7 +165,6 @@ class Stepper:
         self._stopping[actor] = None
 
     def _stop_the_ready(self) -> None:
-        """Ends the stopping actors that have nothing left to do."""
         for actor in tuple(self._stopping):
             self._stop_if_ready(actor)
 
@@ -185,22 +180,21 @@ class Stepper:
         self.gone(actor)
 
     def abandon(self, actor: Actor) -> None:
-        self._end_now(actor)  # it does not hang: it only had a backlog before its second Stop
+        self._end_now(actor)  # it does not hang: its second Stop waits behind a backlog
 
     def _end_now(self, actor: Actor) -> None:
-        """Ends an actor whatever it has left to do."""
         actor.stop_at_once = True
         self._stop_if_ready(actor)
 
     def _end_all(self) -> None:
-        """Ends whoever is left here: orphans of a parent that did not stop them, the supervisor."""
-        live = [*self.system.live]  # threads may leave it meanwhile
+        """End the remaining actors: orphans of stopped parents, then the supervisor."""
+        live = [*self.system.live]  # a copy, because threads may leave the set meanwhile
         left = [actor for actor in live if actor.dispatcher is self]
         for actor in sorted(left, key=lambda actor: actor is self.system.supervisor.receiver):
             if actor.address is not self.system.supervisor:
-                log.warning("left behind", actor=actor.name)
+                log.warning("orphan actor ended", actor=actor.name)
             self._end_now(actor)
-            actor.address.close(f"{actor.name} has stopped")  # nobody is restarted any more
+            actor.address.close(f"{actor.name} has stopped")  # no actor is restarted any more
 
     def gone(self, actor: Actor) -> None:
         live = self.system.live
@@ -213,8 +207,9 @@ class Stepper:
             if watch is not None and watch.owner is actor:
                 self._unwatch_fd(fd)
         address = actor.address
-        # To look for its mail takes as long as there is mail, of all actors, and ten thousand may
-        # end at once. What waits for one that is never restarted is refused as it comes.
+        # Searching for the actor's messages takes time for all messages of all actors, and ten
+        # thousand actors may end at once. Messages for an actor that is never restarted are refused
+        # on delivery.
         waiting = [] if address.temporary else self.take_waiting(address)
         if actor.failure is None:
             address.go_down(waiting)
@@ -225,12 +220,12 @@ class Stepper:
         report_exit(actor)
 
     def _socket_failed(self, owner: Actor, error: BaseException) -> None:
-        """Fail the actor that owns a socket: what its peer sent cannot end the process."""
+        """Fail the actor that owns a socket: a peer's bytes cannot end the process."""
         owner.failed_for_peer = True
         self._failed(owner, error, None)
 
     def _failed(self, receiver: Receiver, error: BaseException, message: object) -> None:
-        """An exception came out of `receiver`; `message` is what it had in hand, or None."""
+        """Fail `receiver` after its handler raised; `message` is what it handled, or None."""
         if self.must_raise(error):
             raise error
         if not isinstance(receiver, Actor):
@@ -251,17 +246,16 @@ class Stepper:
         refuse(message, receiver.remark())
         try:
             receiver.on_failure(type(error), error, error.__traceback__)
-        except Exception:  # it is dead already; the rest must be answered all the same
+        except Exception:  # the actor has failed already; the rest must be answered all the same
             log.exception("on_failure failed", actor=receiver.name)
         blame(asker_of(message))
         self.gone(receiver)
 
     def must_raise(self, error: BaseException | None) -> bool:
-        """In the main thread a KeyboardInterrupt is the user's; elsewhere it is just a failure."""
+        """Return whether an exception must leave the loop, as the user's KeyboardInterrupt must."""
         return not isinstance(error, Exception) and current_thread() is main_thread()
 
     def _slow(self, receiver: Receiver, message: str, ms: float) -> None:
-        """Notes a handler that took longer than any before, or longer than the limit."""
         name = receiver.name if isinstance(receiver, Actor) else type(receiver).__name__
         if ms > self.longest.ms:
             self.longest = LongestHandler(name, message, ms)
@@ -270,18 +264,17 @@ class Stepper:
             log.warning("slow handler", actor=name, message=message, ms=round(ms, 1))
 
     def take_longest(self) -> LongestHandler:
-        """The longest handler since the last call. Any thread."""
+        """Return and reset the slowest handler call. Any thread."""
         found, self.longest = self.longest, LongestHandler()
         return found
 
     @property
     def native_thread_id(self) -> int:
-        """The kernel's number of the thread whose time is its own; 0: there is none."""
+        """Kernel's id of the dispatcher's own thread; 0 if it has no thread."""
         return 0
 
     def tell_in_next_round(self, address: ActorAddress, message: object) -> None:
-        """As `address.tell`, but the sockets are looked at first: for who does much in pieces.
-        Only where these actors run."""
+        """Send like `address.tell`, but serve the sockets first; for long work in pieces."""
         address.tell(message)
 
     # --- timers

@@ -1,4 +1,4 @@
-"""Answers that somebody waits for: in tests, at start-up and at shutdown, never inside an actor.
+"""Answers to wait for: in tests, at start-up and at shutdown, never inside an actor.
 
 Waiting on the loop would stop everything that could bring the answer, so it raises there.
 """
@@ -13,8 +13,6 @@ T = TypeVar("T")
 
 
 class _Here(local):
-    """What the current thread is."""
-
     on_loop: bool = False
 
 
@@ -22,7 +20,6 @@ _here = _Here()
 
 
 def enter_loop() -> None:
-    """From now on the current thread is one where nobody may wait."""
     _here.on_loop = True
 
 
@@ -31,13 +28,13 @@ def leave_loop() -> None:
 
 
 def assert_may_wait() -> None:
-    """Raises RuntimeError on the loop, where waiting would stop every other actor."""
+    """Raise RuntimeError on the loop, where waiting would stop every other actor."""
     if _here.on_loop:
         raise RuntimeError("an actor on the loop must not wait for an answer")
 
 
 class GuardedFuture(ThreadingFuture[T]):
-    """Pykka's future, which raises on the loop instead of stopping it for ever."""
+    """Pykka's future, which raises on the loop instead of blocking it for ever."""
 
     def get(self, *, timeout: float | None = None) -> Any:
         if self._result is None:
@@ -46,12 +43,10 @@ class GuardedFuture(ThreadingFuture[T]):
 
 
 class MessageRefused(Exception):
-    """The message was not handled: its actor had stopped, or failed with it in hand."""
+    """The message was not handled: its actor had stopped, or failed on it."""
 
 
 class Future(Generic[T]):
-    """The answer to an `ask`, now or later."""
-
     def __init__(self, wait: Callable[[Event, float], None]) -> None:
         self._wait = wait
         self._arrived = Event()
@@ -63,7 +58,7 @@ class Future(Generic[T]):
         return self._arrived.is_set()
 
     def result(self, timeout_s: float) -> T:
-        """The answer. Raises MessageRefused, TimeoutError, or RuntimeError on the loop."""
+        """Return the answer. Raises MessageRefused, TimeoutError, or RuntimeError on the loop."""
         if not self._arrived.is_set():
             assert_may_wait()
             self._wait(self._arrived, timeout_s)
@@ -74,7 +69,7 @@ class Future(Generic[T]):
         return self._value  # type: ignore[return-value]
 
     def resolve(self, value: T) -> None:
-        """The first answer counts; later ones, and refusals after it, are ignored."""
+        """Set the answer. The first one counts; later answers and refusals are ignored."""
         if not self._arrived.is_set():
             self._value = value
             self._arrived.set()

@@ -1,6 +1,6 @@
-"""A histogram: how many values fell into which class, and their sum.
+"""Histograms: the count of values per class, and their sum.
 
-Written by one actor; read by whoever reports.
+One actor writes a histogram; reporting actors read it.
 """
 
 from bisect import bisect_left
@@ -16,18 +16,14 @@ END_BOUNDS_S: tuple[float, ...] = (5, 60, 600, 3600, 43_200, 86_400)
 
 
 class ClassCounts:
-    """Counts since the start."""
-
     __slots__ = ("bounds", "counts", "total")
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self.bounds = bounds
-        """Upper ends of the classes, ascending; one more class has none."""
+        """Upper bounds of the classes, ascending; one more class has none."""
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
-        """The sum of all values."""
 
     def note(self, value: float) -> None:
-        """One more value."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value

@@ -1,70 +1,51 @@
 """Inboxes: one deque for the whole loop, one queue for each actor on a thread.
 
-Everything that leans on the interpreter lock is in this file. `tell` appends and then reads
-`asleep`; the reader sets `asleep` and then looks whether something was appended. As both are in
-program order for every thread, one of the two always sees the other, and no lock is needed.
+All code that depends on the interpreter lock is in this file. `tell` appends and then reads
+`asleep`; the reader sets `asleep` and then checks for messages. Each thread runs its two steps in
+program order, so one of the two always sees the other, and no lock is needed.
 
-    where   mail        tell appends to   asleep means         wake does
-    loop    LoopMail    the loop's deque  it may be in poll()  one byte on a socketpair
-    loop    LoopMail    the same          it has ended         refuses what is there
-    thread  ThreadMail  a SimpleQueue     the actor is down    keeps to the limit
-    thread  ThreadMail  the same          there will be none   refuses what is there
+    where   class       tell appends to   asleep means            wake does
+    loop    LoopMail    the loop's deque  it may be in poll()     one byte on a socketpair
+    loop    LoopMail    the loop's deque  it has ended            refuses all messages
+    thread  ThreadMail  a SimpleQueue     the actor is down       enforces the limit
+    thread  ThreadMail  a SimpleQueue     it has stopped for good refuses all messages
 """
 
 from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from queue import Empty, Full, SimpleQueue
 from socket import socket, socketpair
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from pykka import ActorDeadError
 from pykka._envelope import Envelope
 from pykka.messages import _ActorStop
 from structlog import get_logger
 
+from actors.engine.messages import BATCH_END, Stop
+
 log = get_logger(__name__)
 
 
 Item: TypeAlias = tuple[Any, object]
-"""The Address that a message is for, which is a class above this file, and the message."""
+"""ActorAddress of the receiver (a class above this file), and the message."""
 
 KEPT_MAX = 10_000
-"""Messages kept for an actor that is down: a tenth of a second of a busy broker."""
+"""Messages kept for an actor that is down: a tenth of a second on a busy broker."""
 
 BATCH_MAX = 1024
-"""Messages a thread actor handles before it gets its BatchEnd, so that nobody waits for ever."""
-
-
-@dataclass(frozen=True, slots=True)
-class BatchEnd:
-    """Told to an actor that handles it after the last message of what was waiting for it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """Finish and leave. It waits behind the mail that is already there."""
-
-    at_once: bool = False
-    """Leave whatever is unfinished: the deadline has passed."""
-    incarnation: int | None = None
-    """Whom it is for: a restarted actor is not stopped by what was meant for the one before."""
-
-
-BATCH_END: Final = BatchEnd()
+"""Messages that an actor on a thread handles before a BatchEnd, which bounds their wait."""
 
 
 class Refusable(Protocol):
-    """A message that wants to know when nobody will handle it."""
+    """Message that must learn that it will not be handled."""
 
     def refuse(self, remark: str) -> None:
-        """Called at most once, by whoever finds the message without an actor. Any thread."""
+        """Report that no actor will handle the message. Called at most once, in any thread."""
 
 
 class Mail(Protocol):
-    """What `Address.tell` needs of a place where mail waits."""
-
     @property
     def append(self) -> Callable[[Item], None]: ...
 
@@ -75,10 +56,7 @@ class Mail(Protocol):
 
 
 def refuse(message: object, remark: str) -> None:
-    """Answers a message that will not be handled, if it can be answered at all.
-
-    It is answered through its own `refuse`, else through the `refuse` of its `reply`.
-    """
+    """Answer an unhandled message through its own `refuse`, or that of its `reply`, if any."""
     if isinstance(message, Envelope):
         _refuse_envelope(message, remark)
         message = message.message
@@ -89,14 +67,14 @@ def refuse(message: object, remark: str) -> None:
         return
     try:
         answer(remark)
-    except Exception:  # whoever asked is broken; the others still want their answers
+    except Exception:  # the requester has failed; the other messages still need their answers
         log.exception("refusal failed", message=type(message).__name__, remark=remark)
 
 
 def _refuse_envelope(envelope: Envelope[Any], remark: str) -> None:
     if envelope.reply_to is None:
         return
-    with suppress(Full):  # how Pykka's futures say that they have been answered already
+    with suppress(Full):  # raised by Pykka's future if it has been answered already
         if isinstance(envelope.message, _ActorStop):
             envelope.reply_to.set(None)
         else:
@@ -105,10 +83,10 @@ def _refuse_envelope(envelope: Envelope[Any], remark: str) -> None:
 
 
 def asker_of(message: object) -> Any:
-    """Return the peer whose request or answer `message` carries; None if it serves no peer.
+    """Return the peer that sent the request or answer in `message`; None if no peer did.
 
-    That peer is the message's own `peer`, or that of the request which it, or the context that
-    travels with it, keeps in a field `request`.
+    The peer is the message's own `peer`, or the `peer` of the request that it carries. A message,
+    or the context that travels with it, keeps that request in a field `request`.
     """
     for name in ("request", "token", "context", "then", "message"):
         peer = getattr(message, "peer", None)
@@ -119,7 +97,7 @@ def asker_of(message: object) -> Any:
 
 
 class LoopMail:
-    """The mail of all actors of the loop, in the order in which it was told."""
+    """Messages of all actors on the loop, in the order in which they were sent."""
 
     __slots__ = ("_closed", "_waker", "append", "asleep", "items", "wake_socket")
 
@@ -131,15 +109,15 @@ class LoopMail:
         self.wake_socket, self._waker = _wakeup_pair()
 
     def wake(self) -> None:
-        """Called by a teller that found `asleep`; any thread."""
+        """Wake the loop; called by a sender that found `asleep`. Any thread."""
         if self._closed:
             self._refuse_rest()
             return
-        self.asleep = False  # the next teller need not write another byte
+        self.asleep = False  # the next sender need not write another byte
         try:
             self._waker.send(b"\0")
         except BlockingIOError:
-            pass  # bytes enough are there to wake it
+            pass  # there are enough bytes to wake it
         except OSError:  # the loop has just ended, in another thread
             self._refuse_rest()
 
@@ -147,7 +125,7 @@ class LoopMail:
         self.wake_socket.recv(4096)
 
     def take(self, address: Any) -> list[object]:
-        """Takes out what waits for one actor. Only on the loop; tellers may append meanwhile."""
+        """Remove and return the messages of one actor. Only on the loop; senders may append."""
         items = self.items
         taken: list[object] = []
         others: list[Item] = []
@@ -161,15 +139,15 @@ class LoopMail:
         return taken
 
     def depths(self) -> Counter[Any]:
-        """How many messages wait for each actor. Any thread; looks at all mail."""
+        """Return how many messages wait for each actor. Any thread; takes time for all messages."""
         return Counter(address for address, _ in self.items.copy())
 
     def put_first(self, address: Any, messages: list[object]) -> None:
-        """Puts messages before everything else, in their order. Only on the loop."""
+        """Put messages before all others, in their order. Only on the loop."""
         self.items.extendleft([(address, message) for message in reversed(messages)])
 
     def close(self) -> None:
-        """From now on every message is refused; also those that are on their way."""
+        """Refuse every message from now on, also those that are being sent."""
         self._closed = True
         self.asleep = True
         self._refuse_rest()
@@ -193,7 +171,7 @@ def _wakeup_pair() -> tuple[socket, socket]:
 
 
 class ThreadMail:
-    """The mail of one actor on a thread; it stays when the actor is restarted."""
+    """Messages of one actor on a thread; the queue survives restarts of the actor."""
 
     __slots__ = ("_queue", "_remark", "append", "asleep", "get", "get_nowait", "qsize")
 
@@ -207,22 +185,21 @@ class ThreadMail:
         self.asleep = True
 
     def up(self) -> None:
-        """An actor is about to read."""
         self._remark = None
         self.asleep = False
 
     def down(self) -> None:
-        """Nobody reads; mail is kept for the next one, up to a limit."""
+        """Mark the queue as unread; messages are kept for the next incarnation, up to KEPT_MAX."""
         self.asleep = True
 
     def close(self, remark: str) -> None:
-        """Nobody will read again: everything is refused, also what is on its way."""
+        """Refuse all messages for good, also those that are being sent."""
         self._remark = self._remark or remark  # the first reason is the real one
         self.asleep = True
         self.refuse_waiting(self._remark)
 
     def wake(self) -> None:
-        """Called by a teller that found nobody reading; any thread."""
+        """Apply the limit, or refuse all; called by a sender that found `asleep`. Any thread."""
         if self._remark is not None:
             self.refuse_waiting(self._remark)
         elif self.qsize() > KEPT_MAX:
@@ -242,10 +219,10 @@ class ThreadMail:
 
 
 class Inbox:
-    """Pykka's view of an actor's mail: what is waiting, then one BatchEnd before it blocks.
+    """Pykka's view of an actor's messages: all that wait, then one BatchEnd, then blocking.
 
-    `put` is for those who hold a Pykka ref; our own tells go to the address. `get` and `empty`
-    are called by Pykka's loop, hence only for actors on a thread.
+    `put` is for callers with a Pykka ref; our own senders use the address. Pykka's loop calls `get`
+    and `empty`, hence only for actors on a thread.
     """
 
     __slots__ = ("_held", "_mail", "_taken", "_tell", "_wants_batch_end")
@@ -258,11 +235,9 @@ class Inbox:
         self._held: Envelope[Any] | None = None
 
     def bind(self, tell: Callable[[object], None]) -> None:
-        """Says where the mail of this actor goes."""
         self._tell = tell
 
     def read_from(self, mail: ThreadMail, *, wants_batch_end: bool) -> None:
-        """Says where `get` finds the mail of an actor on a thread."""
         self._mail = mail
         self._wants_batch_end = wants_batch_end
 

@@ -1,8 +1,13 @@
-"""The loop: one thread, one epoll; sockets, timers and mail of all actors that never block.
+"""The loop: one thread with one epoll, for all actors that never block.
 
-A round: poll (without waiting if there is mail) → handlers of ready sockets → passes over the mail,
-each over what was there when it began, with the BatchEnds of that pass at its end → due timers.
-A tell between two actors of the loop, with its dispatch, costs a tuple, an append, a popleft, two
+It serves sockets, timers and messages. A round has these steps:
+
+    1. poll, without waiting if there are messages
+    2. call the handlers of ready sockets
+    3. pass over the messages present at the pass's start, then send BatchEnds; repeat
+    4. send the messages of due timers
+
+A `tell` between two actors of the loop, with its dispatch, costs a tuple, an append, a popleft, two
 dict look-ups and a clock reading (tests/bench/actor_hop.py).
 """
 
@@ -17,30 +22,31 @@ from structlog import get_logger
 from actors.engine.actor_address import ActorAddress, Receiver
 from actors.engine.dispatchers import Arm, Stepper
 from actors.engine.future import enter_loop
-from actors.engine.inbox import BATCH_END, BatchEnd, LoopMail
+from actors.engine.inbox import LoopMail
 from actors.engine.interfaces import HasFileno, System
+from actors.engine.messages import BATCH_END, BatchEnd
 from actors.engine.timer import TimerHandle
 
 log = get_logger(__name__)
 
 PASSES_MAX = 16
-"""Passes over the mail before the sockets are looked at again: a send needs two."""
+"""Passes over the messages before the sockets are served again; a send needs two."""
 
 PASS_MESSAGES_MAX = 10_000
-"""Messages of one pass: some 10 ms."""
+"""Some 10 ms."""
 
 POLL_S_MAX = 60.0
 
 
 class Loop(Stepper):
-    """Runs on a thread of its own, from `start` to `end`."""
+    """Dispatcher on a thread of its own, from `start` to `end`."""
 
     def __init__(self, system: System) -> None:
         self.mail = LoopMail()
         super().__init__(system, self.mail, "loop")
         self._next_round: list[tuple[ActorAddress, object]] = []
         self._longest_s = 0.0
-        """Handlers longer than this are worth a note; looked up once a round."""
+        """Handler calls longer than this are recorded; updated once a round."""
         self._epoll = epoll()
         self._wake_fd = self.mail.wake_socket.fileno()
         self._epoll.register(self._wake_fd, EPOLLIN)
@@ -52,7 +58,7 @@ class Loop(Stepper):
         self._thread.start()
 
     def end(self, timeout_s: float) -> bool:
-        """Ends the loop, not its actors; False if it is stuck in a handler. Not on the loop."""
+        """End the loop, not its actors; return False if a handler blocks it. Not on the loop."""
         self._running = False
         self.mail.wake()
         self._thread.join(timeout_s)
@@ -60,7 +66,6 @@ class Loop(Stepper):
 
     @property
     def here(self) -> bool:
-        """Whether the caller is on the loop."""
         return get_ident() == self._ident
 
     @property
@@ -98,7 +103,7 @@ class Loop(Stepper):
 
     def _unwatch_fd(self, fd: int) -> None:
         del self._watches[fd]
-        with suppress(OSError):  # closed already: epoll has forgotten it by itself
+        with suppress(OSError):  # closed already: epoll has removed it by itself
             self._epoll.unregister(fd)
 
     # --- the rounds
@@ -126,7 +131,7 @@ class Loop(Stepper):
             events = self._epoll.poll(0)
         else:
             mail.asleep = True
-            events = self._epoll.poll(0 if items else timeout_s)  # looked again: see inbox.py
+            events = self._epoll.poll(0 if items else timeout_s)  # checked again: see inbox.py
             mail.asleep = False
         self._longest_s = self._noted_s()
         if events:
@@ -142,7 +147,7 @@ class Loop(Stepper):
             self._stop_the_ready()
 
     def _tell_due(self) -> float:
-        """Tells what is due; for how many seconds nothing else will be, 0 if something was."""
+        """Send due timer messages; return the seconds until the next one, 0 if any was due."""
         due_ms = self.timers.next_due_ms()
         if due_ms is None:
             return POLL_S_MAX
@@ -162,7 +167,7 @@ class Loop(Stepper):
                     self.mail.drain_wake_bytes()
                 continue
             try:
-                if mask & ~EPOLLOUT:  # readable, hung up, or an error to collect
+                if mask & ~EPOLLOUT:  # readable, hung up, or in error
                     watch.handler.on_readable()
                 if mask & EPOLLOUT and watches.get(fd) is watch:
                     watch.handler.on_writable()
@@ -174,7 +179,7 @@ class Loop(Stepper):
             before = after
 
     def _pass(self) -> None:
-        """Handles the mail that is there now, then tells those who want it that this was all."""
+        """Handle the messages that are present now, then send BatchEnd to actors that want it."""
         items = self.mail.items
         popleft = items.popleft
         ended: dict[Receiver, None] = {}
@@ -182,7 +187,7 @@ class Loop(Stepper):
         for _ in range(min(len(items), PASS_MESSAGES_MAX)):
             try:
                 address, message = popleft()
-            except IndexError:  # a handler took mail out: that of an actor that began, or ended
+            except IndexError:  # a handler took messages out: of an actor that began or ended
                 break
             receiver = address.receiver
             try:
@@ -190,7 +195,7 @@ class Loop(Stepper):
             except BaseException as error:
                 self._failed(receiver, error, message)
                 before = perf_counter()
-                break  # what is left is for the next pass
+                break  # the next pass handles the rest
             address.handled += 1
             if receiver.wants_batch_end:
                 ended[receiver] = None

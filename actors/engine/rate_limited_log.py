@@ -1,13 +1,13 @@
-"""Warnings of which a flood may make thousands: one line a kind and minute, with their number.
+"""Warnings that a flood may cause by the thousand: one line per kind and minute, with a count.
 
-The first of a kind is told at once. What follows within a minute is counted, and told as one line
-by the first one after that minute, or by `tell_rest`, whichever comes sooner: with the fields of
-the last one as an example, `times`, and the first few `names`, if they have any.
+The first warning of a kind is logged at once. Warnings that follow within a minute are counted. The
+first warning after that minute, or `tell_rest`, logs them as one line. The line has the fields of
+the last warning as an example, `times`, and the first few `names`.
 
-What an operator wants each of, such as clients that join, has a ceiling (`may_tell`).
+Events that an operator wants one by one, such as clients that join, have a limit (`may_tell`).
 
-A kind is a name in the code, and perhaps something that an operator has set up, such as an account;
-never a text of who is warned of. So there are few of them.
+A kind is a name in the code, perhaps with something that the operator has configured, such as an
+account. It is never a peer's text, so there are few kinds.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -19,17 +19,15 @@ log = get_logger(__name__)
 
 MINUTE_MS = 60_000
 NAMES_MAX = 10
-"""Of one line."""
 KINDS_MAX = 1000
-"""Past them all of one event are one kind."""
+"""Maximum kinds; beyond it, each event has one shared kind."""
 LINES_MAX = 200
-"""Of one kind in a minute where each has a line of its own."""
+"""Maximum lines of one kind in a minute, for events that have a line each."""
 TEXT_CHARS_MAX = 512
-"""Of one field: strangers' texts may be as long as a header."""
+"""Maximum length of one field: peers' texts may be as long as a header."""
 
 
 def shown_names(names: Sequence[str]) -> list[str]:
-    """The first few of them, no longer than a line can bear."""
     return [name[:TEXT_CHARS_MAX] for name in names[:NAMES_MAX]]
 
 
@@ -37,23 +35,21 @@ def shown_names(names: Sequence[str]) -> list[str]:
 class _Kind:
     told_ms: float
     times: int = 0
-    """Since the last line."""
     names: list[str] = field(default_factory=list)
     fields: dict[str, object] = field(default_factory=dict)
 
 
 class RateLimitedLog:
-    """Those of a system. Any thread: a count may be too low by those of the same moment."""
+    """Rate limiter for a system's warnings. Any thread; counts may miss simultaneous ones."""
 
     def __init__(self, now_ms: Callable[[], float]) -> None:
         """`now_ms` is a monotonic clock."""
         self._now_ms = now_ms
         self._kinds: dict[tuple[str, Hashable], _Kind] = {}
         self._lines: dict[str, tuple[float, int]] = {}
-        """Of what `may_tell`: since when, how many."""
+        """For each event of `may_tell`: start of its minute, and lines in it."""
 
     def now_ms(self) -> float:
-        """Return the monotonic clock that lines are counted by."""
         return self._now_ms()
 
     def warn(
@@ -64,7 +60,7 @@ class RateLimitedLog:
         names: Sequence[str] | None = None,
         **fields: object,
     ) -> None:
-        """Warns of one, or of one for each of `names`, if that kind was not told in this minute."""
+        """Warn once, or once for each of `names`, unless that kind was logged in this minute."""
         if names is not None and not names:
             return
         kind = self._kinds.get((event, of))
@@ -81,8 +77,10 @@ class RateLimitedLog:
         self._tell_due(event, kind)
 
     def may_tell(self, flood: str, **fields: str) -> bool:
-        """Whether there is room for one more line in this minute; past LINES_MAX `flood` is warned
-        of in its place. `flood` is a name in the code."""
+        """Return whether one more line may be logged in this minute.
+
+        `flood` is a name in the code. Past LINES_MAX lines it is logged as a warning instead.
+        """
         now_ms = self._now_ms()
         since_ms, count = self._lines.get(flood, (now_ms, 0))
         if now_ms - since_ms >= MINUTE_MS:
@@ -93,7 +91,7 @@ class RateLimitedLog:
         return count < LINES_MAX
 
     def tell_rest(self) -> None:
-        """Tells what was counted in minutes that are over, and forgets what is quiet."""
+        """Log the counts of minutes that are over, and drop kinds without new warnings."""
         for key, kind in self._kinds.copy().items():
             if kind.times:
                 self._tell_due(key[0], kind)

@@ -1,14 +1,13 @@
-"""Short collections of garbage, for a process that others wait for.
+"""Short garbage collections, for a server process.
 
-A collection of Python's oldest generation looks at every object that there is, and nothing else
-runs meanwhile: 100,000 pulls that wait made it 130 ms. Here what has survived one is set aside
-(gc.freeze), so that the next one looks at what has come since; every ALL_S seconds one looks at
-everything again, for cycles that have died there. Objects without cycles, nearly all, go with their
-last reference, as always.
+A collection of Python's oldest generation visits every object, and nothing else runs meanwhile.
+With 100,000 held pulls it took 130 ms. Here the survivors of a collection are set aside
+(gc.freeze), so that the next one visits only newer objects. Every ALL_S seconds a collection visits
+all objects again, for cycles that have died among the old ones. Nearly all objects are in no cycle,
+and are freed with their last reference.
 
-PyPy goes through its heap in steps; a server sets their length (interpreter_environment.py in
-troupemq). There the last reference ends nothing: files and maps that are not closed wait for the
-collector.
+PyPy collects in steps; a server sets their length (interpreter_environment.py in troupemq). There
+the last reference frees nothing: unclosed files and maps wait for the collector.
 """
 
 import gc
@@ -19,32 +18,33 @@ from typing import Any
 
 OLDEST = 2
 THRESHOLDS = (700, 10, 2)
-"""The oldest generation is looked at after 14,000 more objects, not 70,000: 4 ms."""
+"""Triggers: the oldest generation is visited after 14,000 more objects, not 70,000: 4 ms."""
 
 ALL_S = 300.0
 
 PAUSE_S = 0.001
-"""Between two pieces, for the other threads."""
 
 _SETS_ASIDE = hasattr(gc, "freeze")
-"""Whether the collector can leave out old objects; that of PyPy goes through them in steps."""
+"""Whether the collector can leave out old objects; PyPy's visits them in steps."""
 
 _STEP: Callable[[], Any] | None = getattr(gc, "collect_step", None)
 
 _blocks: list[object] = []
-"""Of the process, those that have begun and not ended."""
 
 
 def set_aside() -> None:
-    """What there is counts as old for the next collections, where they are short; takes no time.
-    For who has made a great many objects of which few die in circles."""
+    """Count all present objects as old in the next collections; takes no time.
+
+    For code that has made very many objects of which few die in cycles. Has an effect only inside
+    `short_collections`.
+    """
     if _blocks and _SETS_ASIDE:
         gc.freeze()
 
 
 @contextmanager
 def short_collections(clock: Callable[[], float] = monotonic) -> Iterator[None]:
-    """Collections of this process are short until the end of the block; `clock` is in seconds."""
+    """Keep the collections of this process short until the block ends; `clock` is in seconds."""
     if not _SETS_ASIDE:
         yield
         return
@@ -78,7 +78,8 @@ def short_collections(clock: Callable[[], float] = monotonic) -> Iterator[None]:
 def without_collections() -> Iterator[None]:
     """Pause the collector for a block that makes many objects, none of which ends in a cycle.
 
-    On PyPy it goes on: its steps are short, and a pause would let the heap grow for ever.
+    On PyPy the collector goes on: its steps are short, and a pause would let the heap grow for
+    ever.
     """
     if not _SETS_ASIDE or not gc.isenabled():
         yield
@@ -87,18 +88,15 @@ def without_collections() -> Iterator[None]:
     try:
         yield
     finally:
-        set_aside()  # else the next collection would look at all that the block has left
+        set_aside()  # else the next collection would visit all objects that the block has left
         gc.enable()
 
 
 def end_unreferenced(
     step: Callable[[], Any] | None = _STEP, pause: Callable[[float], None] = sleep
 ) -> None:
-    """End what nothing refers to any more, such as maps of deleted files; not on the loop.
-
-    PyPy takes some 0.3 s for it, with pauses. CPython has ended it already.
-    """
+    """Free unreferenced maps and files, which takes PyPy 0.3 s with pauses. Not on the loop."""
     if step is not None:
-        for _ in range(2):  # a collection that is under way may have passed it
+        for _ in range(2):  # a running collection may have passed them
             while not step().major_is_done:
                 pause(PAUSE_S)

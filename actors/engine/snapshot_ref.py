@@ -1,7 +1,7 @@
-"""A table's latest snapshot: one actor publishes it, anybody reads it without asking.
+"""A table's latest snapshot: one actor publishes it, any thread reads it.
 
-What is published is never changed afterwards; a newer snapshot takes its place.  Reading and
-replacing an attribute are single steps of the interpreter, so no lock is needed in any thread.
+A published snapshot never changes; a newer one replaces it. Reading and replacing an attribute are
+single steps of the interpreter, so no thread needs a lock.
 """
 
 from typing import Generic, TypeVar
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class SnapshotRef(Generic[T]):
-    """Holds the snapshot. Only the owner of the table sets `value`."""
+    """Reference to the latest snapshot. Only the owner of the table sets `value`."""
 
     __slots__ = ("value",)
 

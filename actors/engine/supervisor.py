@@ -1,11 +1,13 @@
-"""Starts children in order, restarts what fails, and stops everything in reverse.
+"""Starts children in order, restarts failed ones, and stops all in reverse order.
 
-Owns: the children, and the right to start and stop them.   Told by: every child's dispatcher
-(Started, Exited), the system (Launch, Ping, Shut, Watched).   Tells: its children Drain and Stop.
+Owns: the children.
+Receives: Started, Exited (from each child and its dispatcher); Launch, Ping, Shut (from
+ActorSystem).
+Sends: Drain, Stop (to children).
 
-It does one thing at a time: its plan is a queue of steps, and the next step begins when the last
-one is done, which is when Started, Exited or a timer says so. A child that fails while something
-else is under way is restarted after it.
+It does one thing at a time. Its plan is a queue of steps. The next step begins when the last one is
+done, as Started, Exited or a timer reports. A child that fails during another step is restarted
+after that step.
 """
 
 from collections import deque
@@ -19,6 +21,7 @@ from actors.engine.actor import Actor, Drain, Exited, Started, Stop, TimerHandle
 from actors.engine.actor_address import ActorAddress
 from actors.engine.inbox import refuse
 from actors.engine.interfaces import System
+from actors.engine.messages import ChildAddress
 
 log = get_logger(__name__)
 
@@ -29,33 +32,34 @@ BACK_OFF_MAX_MS = 1_000.0
 """A restart waits 10 ms, then twice as long each time; 10 ms again after a quiet period."""
 
 LAST_DEADLINE_MS = 1_000.0
-"""After the deadline of a stop: for a thread that can still leave when told to do so at once."""
+"""Time after the deadline of a stop, for a thread that can still end at once."""
 
 FAILURES_MAX = 5
 FAILURES_WITHIN_MS = 10_000.0
-"""More failures than this in that time, of all children together: it is not going to work."""
+"""More failures within that time, of all children together, make the supervisor give up."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChildSpec:
-    """How to make an actor, where it runs, and what to do when it ends."""
+    """Plan for an actor: how to make it, where it runs, and what follows its end."""
 
     name: str
     factory: Callable[[System], Actor]
     where: Where | None = None
-    """None: where its class says."""
+    """None: as its class declares."""
     restart: Restart = "permanent"
     """permanent: whenever it ends; transient: when it fails; temporary: never."""
     group: str | None = None
-    """When one of a group fails, the others are stopped, in reverse, and all start in order."""
+    """Group that restarts together: stopped in reverse order, started in order.
+    """
     stop_deadline_ms: float = 5_000.0
     fatal: tuple[type[BaseException], ...] = ()
-    """Failures that a restart cannot mend: the supervisor gives up at once."""
+    """Failures that a restart cannot repair: the supervisor gives up at once."""
 
 
 @dataclass(slots=True)
 class Launch:
-    """Start these children, one after the other; `reply` with None, or with why it did not work."""
+    """Start these children in order; `reply` with None, or with the failure."""
 
     specs: Sequence[ChildSpec]
     reply: Callable[[BaseException | None], None]
@@ -63,14 +67,14 @@ class Launch:
 
 @dataclass(slots=True)
 class Shut:
-    """Stop all children; `reply` with the names of those that failed or were stuck."""
+    """Stop all children; `reply` with the names of those that failed or hung."""
 
     reply: Callable[[list[str]], None]
 
 
 @dataclass(slots=True)
 class Ping:
-    """Is the loop going round, and has nobody given up? `reply` with why not; empty if so."""
+    """Check that the loop runs; `reply` with the reason why the supervisor gave up, or ""."""
 
     reply: Callable[[str], None]
 
@@ -84,7 +88,7 @@ class Proceed:
 
 @dataclass(slots=True)
 class StopDeadline:
-    """The child should have ended by now."""
+    """The child's deadline to end has passed."""
 
     child: "Child"
     incarnation: int
@@ -93,8 +97,6 @@ class StopDeadline:
 
 @dataclass(slots=True, eq=False)
 class Child:
-    """A child and what is known of it."""
-
     spec: ChildSpec
     address: ActorAddress
     state: Literal["down", "starting", "up", "stopping"] = "down"
@@ -110,14 +112,14 @@ class Child:
 
 @dataclass(slots=True)
 class Step:
-    """One thing to do: `begin` is True if it is done at once, False if a message will say so."""
+    """One step of the plan; `begin` returns whether it is done, else a message will report it."""
 
     begin: Callable[[], bool]
     starts: Child | None = None
 
 
 class Supervisor(Actor):
-    """Owns the children. Runs on the loop; the system starts it and nobody restarts it."""
+    """Actor that owns the children. Runs on the loop; the system starts it once."""
 
     def __init__(self, give_up: Callable[[str], None]) -> None:
         super().__init__()
@@ -133,11 +135,10 @@ class Supervisor(Actor):
         self._gave_up: BaseException | None = None
         self._unclean: list[str] = []
 
-    # --- told by the system
+    # --- messages from the system
 
     @handles(Launch)
     def launch(self, message: Launch) -> None:
-        """Adds children behind those that are there."""
         if self._shut is not None or self._gave_up is not None:
             message.reply(self._gave_up or RuntimeError("the system is stopping"))
             return
@@ -154,12 +155,11 @@ class Supervisor(Actor):
 
     @handles(Ping)
     def ping(self, message: Ping) -> None:
-        """Says so from the loop."""
         message.reply(f"gave up: {self._gave_up}" if self._gave_up is not None else "")
 
     @handles(Shut)
     def shut(self, message: Shut) -> None:
-        """Drains and stops all children in reverse; ends whatever else was planned."""
+        """Drain and stop all children in reverse order; drop all other steps of the plan."""
         self._shut = message
         self._plan.clear()
         self._refuse_launches(RuntimeError("the system is stopping"))
@@ -169,13 +169,13 @@ class Supervisor(Actor):
         self._plan.extend(self._stop_step(child) for child in reversed(running))
         self._plan.append(Step(lambda: self._finished(message)))
         if self._under_way is not None and self._under_way.state == "starting":
-            self._stop_step(self._under_way).begin()  # it leaves as soon as on_start has returned
+            self._stop_step(self._under_way).begin()  # it ends as soon as on_start has returned
         if self._pause is not None:
             self._pause.cancel()
             self._pause = None
         self._go_on()
 
-    # --- told by children
+    # --- messages from children
 
     @handles(Started)
     def started(self, message: Started) -> None:
@@ -184,7 +184,7 @@ class Supervisor(Actor):
             return
         child.state = "up"
         tell = log.debug if message.incarnation == 1 else log.info
-        tell("started", actor=child.spec.name, incarnation=message.incarnation)
+        tell("actor started", actor=child.spec.name, incarnation=message.incarnation)
         self._done(child)
 
     @handles(Exited)
@@ -197,7 +197,7 @@ class Supervisor(Actor):
         child.actor = None
         child.failure = message.failure
         if message.failure is None:
-            log.debug("stopped", actor=child.spec.name)
+            log.debug("actor stopped", actor=child.spec.name)
         elif self._shut is not None:
             self._unclean.append(child.spec.name)
         if self._shut is not None:
@@ -223,18 +223,22 @@ class Supervisor(Actor):
         if child.state != "stopping" or actor is None or actor.incarnation != message.incarnation:
             return
         if not message.is_last:
-            log.warning("late", actor=child.spec.name, deadline_ms=child.spec.stop_deadline_ms)
+            log.warning(
+                "actor stop overdue",
+                actor=child.spec.name,
+                deadline_ms=child.spec.stop_deadline_ms,
+            )
             child.address.tell(Stop(at_once=True, incarnation=message.incarnation))
             message.is_last = True
             self.after(LAST_DEADLINE_MS, message)
             return
-        log.error("stuck", actor=child.spec.name)
+        log.error("actor stop timed out", actor=child.spec.name)
         actor.dispatcher.abandon(actor)
         self._unclean.append(child.spec.name)
         child.state = "down"
         child.actor = None
         if self._shut is None:
-            # a second owner beside the one that is stuck would be worse than none
+            # a second owner beside the hanging one would be worse than no owner
             self._stop_trying(RuntimeError(f"{child.spec.name} did not stop in time"))
         self._done(child)
 
@@ -260,10 +264,10 @@ class Supervisor(Actor):
                 child.actor = child.spec.factory(self.system)
                 where = child.spec.where or child.actor.where
                 self.system.launch(child.actor, child.address, where, parent=self.address)
-            except Exception as error:  # an __init__ that failed: like on_start
+            except Exception as error:  # a failed __init__ counts like a failed on_start
                 child.address.incarnation += 1
                 incarnation = child.address.incarnation
-                log.error("not made", actor=child.spec.name, exc_info=error)
+                log.error("actor creation failed", actor=child.spec.name, exc_info=error)
                 self.address.tell(Exited(child.address, incarnation, error))
             return False
 
@@ -303,7 +307,7 @@ class Supervisor(Actor):
 
     # --- restarts
 
-    def _child(self, address: ActorAddress, incarnation: int) -> Child | None:
+    def _child(self, address: ChildAddress, incarnation: int) -> Child | None:
         child = self.children.get(address.name)
         if child is None or child.address.incarnation != incarnation:
             return None
@@ -316,8 +320,8 @@ class Supervisor(Actor):
     def _may_restart(self, child: Child, *, serves_peer: bool) -> bool:
         """Count the failure; return False if there were too many.
 
-        A failure on what a peer sent counts for nothing: no peer may end this process, nor make
-        the pauses longer. That peer loses its connection (docs/decisions/0047).
+        A failure on what a peer sent is not counted: no peer may end this process, nor make the
+        pauses longer. That peer loses its connection (docs/decisions/0047).
         """
         if isinstance(child.failure, child.spec.fatal):
             self._stop_trying(child.failure)
@@ -338,13 +342,16 @@ class Supervisor(Actor):
         return True
 
     def _plan_restart(self, child: Child, *, first: bool, serves_peer: bool) -> None:
-        """Plans to stop the group, to pause, and to start it; at once or behind the plan."""
+        """Plan to stop the group, to pause, and to start it.
+
+        A child that failed in its start step goes first, because the rest of the plan waits for it.
+        """
         pause_ms = BACK_OFF_FIRST_MS if serves_peer else child.back_off_ms
-        log.warning("restarting", actor=child.spec.name, in_ms=pause_ms)
+        log.warning("actor restart scheduled", actor=child.spec.name, in_ms=pause_ms)
         pause = self._pause_step(pause_ms)
         if not serves_peer:
             child.back_off_ms = min(child.back_off_ms * 2, BACK_OFF_MAX_MS)
-        if first:  # it was being started: everything behind it in the plan waits for it
+        if first:  # it was being started: everything after it in the plan waits for it
             self._plan.extendleft([self._start_step(child), pause])
             return
         if any(step.starts is child for step in self._plan):
@@ -361,7 +368,7 @@ class Supervisor(Actor):
             return
         self._gave_up = failure
         self._plan.clear()
-        log.critical("gave up", error=f"{type(failure).__name__}: {failure}")
+        log.critical("supervisor gave up", error=f"{type(failure).__name__}: {failure}")
         self._refuse_launches(failure)
         self._give_up(f"{type(failure).__name__}: {failure}")
 
@@ -375,7 +382,6 @@ class Supervisor(Actor):
         self.on_stop()
 
     def on_stop(self) -> None:
-        """Who still waits for an answer is told that there will be none."""
         failure = self.failure or RuntimeError("the loop has ended")
         self._refuse_launches(failure)
         refuse(self._shut, f"{type(failure).__name__}: {failure}")

@@ -1,4 +1,4 @@
-"""All actors of a process or of a test: addresses, dispatchers, the clock and the disk they use.
+"""All actors of a process or of a test: their addresses, dispatchers, clock and disk.
 
     system = ActorSystem.real(disk=RealDisk(), clock=SystemClock())
     system.start([ChildSpec("topics", lambda system: Topics(…)), …])
@@ -30,15 +30,15 @@ log = get_logger(__name__)
 GiveUp: TypeAlias = Callable[[str], None]
 
 START_TIMEOUT_S = 600.0
-"""A start may have to recover a large store."""
+"""Long enough for a start that recovers a large store."""
 
 STOP_TIMEOUT_S = 60.0
 LOOP_END_TIMEOUT_S = 5.0
-"""With its actors gone, the loop has only its round to finish."""
+"""Time for the loop to finish its round after its actors have ended."""
 
 
 class StartFailed(Exception):
-    """Children did not start; the cause is what the last of them failed with."""
+    """Children did not start; the cause is the failure of the last one."""
 
 
 class ActorFigures(NamedTuple):
@@ -47,17 +47,14 @@ class ActorFigures(NamedTuple):
     name: str
     is_up: bool
     inbox_depth: int
-    """Messages that wait now."""
     handled_count: int
-    """Messages handled under this name, over all restarts."""
     incarnation: int
-    """How often it has been started."""
     failed_count: int = 0
     """Messages refused because their handlers failed, while the actor went on."""
 
 
 class ActorSystem:
-    """Made by `real`."""
+    """Addresses, dispatchers, clock and disk of all actors; made by `real`."""
 
     clock: Clock
     disk: Disk
@@ -68,9 +65,9 @@ class ActorSystem:
         self.clock = clock
         self.rarely = RateLimitedLog(clock.monotonic_ms)
         self.live: set[Actor] = set()
-        """The actors that have begun to start and have not ended."""
+        """Actors that have begun to start and have not ended."""
         self.gave_up: str | None = None
-        """Why the supervisor has given up; None as long as it has not."""
+        """Reason for which the supervisor has given up; None while it has not."""
         self.on_give_up = on_give_up
         self._stopped: bool | None = None
         self._addresses: dict[str, ActorAddress] = {}
@@ -84,7 +81,7 @@ class ActorSystem:
         clock: Clock | None = None,
         on_give_up: GiveUp | None = None,
     ) -> Self:
-        """A system on real threads; its loop runs at once. `stop` it."""
+        """Make a system on real threads and start its loop; `stop` it after use."""
         system = cls(disk, clock if clock is not None else SystemClock(), on_give_up)
         loop = Loop(system)
         system.loop = loop
@@ -95,17 +92,16 @@ class ActorSystem:
     # --- actors and addresses
 
     def address(self, name: str) -> ActorAddress:
-        """The address of this name; the same one every time, also before its actor starts."""
         address = self._addresses.get(name)
         if address is None:
             address = self._addresses.setdefault(name, ActorAddress(name, self.loop.post))
         return address
 
     def start(self, *specs: ChildSpec, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Starts children in order and waits until all are up. Raises StartFailed.
+        """Start children in order and wait until all are up. Raises StartFailed.
 
-        A failure at the start is retried like any other; StartFailed comes when the supervisor has
-        given up. Not on the loop.
+        A failure at the start is retried like any other. StartFailed is raised when the supervisor
+        has given up. Not on the loop.
         """
         future = self.ask(self.supervisor, lambda reply: Launch(specs, reply))
         failure = future.result(timeout_s)
@@ -120,11 +116,7 @@ class ActorSystem:
         where: Where | None = None,
         parent: ActorAddress | None = None,
     ) -> ActorAddress:
-        """Starts an actor that is never restarted, under an address of its own. Only on the loop.
-
-        The address is in no list: `name` is for logs. `parent` is told Started and Exited. Whoever
-        spawns stops it (`address.tell(Stop())`), for instance before its own `can_stop` is True.
-        """
+        """Start an actor without restarts; see `System.spawn`. Only on the loop."""
         address = ActorAddress(name, self.loop.post)
         address.temporary = True
         self.launch(actor, address, where or actor.where, parent=parent)
@@ -133,7 +125,6 @@ class ActorSystem:
     def launch(
         self, actor: Actor, address: ActorAddress, where: Where, *, parent: ActorAddress | None
     ) -> None:
-        """Binds an actor to an address and a dispatcher, and starts it. For the supervisor."""
         assert self.loop.here or not self.live, "actors are started on the loop"
         address.parent = parent
         address.incarnation += 1
@@ -151,7 +142,7 @@ class ActorSystem:
         self.launch(Supervisor(self.give_up), self.supervisor, "loop", parent=None)
 
     def figures(self) -> list[ActorFigures]:
-        """What can be seen from outside of the actors with a name of their own. Any thread."""
+        """Return the figures of all actors with a fixed name. Any thread."""
         depths = self.loop.depths()
         return [
             ActorFigures(
@@ -166,13 +157,13 @@ class ActorSystem:
         ]
 
     def actors(self) -> dict[str, Actor]:
-        """The actors with a name of their own that live now, for who shows figures. Any thread."""
+        """Return the live actors with a fixed name, for reports. Any thread."""
         return {each.name: each for each in [*self.live] if not each.address.temporary}
 
     # --- asking from outside
 
     def why_not_alive(self, timeout_s: float) -> str:
-        """Asks the supervisor, over the loop like everybody: empty if it answers that all is well.
+        """Ask the supervisor over the loop; return an empty text if all is well, else the reason.
 
         Not on the loop.
         """
@@ -185,10 +176,10 @@ class ActorSystem:
         return answer
 
     def ask(self, address: ActorAddress, make: Callable[[Reply[Any]], object]) -> Future[Any]:
-        """Tells the message that `make` builds around a `reply`; the future has the answer.
+        """Send the message that `make` builds around a `reply`; return a future of the answer.
 
-        For tests, start-up and shutdown. `result` raises MessageRefused when the actor died with
-        the message, if that has `refuse` or keeps the reply in a field `reply`.
+        For tests, start-up and shutdown. `result` raises MessageRefused when the actor failed on
+        the message, if the message has `refuse` or keeps the reply in a field `reply`.
         """
         future: Future[Any] = Future(self._wait)
         address.tell(make(Reply(future)))
@@ -200,19 +191,17 @@ class ActorSystem:
     # --- the end
 
     def give_up(self, reason: str) -> None:
-        """Called once, on the loop, when restarting does not help."""
         if self.gave_up is None:
             self.gave_up = reason
             if self.on_give_up is not None:
                 self.on_give_up(reason)
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> bool:
-        """Drains and stops all children in reverse order, then the dispatchers. Not on the loop.
+        """Drain and stop all children in reverse order, then the dispatchers. Not on the loop.
 
-        A second call only says again how the first one ended.
-
-        False if something failed at its end, was stuck past its deadline, or all of it took longer
-        than `timeout_s`: what should have been flushed may not be.
+        A second call returns the result of the first one. The result is False if something failed
+        at its end, hung past its deadline, or all of it took longer than `timeout_s`. Then data
+        that should have been flushed may not be.
         """
         assert_may_wait()
         if self._stopped is not None:
@@ -220,7 +209,7 @@ class ActorSystem:
         try:
             unclean = self.ask(self.supervisor, Shut).result(timeout_s)
         except (MessageRefused, TimeoutError) as error:
-            log.error("not stopped", error=f"{type(error).__name__}: {error}")
+            log.error("system stop failed", error=f"{type(error).__name__}: {error}")
             unclean = ["supervisor"]
         self._stopped = self.loop.end(LOOP_END_TIMEOUT_S) and not unclean
         return self._stopped

@@ -1,4 +1,4 @@
-"""One heap of due times for all actors of a system; it tells, and never calls.
+"""One heap of due times for all actors of a system, which only sends messages.
 
 Times are milliseconds of the monotonic clock. A timer belongs to one incarnation of an actor and is
 dropped with it.
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from actors.engine.actor_address import ActorAddress
 
 CANCELLED_MAX = 256
-"""Cancelled timers left in the heap before it is cleaned, when they are more than half of it."""
+"""Cancelled timers that may stay in the heap; more are removed once they exceed half of it."""
 
 
 class TimerHandle:
-    """A message that will be told to one actor at a time, once or again and again."""
+    """A message to be sent to one actor at a due time, once or repeatedly."""
 
     __slots__ = (
         "_timers",
@@ -40,11 +40,11 @@ class TimerHandle:
         self._timers: Timers | None = None
 
     def cancel(self) -> None:
-        """Nothing is told after this, except what was due and is on its way. Any thread."""
+        """Cancel the timer; a message that is already on its way still arrives. Any thread."""
         if self.cancelled:
             return
         self.cancelled = True
-        self.message = None  # what it refers to is free at once, not only when it would be due
+        self.message = None  # frees what the message refers to now, not at the due time
         if self._timers is not None:
             self._timers.cancelled_count += 1
 
@@ -56,8 +56,6 @@ class TimerHandle:
 
 
 class Timers:
-    """The heap. Used by one thread only, but for `cancelled_count`, which is a hint."""
-
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, TimerHandle]] = []
         self._serial = count()
@@ -75,21 +73,21 @@ class Timers:
         heappush(self._heap, (timer.due_ms, next(self._serial), timer))
 
     def next_due_ms(self) -> float | None:
-        """When the next timer is due; None if there is none."""
+        """Return when the next timer is due; None if no timer is armed."""
         heap = self._heap
         while heap and heap[0][2].cancelled:
             self._forget(heappop(heap)[2])
         return heap[0][0] if heap else None
 
     def tell_due(self, now_ms: float) -> int:
-        """Tells everything that is due; returns how many messages that were."""
+        """Send all due messages; return their number."""
         told = 0
         due: list[TimerHandle] = []
         heap = self._heap
         while heap and heap[0][0] <= now_ms:
             due.append(heappop(heap)[2])
         for timer in due:
-            message = timer.message  # before `cancelled`: another thread may cancel it now
+            message = timer.message  # read before `cancelled`: another thread may cancel it now
             if timer.cancelled:
                 self._forget(timer)
                 continue
@@ -99,7 +97,7 @@ class Timers:
             timer.address.tell(message)
             told += 1
             if timer.interval_ms:
-                # what was missed is not made up for: one message, then the old rhythm
+                # Send one message for all missed ticks; keep the period.
                 missed = (now_ms - timer.due_ms) // timer.interval_ms
                 timer.due_ms += timer.interval_ms * (missed + 1)
                 self.arm(timer)

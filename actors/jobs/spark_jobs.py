@@ -23,7 +23,7 @@ from actors.jobs.messages import CancelJob, JobChanged, JobOrder, JobState, JobS
 from actors.jobs.run_table import RunTable, body_of
 from actors.jobs.scheduled_runs import JobSchedule, KeptRuns, ScheduledRuns
 from actors.jobs.spark_job import Cancel, MakeCommand, SparkJob, tail_of
-from actors.network.long_answers import LongAnswer
+from actors.network.messages import LongAnswer
 from actors.network.request import Request, Responder, serves
 from actors.tables.config_writer import FileWritten, WriteFile
 from protocol.bodies_own import JobLog, Jobs

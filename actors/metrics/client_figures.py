@@ -17,7 +17,7 @@ from actors.engine.snapshot_ref import SnapshotRef
 from actors.metrics.metrics_port import MakePage
 from actors.metrics.page import MetricsPage, labels
 from actors.metrics.selection import MetricsSelection
-from actors.network.client_calls import CallClient, CallDone
+from actors.network.messages import CallClient, CallDone
 from actors.network.request import short_body
 from actors.tables.consumer_views import ConsumerView
 from protocol.bodies_client import ConsumerRunningInfo, ConsumeStatus

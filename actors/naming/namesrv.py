@@ -44,7 +44,8 @@ from actors.naming.registration_reader import (
 )
 from actors.naming.route_table import RouteTable, topics_body
 from actors.naming.topic_intake import TopicIntake
-from actors.network.request import PeerClosed, Request, serves
+from actors.network.messages import PeerClosed
+from actors.network.request import Request, serves
 from protocol.bodies import DataVersion, TopicConfigTable
 from protocol.codes import VERSION_STANDARD_JSON_ROUTE, RequestCode, ResponseCode
 from protocol.command import RemotingCommand

@@ -1,4 +1,4 @@
-"""A new connection, as an acceptor tells of it: its socket, and the place that it may have."""
+"""A new connection as its acceptor sends it: the socket, and its connection slot."""
 
 from dataclasses import dataclass
 from socket import socket
@@ -11,33 +11,32 @@ from remoting.tls_socket import TlsSocket
 
 @dataclass(slots=True)
 class Accepted:
-    """A new socket for this service."""
+    """A new socket for `service`, sent by an acceptor or a TlsNegotiator to the port's server."""
 
     sock: socket | TlsSocket
     remote: tuple[str, int]
     service: Service
     places: ConnectionSlots | None = None
-    """Where one was taken for it; whoever has this message gives it back, or keeps it."""
+    """Slots from which one was taken for it; the receiver keeps the slot or gives it back."""
 
     def takes_place(self, places: ConnectionSlots, rarely: RateLimitedLog) -> bool:
-        """Whether it has one, or there is one left; else it is closed, and told of."""
+        """Return whether it has a slot or gets one; else close and log it."""
         if self.places is not None:
             return True
         host = self.remote[0]
         if (setting := places.take(host)) is not None:
             self.sock.close()
-            rarely.warn(f"too many connections: {setting}", address=host)
+            rarely.warn(f"connection rejected: {setting} reached", address=host)
             return False
         self.places = places
         return True
 
     def give_back_place(self) -> None:
-        """Once."""
+        """Give the slot back; later calls do nothing."""
         places, self.places = self.places, None
         if places is not None:
             places.leave(self.remote[0])
 
     def refuse(self, _remark: str) -> None:
-        """It is turned away, or whoever should have taken it is gone."""
         self.sock.close()
         self.give_back_place()

@@ -1,6 +1,6 @@
-"""Counts of answers and of what could not be answered, of one server.
+"""Counters of answers and of bad frames, of one server.
 
-Written on the loop and by actors on threads: of two at the same moment one may be missing.
+The loop and actors on threads write them: of two simultaneous counts one may be missing.
 """
 
 from collections.abc import Iterator
@@ -8,19 +8,18 @@ from collections.abc import Iterator
 from actors.engine.histogram import RPC_BOUNDS_MS, ClassCounts
 
 ANSWERS_MAX = 4096
-"""Pairs of request and response code; what comes after them is not counted."""
+"""Maximum pairs of request and response code; further pairs are not counted."""
 
 
 class AnswerStats:
-    """How long answers took, by request and response code; sends and pulls count elsewhere."""
+    """Response times by request and response code; sends and pulls are counted elsewhere."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[int, int], ClassCounts] = {}
         self.bad_frames: dict[str, int] = {}
-        """Connections closed for what they sent, by the reason."""
+        """Connections closed for what they sent, by reason."""
 
     def note(self, code: int, response_code: int, took_ms: float) -> None:
-        """One answer."""
         key = code, response_code
         found = self._found.get(key)
         if found is None:
@@ -30,10 +29,9 @@ class AnswerStats:
         found.note(took_ms)
 
     def note_bad_frame(self, reason: str) -> None:
-        """A connection was closed for what it sent."""
         self.bad_frames[reason] = self.bad_frames.get(reason, 0) + 1
 
     def all(self) -> Iterator[tuple[int, int, ClassCounts]]:
-        """Request code, response code, and how long they took, ms. Any thread."""
+        """Yield request code, response code, and response times in ms. Any thread."""
         for (code, response_code), found in self._found.copy().items():
             yield code, response_code, found

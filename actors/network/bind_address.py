@@ -1,11 +1,11 @@
-"""The addresses that servers listen at: one address, or all of them, of IPv4 and of IPv6.
+"""Addresses on which servers listen: one address, or all of IPv4 and IPv6.
 
-    *          all addresses of both families; of IPv4 only where the kernel has no IPv6
-    ::         the same, and an error where the kernel has no IPv6
+    *          all addresses of both families; only IPv4 if the kernel has no IPv6
+    ::         all addresses of both families; an error if the kernel has no IPv6
     0.0.0.0    all IPv4 addresses
-    else       that address; a name is looked up among IPv4 addresses
+    else       that address; a name is resolved among IPv4 addresses
 
-Peers that come by IPv4 to a socket of both families are seen as IPv4 (`connections.plain_address`).
+IPv4 peers of a socket for both families are shown as IPv4 (`connections.plain_address`).
 """
 
 from errno import EADDRNOTAVAIL, EAFNOSUPPORT
@@ -44,12 +44,12 @@ def bound_to(host: str, port: int) -> socket:
 
 
 def reached_at(host: str) -> str:
-    """Return where this machine reaches a server that listens at this setting."""
+    """Return the address by which this machine reaches a server with this setting."""
     return {EVERYWHERE: "127.0.0.1", "0.0.0.0": "127.0.0.1", ANY_V6: "::1"}.get(host, host)
 
 
 def families_of(host: str) -> frozenset[AddressFamily]:
-    """Return the families of a literal or a name; both for a name that does not resolve."""
+    """Return the address families of a literal or a name; both if the name does not resolve."""
     try:
         address = ip_address(host.partition("%")[0])
     except ValueError:
@@ -63,14 +63,14 @@ def families_of(host: str) -> frozenset[AddressFamily]:
 
 
 def listened_families(host: str) -> frozenset[AddressFamily]:
-    """Return the families of which a server listens at this setting."""
+    """Return the address families on which a server with this setting listens."""
     if host in (EVERYWHERE, ANY_V6):
         return BOTH if has_dualstack_ipv6() else frozenset((AF_INET,))
     return frozenset((AF_INET6 if ":" in host else AF_INET,))
 
 
 def require_listened(config: BrokerConfig) -> None:
-    """Raises ConfigError for an advertised address of a family that is not listened on."""
+    """Raise ConfigError if an advertised address has a family without a listener."""
     ha_setting = "haBindAddress" if config.ha_bind_address else "bindAddress"
     advertised = [("brokerIP1", config.broker_ip1, "bindAddress", config.bind_address)]
     if not config.is_slave:

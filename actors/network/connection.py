@@ -1,13 +1,12 @@
-"""One TCP connection: what its peer asks goes to whoever serves it, answers go back.
+"""One TCP connection: passes requests to the actors that serve them, and sends the answers.
 
-Owns: its socket (`transport.py`), its stream (`protocol/stream.py`), what is in flight.
-Told by: the selector (readable, writable); everybody who answers (Write).
-Tells: PutMessage, all sends of one read in one message; the actor that serves a code, one Request
-each; its owner when the peer has gone (`PeerLeft`); on its end, `PeerClosed` to those who may know
-the peer.
+Owns: its socket (transport.py), its stream (protocol/stream.py), the count of in-flight bytes.
+Receives: Write (from answering actors), CopyOut, StopReading and Close (from Connections).
+Sends: Sends (to PutMessage, all sends of one read); Request (to the actor of its code); PeerLeft
+(to Connections, when the peer has gone); PeerClosed (at its end, to actors that may know the peer).
 
-A frame that cannot be cut (too long, lying lengths, a header that is no header) closes the
-connection, as in 4.9.7, with one log line; no other connection notices.
+A bad frame closes the connection, as in 4.9.7, with one log line. A frame is bad if it is too long,
+has contradictory lengths, or a header that cannot be decoded. Other connections are not affected.
 """
 
 from collections.abc import Sequence
@@ -24,7 +23,8 @@ from actors.engine.actor_address import ActorAddress
 from actors.network.fair_scheduler import REQUESTS_OF_READ, REQUESTS_PER_TURN
 from actors.network.gatekeeping import admits, admitted
 from actors.network.limits import Limits, half_frame_ms
-from actors.network.request import PeerClosed, Request
+from actors.network.messages import Close, CopyOut, PeerClosed, PeerLeft, StopReading
+from actors.network.request import Request
 from actors.network.sends import Buffer, Sends
 from actors.network.service import Service
 from actors.network.transport import RECEIVE_BYTES, TlsTransport, transport_of
@@ -42,64 +42,35 @@ from remoting.tls_socket import TlsSocket
 log = get_logger(__name__)
 
 IN_FLIGHT_BYTES_MAX = 32 << 20
-"""Sends taken from one connection and not answered yet; past it its socket is not read."""
+"""Limit for unanswered sends of one connection; beyond it, its socket is not read."""
 
 UNSENT_BYTES_MAX = 64 << 20
-"""Answers that the peer does not take; past it the socket is not read until it takes some."""
+"""Limit for answers that the peer does not take; beyond it, its socket is not read."""
 
 COPIED_BYTES_MAX = 8 << 20
-"""Of answers that a peer has not taken when their log file is deleted; past it, it is closed."""
+"""Limit for unsent answers in a log file that is deleted; beyond it, the connection is closed."""
 
 REQUEST_FAILURES_MAX = 5
 REQUEST_FAILURES_WITHIN_MS = 60_000.0
-"""A peer whose requests fail more often than this within that time loses its connection."""
+"""A peer with more failed requests than this within that time loses its connection."""
 
 peer_ids = count(1)
-"""Numbers for peers of every kind, connections and callers in this process."""
+"""Ids for peers of every kind: connections and callers in this process."""
 
 
 @dataclass(slots=True)
 class Write:
-    """Frames for the peer, in order."""
-
     frames: Sequence[Buffer]
     released_bytes: int = 0
 
 
 @dataclass(slots=True)
-class Close:
-    """Close the connection once what is queued has been sent; said why in the log."""
-
-    reason: str
-
-
-@dataclass(slots=True)
-class CopyOut:
-    """This file is being deleted: answers that wait for a slow peer must not keep its blocks."""
-
-    view: memoryview
-
-
-@dataclass(slots=True)
-class StopReading:
-    """The server is stopping: take no new requests, but send what is answered."""
-
-
-@dataclass(slots=True)
 class RequestFailed:
-    """A handler failed on what this peer sent: a bug that the peer has found."""
-
-
-@dataclass(slots=True)
-class PeerLeft:
-    """The peer of this connection has gone: `end` it with this reason."""
-
-    connection: "Connection"
-    reason: str
+    """A handler failed on what this peer sent."""
 
 
 class Connection(Actor):
-    """Serves one socket. Lives on the loop."""
+    """Actor of one socket. Runs on the loop."""
 
     def __init__(
         self,
@@ -151,12 +122,12 @@ class Connection(Actor):
         self._watch()
 
     def on_readable(self) -> None:
-        """Takes what the socket has and hands on every whole request in it.
+        """Read the socket and pass on every complete request.
 
-        Of a frame that is long, and of short records of TLS, one piece in a round, of all
-        connections: the others wait.
+        Long frames and TLS sockets with short records are read one piece in a round, over all
+        connections, so that other connections are served meanwhile.
         """
-        if self._waits_for_turn:  # it has hung up: what was read comes first
+        if self._waits_for_turn:  # it has hung up: serve first what was read
             return
         stream, turns = self._stream, self._limits.turns
         if not (
@@ -185,8 +156,7 @@ class Connection(Actor):
         self._take_events(self._stream.receive(data))
 
     def take_turn(self) -> bool:
-        """Hands on some of what was read, and nothing is read until all is, or reads on in a frame
-        that is long; whether more is left."""
+        """Do some of the pending work; return whether more is left. No new reads meanwhile."""
         if self._closed or self._has_left:
             return False
         if self._stream.has_more:
@@ -215,13 +185,13 @@ class Connection(Actor):
             self.end(error.text)
 
     def _leave(self, reason: str) -> None:
-        """The peer is gone: the owner ends this in its turn, for thousands may go at once."""
+        """Ask the owner to end this connection in its turn: thousands of peers may go at once."""
         self._has_left = True
         self._unwatch()
         self._owner.tell(PeerLeft(self, reason))
 
     def _note_half(self, *, is_another: bool) -> None:
-        """Of a frame a part is there; `is_another`: not of the one that was noted before."""
+        """Record an incomplete frame; `is_another` means that a new one may have begun."""
         half_bytes = self._stream.half_bytes
         if is_another or not self._is_half_noted:
             self._half_since_ms = self.last_traffic_ms
@@ -229,14 +199,14 @@ class Connection(Actor):
         self._limits.half.note(self, half_bytes, is_moving=is_another)
 
     def look_at_clock(self, now_ms: float) -> None:
-        """Closes it if a frame takes too long; not for what we have not read."""
+        """Close the connection if a frame takes too long, unless the delay is this side's."""
         if not self._is_half_noted:
             return
         if not self._watched & EPOLLIN:
             self._half_since_ms = now_ms
         elif now_ms - self._half_since_ms > half_frame_ms(self._stream.wanted_bytes):
-            self._limits.rarely.warn("a frame takes too long", peer=self.remote)
-            self.end("a frame takes too long")
+            self._limits.rarely.warn("frame timed out", peer=self.remote)
+            self.end("frame timed out")
 
     def _take(self, event: RemotingCommand | UnreadableSend | FrameError) -> None:
         if isinstance(event, RemotingCommand):
@@ -261,7 +231,7 @@ class Connection(Actor):
 
     def _refuse(self, error: FrameError) -> None:
         if isinstance(error, FrameTooLong) and error.frame_bytes >> 24 == HANDSHAKE_BYTE:
-            self.end("it speaks TLS, and this server has no certificate for it")
+            self.end("TLS handshake on a port without TLS: this server has no certificate")
             return
         if isinstance(error, FrameTooLong) and self._service.cure:
             size, most = error.frame_bytes, self._service.frame_bytes_max
@@ -275,30 +245,25 @@ class Connection(Actor):
     # --- the server's side
 
     def send(self, command: RemotingCommand) -> None:
-        """Queues one command; any thread."""
         if command.body is not None and isinstance(command.body, memoryview):
             command.body = bytes(command.body)
         self.address.tell(Write((encode(command),)))
 
     def write(self, frames: Sequence[Buffer], released_bytes: int = 0) -> None:
-        """Queues frames; any thread."""
         self.address.tell(Write(frames, released_bytes))
 
     @handles(Write)
     def on_write(self, message: Write) -> None:
-        """Keeps the frames for the end of the batch."""
         if message.released_bytes:
             self._in_flight_bytes -= message.released_bytes
         self._transport.queue(message.frames)
 
     @handles(BatchEnd)
     def on_batch_end(self, _: BatchEnd) -> None:
-        """Sends everything that was queued, in as few system calls as it takes."""
         if not self._closed:
-            self._flush(may_write=not self._watched & EPOLLOUT)  # else we are told when it may
+            self._flush(may_write=not self._watched & EPOLLOUT)  # else on_writable sends them
 
     def on_writable(self) -> None:
-        """The peer takes data again."""
         self._flush()
 
     def _flush(self, *, may_write: bool = True) -> None:
@@ -315,48 +280,42 @@ class Connection(Actor):
             self._limits.unsent.note(self, unsent_bytes, is_moving=sent_bytes > 0)
         if self._close_reason is not None and not unsent_bytes:
             self.end(self._close_reason)
-        elif unsent_bytes or self._watched != EPOLLIN:  # else it is watched as it has to be
+        elif unsent_bytes or self._watched != EPOLLIN:  # else the watch is right as it is
             self._watch()
 
     @handles(CopyOut)
     def on_copy_out(self, message: CopyOut) -> None:
-        """Copies what waits and is a part of that map; the map itself can go then.
-
-        A peer for which too much would have to be copied is not worth it.
-        """
+        """Copy unsent parts of that map, or close a connection with too many of them."""
         copied_bytes = self._transport.copy_out(message.view.obj, COPIED_BYTES_MAX)
         if copied_bytes > COPIED_BYTES_MAX:
-            self.end("too slow: its answers lie in a log file that was deleted")
+            self.end("answers not taken before their log file was deleted")
         elif copied_bytes:
             log.info("answers copied out of a deleted log file", peer=self.remote)
 
     @handles(StopReading)
     def on_stop_reading(self, _: StopReading) -> None:
-        """Takes no new requests from here on."""
         self._stopping = True
         self._watch()
 
     @handles(Close)
     def on_close(self, message: Close) -> None:
-        """Closes once everything queued is sent."""
         self._close_reason = message.reason
         if not self._closed:
             self._flush()
 
     def note_failure(self) -> None:
-        """Count a handler's failure on what this peer sent; any thread."""
         self.address.tell(RequestFailed())
 
     @handles(RequestFailed)
     def on_request_failed(self, _: RequestFailed) -> None:
-        """Close the connection, behind its answers, if requests of it fail again and again."""
+        """Close the connection, after its answers, if too many of its requests fail."""
         now_ms = self.system.clock.monotonic_ms()
         oldest_ms = now_ms - REQUEST_FAILURES_WITHIN_MS
         recent = [each for each in self._failures_ms if each > oldest_ms]
         self._failures_ms = (*recent[-REQUEST_FAILURES_MAX:], now_ms)
         if len(self._failures_ms) > REQUEST_FAILURES_MAX:
-            self._stopping = True  # what it has sent meanwhile is not read any more
-            self.on_close(Close("its requests fail again and again"))
+            self._stopping = True  # data that has arrived meanwhile is not read
+            self.on_close(Close("too many requests failed"))
 
     @property
     def is_open(self) -> bool:
@@ -364,16 +323,14 @@ class Connection(Actor):
 
     @property
     def unsent_bytes(self) -> int:
-        """Answers queued and not taken by the peer."""
         return self._transport.unsent_bytes
 
     @property
     def in_flight_bytes(self) -> int:
-        """Sends taken and not answered yet."""
         return self._in_flight_bytes
 
     def _watch(self) -> None:
-        """Reads unless too much is in flight, waits for room to write where something is left."""
+        """Watch for reads unless a limit is reached, and for writes while frames are unsent."""
         if self._closed or self._has_left:
             return
         reading = (

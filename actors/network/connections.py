@@ -1,12 +1,14 @@
-"""Listening sockets, and all connections that came in through them.
+"""Listening sockets, and all connections accepted on them.
 
-Connections owns the live connections: it starts them, closes the idle ones, and lets them send what
-is left when the server stops. It is started first and stopped last.
-Told by: acceptors (`Accepted`), connections (`PeerLeft`, `PeerClosed`), CleanFiles (`CopyOut`), its
-own tick.
+Connections owns the live connections. It starts them, closes idle ones, and lets them send their
+answers when the server stops. It starts first and stops last.
+Receives: Accepted (from Acceptor, TlsNegotiator), PeerLeft and PeerClosed (from connections),
+CopyOut (from CleanFiles), Started and Exited, its ticks.
+Sends: CopyOut, StopReading, Close (to connections).
 
-Acceptor owns the listening sockets. It is started last and stopped first: nothing new comes in
-while the rest is stopping.
+Acceptor owns the listening sockets. It starts last and stops first, so that no connection is
+accepted while the server stops.
+Sends: Accepted (to Connections or TlsNegotiator).
 """
 
 import os
@@ -27,14 +29,14 @@ from actors.engine.actor import Actor, BatchEnd, Exited, Started, handles
 from actors.engine.actor_address import ActorAddress
 from actors.network.accepted import Accepted
 from actors.network.bind_address import bound_to
-from actors.network.connection import Close, Connection, CopyOut, PeerLeft, StopReading
+from actors.network.connection import Connection
 from actors.network.limits import (
     ConnectionSlots,
     Limits,
     descriptors_for_peers,
     new_limits,
 )
-from actors.network.request import PeerClosed
+from actors.network.messages import Close, CopyOut, PeerClosed, PeerLeft, StopReading
 from actors.network.service import Service
 from protocol.host import host_port
 
@@ -43,13 +45,13 @@ log = get_logger(__name__)
 IDLE_TICK_MS = 10_000
 COPY_OUT_AGAIN_MS = 1000
 ENDS_AT_ONCE = 2
-"""Of connections whose peers have gone: what each is known by is forgotten, which takes 0.1 ms."""
+"""Connections ended at once after their peers have gone; each takes 0.1 ms."""
 ENDS_REST_MS = 1
-"""Then the others are served: ten thousand clients that go at once held them up for seconds."""
+"""Pause before the next ones: ending ten thousand at once would block the loop for seconds."""
 ACCEPTS_PER_ROUND = 1
-"""Each costs some 0.2 ms, with the actor that is made of it; then others have their turn."""
+"""Connections accepted in a round: each costs some 0.2 ms, with its actor."""
 ACCEPT_AGAIN_MS = 500
-"""Pause after the machine gave no socket: the port stays ready, asking at once would not end."""
+"""Pause after the system has no socket left: the port stays ready, so a retry would spin."""
 
 _USED_UP = {
     EMFILE: "too many open files",
@@ -60,38 +62,36 @@ _USED_UP = {
 
 
 class PortTaken(Exception):
-    """Nobody can listen there: the port is in use, or not ours; the text says what to do."""
+    """The address cannot be listened on; the text tells the operator what to do."""
 
 
 @dataclass(slots=True)
 class _Tick:
-    """Look for idle connections."""
+    pass
 
 
 @dataclass(slots=True)
 class _NextTurn:
-    """It is the turn of the next connection that has brought much."""
+    """Tick: give the next connection with pending requests its turn."""
 
 
 @dataclass(slots=True)
 class _EndMore:
-    """End some more of the connections whose peers have gone."""
+    pass
 
 
 @dataclass(slots=True)
 class _CopyOutAgain:
-    """Answers from a deleted file were on their way to their connections; now they are there."""
+    """Timer tick: repeat CopyOut for answers that were on their way to their connections."""
 
     first: CopyOut
 
 
 class Connections(Actor):
-    """Lives on the loop."""
-
     def __init__(
         self, idle_ms: float, places: ConnectionSlots | None = None, frame_bytes_max: int = 0
     ) -> None:
-        """`frame_bytes_max`: the longest that its ports take, if that is more than usual."""
+        """`frame_bytes_max`: longest frame of its ports, if longer than the default."""
         super().__init__()
         self._frame_bytes_max = frame_bytes_max
         self._idle_ms = idle_ms
@@ -105,12 +105,10 @@ class Connections(Actor):
 
     @property
     def refused(self) -> Mapping[str, int]:
-        """Connections that were one too many, by the setting that was in the way."""
         return self._places.refused
 
     @property
     def limits(self) -> Limits:
-        """Of this server."""
         if self._limits is None:
             self._limits = new_limits(
                 self.system.clock.monotonic_ms,
@@ -128,23 +126,19 @@ class Connections(Actor):
 
     @handles(_NextTurn)
     def on_next_turn(self, _: _NextTurn) -> None:
-        """One connection that has more to do does some of it."""
         self.limits.turns.next()
 
     @property
     def count(self) -> int:
-        """Connections that are open."""
         return len(self._live)
 
     def open(self) -> list[Connection]:
-        """Those that are open. Any thread."""
         return [*self._live.values()]
 
     @handles(Accepted)
     def on_accepted(self, message: Accepted) -> None:
-        """Starts the connection's actor."""
         if self._closing:
-            message.refuse("the server stops")
+            message.refuse("server stopping")
             return
         if not message.takes_place(self._places, self.limits.rarely):
             return
@@ -152,31 +146,27 @@ class Connections(Actor):
             message.sock, message.remote, message.service, self.address, self.limits
         )
         self._live[connection.peer_id] = connection
-        message.places = None  # it is the connection's from here on
+        message.places = None  # the connection keeps the slot from here on
         name = f"connection {connection.remote}"
         self.system.spawn(connection, name, parent=self.address)
 
     @handles(PeerClosed)
     def on_peer_closed(self, message: PeerClosed) -> None:
-        """Forgets a connection that has closed."""
         connection = self._live.pop(message.peer.peer_id, None)
         if connection is not None:
             self._places.leave(connection.remote_host)
 
     @handles(PeerLeft)
     def on_peer_left(self, message: PeerLeft) -> None:
-        """Keeps it for the end of the batch, or until those before it are ended."""
         self._left.append(message)
 
     @handles(BatchEnd)
     def on_batch_end(self, _: BatchEnd) -> None:
-        """Ends the first ones."""
         if self._left and not self._is_resting:
             self._end_some()
 
     @handles(_EndMore)
     def on_end_more(self, _: _EndMore) -> None:
-        """Ends the next ones."""
         self._is_resting = False
         self._end_some()
 
@@ -193,12 +183,11 @@ class Connections(Actor):
             self.after(ENDS_REST_MS, _EndMore())
 
     @handles(Started)
-    def on_child_started(self, _: Started) -> None:
-        """A connection's actor is up; nothing to do."""
+    def on_child_started(self, _: Started) -> None: ...
 
     @handles(Exited)
     def on_child_exited(self, message: Exited) -> None:
-        """A connection that failed closes its socket: its peer learns of it at once."""
+        """Close the socket of a failed connection, so that its peer learns of it at once."""
         if message.failure is None:
             return
         for connection in [*self._live.values()]:
@@ -207,13 +196,12 @@ class Connections(Actor):
 
     @handles(CopyOut)
     def on_copy_out(self, message: CopyOut) -> None:
-        """Tells every connection on which something waits; once more for what was on its way."""
+        """Forward to connections with unsent answers; repeat it once for answers on their way."""
         self._copy_out(message)
         self.after(COPY_OUT_AGAIN_MS, _CopyOutAgain(message))
 
     @handles(_CopyOutAgain)
     def on_copy_out_again(self, message: _CopyOutAgain) -> None:
-        """The last time: nobody can get a view of the file any more."""
         self._copy_out(message.first)
 
     def _copy_out(self, message: CopyOut) -> None:
@@ -223,14 +211,13 @@ class Connections(Actor):
 
     @handles(_Tick)
     def on_tick(self, _: _Tick) -> None:
-        """Closes connections without traffic for too long, or with a frame that takes too long."""
         now_ms = self.system.clock.monotonic_ms()
         oldest_ms = now_ms - self._idle_ms
-        is_known = bool(self._left)  # those that were idle the last time may be among them
+        is_known = bool(self._left)  # those found idle by the last tick may be queued still
         for connection in [*self._live.values()]:
             if connection.last_traffic_ms > oldest_ms:
                 connection.look_at_clock(now_ms)
-            elif not is_known:  # what it has not taken until now it will never take
+            elif not is_known:  # a peer that has taken nothing until now never will
                 self._left.append(PeerLeft(connection, "idle"))
         self.limits.closings.tell_old()
 
@@ -239,7 +226,7 @@ class Connections(Actor):
             connection.address.tell(StopReading())
 
     def can_stop(self) -> bool:
-        """Once every connection has sent what it owed, or its peer went away."""
+        """Return whether every connection has sent its answers or lost its peer."""
         if not self._closing:
             self._closing = True
             for connection in self._live.values():
@@ -251,21 +238,19 @@ class Connections(Actor):
             connection.end("server stopped before the peer took its answers")
 
     def on_failure(self, *_: object) -> None:
-        """Nobody would close them when they are idle, or let them finish at a stop."""
+        """Close all connections: otherwise they would stay open without an owner."""
         for connection in [*self._live.values()]:
             connection.end("connections restarted")
-            self._places.leave(connection.remote_host)  # the next one does not know it
+            self._places.leave(connection.remote_host)  # the next incarnation does not know it
 
 
 @dataclass(slots=True)
 class _AcceptAgain:
-    """The machine may have sockets again."""
+    pass
 
 
 @dataclass(frozen=True)
 class Listener:
-    """One open port and what it serves."""
-
     name: str
     host: str
     port: int
@@ -273,7 +258,7 @@ class Listener:
 
 
 class Acceptor(Actor):
-    """Lives on the loop; the sockets are opened before it starts, so that a taken port is told."""
+    """Actor of the listening sockets, which are opened before it so that errors fail the start."""
 
     def __init__(
         self, listeners: Sequence[tuple[Listener, socket]], connections: ActorAddress
@@ -308,7 +293,9 @@ class Acceptor(Actor):
                 return
             if self._first_kept is not None and peer.fileno() >= self._first_kept:
                 peer.close()
-                self._rarely.warn("too many connections: open files", cure="raise ulimit -n")
+                self._rarely.warn(
+                    "connection rejected: open file limit reached", cure="raise ulimit -n"
+                )
                 continue
             peer.setblocking(False)
             peer.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
@@ -321,18 +308,16 @@ class Acceptor(Actor):
 
     @handles(_AcceptAgain)
     def on_accept_again(self, _: _AcceptAgain) -> None:
-        """Goes on; who has connected meanwhile waits in the backlog."""
         self._watch()
 
     def on_drain(self) -> None:
-        """Nothing new comes in from here on."""
         self._close()
 
     def on_stop(self) -> None:
         self._close()
 
     def on_failure(self, *_: object) -> None:
-        """The sockets stay open for the actor that replaces this one."""
+        """Keep the sockets open for the next incarnation."""
 
     def _close(self) -> None:
         for listening in self._listening:
@@ -342,8 +327,6 @@ class Acceptor(Actor):
 
 
 class _Listening:
-    """One listening socket, as the loop sees it."""
-
     def __init__(
         self, sock: socket, service: Service, accept: Callable[[socket, Service], None]
     ) -> None:
@@ -354,28 +337,27 @@ class _Listening:
     def on_readable(self) -> None:
         self._accept(self.sock, self._service)
 
-    def on_writable(self) -> None:
-        """Never asked for."""
+    def on_writable(self) -> None: ...
 
 
 def plain_address(remote: tuple[str, int]) -> tuple[str, int]:
-    """Address and port; an IPv4 peer on an IPv6 socket as IPv4."""
+    """Return address and port; an IPv4 peer on an IPv6 socket as IPv4."""
     host = remote[0].partition("%")[0]
     return (host.removeprefix("::ffff:") if "." in host else host, remote[1])
 
 
 def open_listener(host: str, port: int, name: str, setting: str = "bindAddress") -> socket:
-    """Binds and listens. Raises PortTaken with a sentence for the operator.
+    """Bind and listen. Raises PortTaken with a sentence for the operator.
 
-    `setting` is where `host` stands: an address, `*` for all IPv4 and IPv6 addresses, or `::` for
-    the same on a machine that must have IPv6.
+    `setting` is the setting that holds `host`: an address, `*` for all IPv4 and IPv6 addresses, or
+    `::` for the same on a machine that must have IPv6.
     """
     where = f"Cannot listen on {host_port(host, port)} ({name})"
     advice = f"write an address of this machine as {setting}, or * for all of them."
     try:
         sock = bound_to(host, port)
-    except UnicodeError:  # no name at all
-        raise PortTaken(f"{where}: nobody knows this host; {advice}") from None
+    except UnicodeError:  # invalid as a name
+        raise PortTaken(f"{where}: host not found; {advice}") from None
     except OSError as error:
         if error.errno == EADDRINUSE:
             raise PortTaken(
@@ -383,8 +365,8 @@ def open_listener(host: str, port: int, name: str, setting: str = "bindAddress")
             ) from None
         code = error.errno or 0
         reason = os.strerror(abs(code))
-        if code < 0:  # the resolver's, which create_server passes on as any other
-            reason = f"nobody knows this host; {advice}"
+        if code < 0:  # the resolver's code, which create_server passes on like any other
+            reason = f"host not found; {advice}"
         elif code == EADDRNOTAVAIL:
             reason = f"this machine has no such address; {advice}"
         elif code == EACCES:

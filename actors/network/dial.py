@@ -1,18 +1,19 @@
-"""The opening of connections to other brokers, off the loop: a name is looked up, perhaps nobody
-answers, and a handshake of TLS waits for the other side.
+"""Opens connections to other brokers, off the loop.
 
-Owns: nothing that lasts; a socket belongs to whoever asked.
-Told by: HaSlave (`Dial`).   Tells: it (`Dialed`).
+Name lookup, an unreachable peer and the TLS handshake would block the loop.
+
+Owns: nothing; the opened socket belongs to the requester.
+Receives: Dial (from HaSlave).
+Sends: Dialed (to HaSlave).
 """
 
-from dataclasses import dataclass
 from select import POLLIN, POLLOUT, poll
 from socket import IPPROTO_TCP, TCP_NODELAY, create_connection, socket
 from ssl import SSLError, SSLWantReadError, SSLWantWriteError
 from typing import ClassVar
 
 from actors.engine.actor import Actor, Where, handles
-from actors.engine.actor_address import ActorAddress
+from actors.network.messages import Dial, Dialed
 from actors.network.tls_contexts import ToCallWith
 from protocol.host import host_of
 from remoting.tls import reason_of_tls
@@ -22,34 +23,7 @@ from storage.errors import reason_of
 DIAL_TIMEOUT_S = 3.0
 
 
-@dataclass(slots=True)
-class Dialed:
-    """An open socket that does not block; or why there is none."""
-
-    sock: socket | TlsSocket | None
-    failure: str = ""
-
-    def refuse(self, _remark: str) -> None:
-        """Whoever asked is gone."""
-        if self.sock is not None:
-            self.sock.close()
-
-
-@dataclass(slots=True)
-class Dial:
-    """Connect to `host:port`, then tell `reply_to`."""
-
-    address: str
-    reply_to: ActorAddress
-
-    def refuse(self, remark: str) -> None:
-        """The dialler died with it."""
-        self.reply_to.tell(Dialed(None, remark))
-
-
 class Dialler(Actor):
-    """Runs on a thread."""
-
     where: ClassVar[Where] = "thread"
 
     def __init__(self, tls: ToCallWith = lambda: None) -> None:
@@ -58,7 +32,6 @@ class Dialler(Actor):
 
     @handles(Dial)
     def on_dial(self, message: Dial) -> None:
-        """One try."""
         host, port = host_of(message.address), message.address.rpartition(":")[2]
         try:
             sock = self._opened(host, int(port))
@@ -66,7 +39,7 @@ class Dialler(Actor):
             message.reply_to.tell(Dialed(None, reason_of_tls(error)))
         except OSError as error:
             message.reply_to.tell(Dialed(None, reason_of(error)))
-        except ValueError as error:  # no port
+        except ValueError as error:  # the port is missing or invalid
             message.reply_to.tell(Dialed(None, str(error)))
         else:
             message.reply_to.tell(Dialed(sock))
@@ -87,7 +60,7 @@ class Dialler(Actor):
         return with_tls
 
     def _shake(self, sock: TlsSocket) -> None:
-        """All of it in DIAL_TIMEOUT_S, however little comes at a time."""
+        """Do the whole handshake within DIAL_TIMEOUT_S, even if bytes come one by one."""
         now_ms = self.system.clock.monotonic_ms
         end_ms = now_ms() + DIAL_TIMEOUT_S * 1000
         while True:

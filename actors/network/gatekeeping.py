@@ -1,7 +1,7 @@
-"""Gatekeeping: requests that pass a gate go on, others are answered why not.
+"""Authorization of requests: authorized ones pass, others get an error answer.
 
-Connections and callers in this process use it where they pass on what came, behind the frames and
-before any actor or body.
+Connections and callers in this process use it after the frames are cut, before any actor or body
+decoder sees the request.
 """
 
 from actors.access.authorizer import Authorizer, TooManyFailures
@@ -12,8 +12,11 @@ from protocol.send_values import Send
 
 
 def admits(gate: Authorizer, request: Request, *, is_served: bool = True) -> bool:
-    """Whether it may go on, with its grant; where nobody serves its code, whether its sender is
-    known here. Raises TooManyFailures where the connection is to be closed."""
+    """Authorize a request and set its grant; else answer it and return False.
+
+    A code that is not served needs a known sender only. Raises TooManyFailures if the connection
+    must be closed.
+    """
     try:
         request.grant = (gate.grant if is_served else gate.identify)(request.command)
     except TooManyFailures:
@@ -25,7 +28,10 @@ def admits(gate: Authorizer, request: Request, *, is_served: bool = True) -> boo
 
 
 def admitted(gate: Authorizer, peer: StreamPeer, sends: list[Send]) -> list[Send]:
-    """Those that may go on. Raises TooManyFailures where the connection is to be closed."""
+    """Return the authorized sends; answer the others.
+
+    Raises TooManyFailures if the connection must be closed.
+    """
     refused = gate.refused(sends)
     if not refused:
         return sends

@@ -1,20 +1,20 @@
-"""The TLS handshakes of a server, apart from the loop: each costs up to a millisecond of computing.
+"""The TLS handshakes of a server, on a thread: each takes up to a millisecond of CPU time.
 
-Owns: the TLS contexts, whose files it watches, and each socket from `StepHandshake` to
-`HandshakeStepped`.
-Told by: TlsNegotiator (`StepHandshake`), its tick.   Tells: it (`HandshakeStepped`).
+Owns: the TLS contexts and the watch of their files; each socket between StepHandshake and
+HandshakeStepped.
+Receives: StepHandshake (from TlsNegotiator), its tick.
+Sends: HandshakeStepped (to TlsNegotiator).
 
 Source of the watch: srvutil/FileWatchService.java.
 """
 
 from dataclasses import dataclass
 from select import EPOLLIN, EPOLLOUT
-from socket import socket
 from ssl import SSLWantReadError, SSLWantWriteError
 from typing import ClassVar
 
 from actors.engine.actor import Actor, Where, handles
-from actors.engine.actor_address import ActorAddress
+from actors.network.messages import HandshakeStepped, StepHandshake
 from actors.network.tls_contexts import TlsContexts
 from remoting.tls import reason_of_tls
 from remoting.tls_socket import TlsSocket
@@ -22,47 +22,12 @@ from remoting.tls_socket import TlsSocket
 WATCH_MS = 1000
 
 
-@dataclass(slots=True)
-class StepHandshake:
-    """Go on with a handshake as far as it goes without waiting."""
-
-    number: int
-    """The entrance's own."""
-    sock: socket | TlsSocket
-    """TlsSocket: it has begun."""
-    reply_to: ActorAddress
-    is_over: bool = False
-    """Set by who asked, whose time was over while this waited."""
-
-    def refuse(self, remark: str) -> None:
-        """Nobody goes on with it."""
-        self.reply_to.tell(HandshakeStepped(self.number, self.sock, 0, remark))
-
-
-@dataclass(slots=True)
-class HandshakeStepped:
-    """How far it is."""
-
-    number: int
-    sock: socket | TlsSocket
-    events: int
-    """For what it waits; 0: it is over."""
-    failure: str = ""
-    """Why it came to nothing."""
-
-    def refuse(self, _remark: str) -> None:
-        """Whoever asked is gone."""
-        self.sock.close()
-
-
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """Have the files changed?"""
+    pass
 
 
 class Handshakes(Actor):
-    """Runs on a thread."""
-
     where: ClassVar[Where] = "thread"
 
     def __init__(self, contexts: TlsContexts) -> None:
@@ -74,12 +39,11 @@ class Handshakes(Actor):
 
     @handles(_Look)
     def on_look(self, _: _Look) -> None:
-        """Reads what is new; it holds for handshakes that begin from now on."""
+        """Reload changed files, for new handshakes."""
         self._contexts.look()
 
     @handles(StepHandshake)
     def on_shake(self, message: StepHandshake) -> None:
-        """One step."""
         sock = message.sock
         if message.is_over:
             message.reply_to.tell(HandshakeStepped(message.number, sock, 0, "too late"))

@@ -1,8 +1,8 @@
-"""Functions of a user that see sends, pulls, and what consumers send back.
+"""User hooks that observe sends, pulls, and messages that consumers send back.
 
-Registered from Python before the broker starts (`start_broker(…, hooks=[…])`): any object with some
-of these methods.  They run on the loop, so they must be quick; `after_send_back` on a thread.  A
-hook that raises is logged and the work goes on, as in 4.9.7.
+They are registered from Python before the broker starts (`start_broker(…, hooks=[…])`). A hook is
+any object with some of these methods. Hooks run on the loop, so they must be quick;
+`after_send_back` runs on a thread. A hook that raises is logged and the work goes on, as in 4.9.7.
 
 Source: broker/mqtrace/SendMessageHook.java, ConsumeMessageHook.java.
 """
@@ -19,7 +19,7 @@ log = get_logger(__name__)
 
 @dataclass(slots=True)
 class SendContext:
-    """One send as a hook sees it; the fields below `client` are known only afterwards."""
+    """One send as a hook sees it; the fields below `client` are set only for `after_send`."""
 
     producer_group: str
     topic: str
@@ -35,75 +35,75 @@ class SendContext:
     code: int = 0
     remark: str | None = None
     begun_ns: int = 0
-    """For hooks that measure."""
+    """Start time for hooks that measure."""
 
 
 @dataclass(slots=True)
 class SendBackContext:
-    """One message that a consumer gives back, as a hook sees it."""
+    """One message that a consumer sends back, as a hook sees it."""
 
     group: str
     topic: str
     message_id: str
     client: str
     delay_level: int
-    """Below 0: to the dead letters; 0: the broker chooses."""
+    """Below 0: to the dead-letter queue; 0: the broker chooses."""
 
 
 @dataclass(slots=True)
 class PullContext:
-    """One pull as a hook sees it; the fields below `max_count` are known only afterwards."""
+    """One pull as a hook sees it; the fields below `max_count` are set only for `after_pull`."""
 
     group: str
     topic: str
     queue_id: int
     client: str
-    """`ip:port`."""
+    """Address of the client, `ip:port`."""
     offset: int
     max_count: int
     held: bool = False
-    """It had to wait: for a message, the disk, or until a doubt was resolved."""
+    """Whether the pull waited for a message, for the disk, or for a check of its record."""
     message_count: int = 0
     record_bytes: int = 0
-    """Of the whole records, as they are sent."""
+    """Size of the whole records, as sent."""
     next_offset: int = -1
-    """Where the consumer goes on; -1 where the pull was refused."""
+    """Offset of the consumer's next pull; -1 if the pull was refused."""
     success: bool = False
-    """It brought messages."""
+    """Whether the pull returned messages."""
     code: int = 0
     remark: str | None = None
-    """The status of the search in the queue, or why the pull was refused."""
+    """Status of the search in the queue, or the reason of the refusal."""
     runs: Sequence[tuple[int, int]] = ()
-    """Where in the log the records lie, (start, end)."""
+    """Ranges of the records in the commit log, (start, end)."""
     begun_ns: int = 0
-    """For hooks that measure."""
+    """Start time for hooks that measure."""
 
 
 class SendHook(Protocol):
-    """Sees sends."""
+    """Hook that observes sends."""
 
     def before_send(self, context: SendContext) -> None:
-        """Called when the send has arrived, before its checks."""
+        """Handle a send that has arrived, before its checks."""
 
     def after_send(self, context: SendContext) -> None:
-        """Called when its answer is known: stored, or refused and why."""
+        """Handle a send that is stored or refused."""
 
 
 class PullHook(Protocol):
-    """Sees pulls. A pull whose client goes away while it is held has no `after_pull`."""
+    """Hook that observes pulls; a held pull of a client that goes away has no `after_pull`."""
 
     def before_pull(self, context: PullContext) -> None:
-        """Called when the pull has arrived, before its checks; not again when it was held."""
+        """Handle a pull that has arrived, before its checks; called once for a held pull."""
 
     def after_pull(self, context: PullContext) -> None:
-        """Called with the same context when its answer is sent."""
+        """Handle a pull that is answered, with the same context."""
 
 
 class SendBackHook(Protocol):
-    """Sees what consumers failed at."""
+    """Hook that observes messages which consumers send back."""
 
     def after_send_back(self, context: SendBackContext) -> None:
-        """Called when the request has arrived, before its checks."""
+        """Handle a message that is sent back, before its checks."""
 
 
 Hook = SendHook | PullHook | SendBackHook
@@ -111,7 +111,7 @@ Call = Callable[[Any], object]
 
 
 class Hooks:
-    """The registered hooks of one broker, by what they see."""
+    """Registered hooks of one broker, by event."""
 
     def __init__(self, hooks: Sequence[Hook] = ()) -> None:
         self._before_send, self._after_send = _found(hooks, "before_send", "after_send")
@@ -122,28 +122,28 @@ class Hooks:
         self.see_send_backs = bool(self._after_send_back)
 
     def before(self, context: SendContext) -> None:
-        """Shows a send that has arrived to every hook."""
+        """Call every hook for a send that has arrived."""
         _show(self._before_send, context)
 
     def after(self, context: SendContext) -> None:
-        """Shows a send whose answer is known to every hook."""
+        """Call every hook for a send that is answered."""
         _show(self._after_send, context)
 
     def before_pull(self, context: PullContext) -> None:
-        """Shows a pull that has arrived to every hook."""
+        """Call every hook for a pull that has arrived."""
         _show(self._before_pull, context)
 
     def after_pull(self, context: PullContext) -> None:
-        """Shows a pull that is answered to every hook."""
+        """Call every hook for a pull that is answered."""
         _show(self._after_pull, context)
 
     def sent_back(self, context: SendBackContext) -> None:
-        """Shows a message that is given back to every hook."""
+        """Call every hook for a message that is sent back."""
         _show(self._after_send_back, context)
 
 
 def _found(hooks: Sequence[Hook], *names: str) -> list[list[tuple[str, str, Call]]]:
-    """The hooks that have each of these methods: class, method's name, method.
+    """Return the hooks that have each of these methods: class, method's name, method.
 
     Raises ValueError for an async method: nothing would await it.
     """
@@ -164,5 +164,5 @@ def _show(calls: Sequence[tuple[str, str, Call]], context: object) -> None:
                 result.close()
                 raise TypeError("it returned a coroutine, which nothing awaits")
         except Exception as error:
-            # A user's function may not take the broker down with it.
+            # A failing user hook must not stop the broker.
             log.warning("hook failed", hook=hook, at=name, error=repr(error))

@@ -1,7 +1,7 @@
-"""The names by which browsers and scrapers may call a port of HTTP.
+"""Host names by which browsers and scrapers may call an HTTP port.
 
-A page of a stranger may point its own name at an address of this network (DNS rebinding). A browser
-then sends requests here for it, with that name as Host. An address cannot be pointed elsewhere.
+A hostile page may point its own name at an address of this network (DNS rebinding). A browser then
+sends requests to this port, with that name as Host. An address cannot be pointed elsewhere.
 """
 
 from collections.abc import Iterable
@@ -12,14 +12,11 @@ OWN_NAMES = ("localhost",)
 
 
 class KnownHosts:
-    """Addresses, this machine's localhost, and some names more."""
-
     def __init__(self, names: Iterable[str] = ()) -> None:
-        """`names`: those of settings, perhaps with blanks around; `*` is any."""
+        """`names`: configured names, possibly with blanks around them; `*` accepts every name."""
         self._names = {each.strip().lower().rstrip(".") for each in (*OWN_NAMES, *names)}
 
     def knows(self, host: str) -> bool:
-        """Return whether this Host may be asked for."""
         name = host_name(host)
         try:
             ip_address(name)
@@ -29,7 +26,6 @@ class KnownHosts:
 
 
 def host_name(host: str) -> str:
-    """A Host without its port, in small letters."""
     if host.startswith("["):
         return host[1:].partition("]")[0].lower()
     return host.partition(":")[0].lower().rstrip(".")

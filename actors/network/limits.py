@@ -1,7 +1,7 @@
-"""The limits of what all connections of a server hold: places, half frames, unsent answers.
+"""Limits on what all connections of a server hold: slots, incomplete frames, unsent answers.
 
-Plain classes, owned by Connections and shared by its connections, all on the loop. What is over a
-limit costs somebody his connection; an operator reads of it in one line a kind and minute.
+These are plain classes. Connections owns them and shares them with its connections, all on the
+loop. A connection over a limit is closed; the operator gets one log line per kind and minute.
 """
 
 import ctypes
@@ -20,50 +20,45 @@ from protocol.host import network_of
 log = get_logger(__name__)
 
 HALF_BYTES_MAX = 256 << 20
-"""Of frames that have come in part, of all peers: sixteen of the longest."""
+"""Maximum bytes of incomplete frames, of all peers: sixteen of the longest."""
 
 HALF_BYTES_OF_ADDRESS_MAX = 32 << 20
-"""The same of one address: two of the longest, and as much again while they become whole. At least
-one of the longest that the server takes: a name server takes 64 MiB."""
+"""Maximum of one address: two of the longest frames, and as much again while they complete."""
 
 UNSENT_BYTES_OF_ALL_MAX = 512 << 20
-"""Answers that peers do not take, of all of them; that of one is in connection.py."""
+"""Maximum bytes of answers that peers do not take, of all peers; connection.py limits each."""
 
 GIVEN_BACK_BYTES = 32 << 20
-"""After so many have been shed the allocator is told to give back what is free, which takes it a
-millisecond: pieces of those that stay lie between, and it would keep as much again."""
+"""After so many released bytes the allocator is told to return free memory.
+
+That takes a millisecond. Pieces of live buffers lie between the free ones, so the allocator would
+keep as much again.
+"""
 
 HALF_FRAME_MS = 30_000
 HALF_FRAME_BYTES_PER_MS = (64 << 10) / 1000
-"""A frame that has begun has to be whole after so long, and as long as this speed takes: a peer
-that writes a byte a minute is not at work."""
+"""Deadline of a frame: HALF_FRAME_MS plus its transfer time at this speed."""
 
 DESCRIPTORS_KEPT = 64
-"""Of those that a process may have: for files, however many clients come."""
+"""File descriptors of the process that are reserved for files, however many clients come."""
 
 CLOSINGS_TOLD_MAX = 100
-"""Of one address in a minute; the rest of them is one line."""
+"""Closings logged per address and minute."""
 _ADDRESSES_MAX = 10_000
 
 _malloc_trim: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
-"""Of glibc; others have none."""
+"""None without glibc."""
 
 
 class QuotaHolder(Protocol):
-    """Whoever holds bytes: a connection."""
-
     remote: str
     remote_host: str
 
-    def end(self, reason: str) -> None:
-        """Closes it."""
+    def end(self, reason: str) -> None: ...
 
 
 class ByteQuota:
-    """Bytes that connections hold, those first that hold them for longest.
-
-    Past a limit the first ones are closed, until there is room.
-    """
+    """Quota for buffered bytes; over it, closes the longest holders."""
 
     def __init__(
         self, what: str, bytes_max: int, of_address_max: int | None, rarely: RateLimitedLog
@@ -76,7 +71,7 @@ class ByteQuota:
         self._shed_bytes = 0
 
     def note(self, holder: QuotaHolder, held_bytes: int, *, is_moving: bool) -> None:
-        """How much one holds now; `is_moving`: it is at the beginning again, or has got on."""
+        """Record the bytes that `holder` holds; `is_moving`: it has made progress."""
         before = self._held.get(holder, 0)
         if is_moving or not held_bytes:
             self._held.pop(holder, None)
@@ -100,10 +95,11 @@ class ByteQuota:
             self._close(oldest, most)
 
     def _close(self, holder: QuotaHolder, bytes_max: int) -> None:
-        self._rarely.warn(f"too much held: {self._what}", peer=holder.remote, most_bytes=bytes_max)
+        reason = f"byte quota exceeded: {self._what}"
+        self._rarely.warn(reason, peer=holder.remote, most_bytes=bytes_max)
         self._shed_bytes += self._held[holder]
-        holder.end(f"too much held: {self._what}")
-        if holder in self._held:  # it has not said so itself
+        holder.end(reason)
+        if holder in self._held:  # it has not reported this itself
             self.note(holder, 0, is_moving=True)
         if self._shed_bytes >= GIVEN_BACK_BYTES and _malloc_trim is not None:
             self._shed_bytes = 0
@@ -111,18 +107,17 @@ class ByteQuota:
 
 
 class ConnectionSlots:
-    """How many connections there are, of all addresses and of each; loopback is not counted."""
+    """Counts of connections in total and per address; loopback is not counted."""
 
     def __init__(self, most: int = 0, most_of_address: int = 0) -> None:
-        """0: no limit but the machine's."""
+        """Make slots; 0 means no limit."""
         self._most, self._most_of_address = most, most_of_address
         self._by_host: Counter[str] = Counter()
         self._count = 0
         self.refused: Counter[str] = Counter()
-        """By the setting that was in the way."""
 
     def take(self, host: str) -> str | None:
-        """Takes one; the setting that is in the way, if there is none left."""
+        """Take a slot; return the setting of the reached limit, or None."""
         if is_loopback(host):
             return None
         setting, host = None, network_of(host)
@@ -138,7 +133,6 @@ class ConnectionSlots:
         return None
 
     def leave(self, host: str) -> None:
-        """Gives one back."""
         if is_loopback(host):
             return
         self._count -= 1
@@ -155,14 +149,13 @@ class _Closings:
 
 
 class CloseLog:
-    """The lines of closed connections: a flood of connections is none of lines."""
+    """Log of closed connections, limited so that a flood of them is not a flood of lines."""
 
     def __init__(self, now_ms: Callable[[], float]) -> None:
         self._now_ms = now_ms
         self._found: dict[str, _Closings] = {}
 
     def tell(self, host: str, peer: str, reason: str) -> None:
-        """One has closed."""
         now_ms = self._now_ms()
         found = self._found.get(host)
         if found is None or now_ms - found.since_ms >= MINUTE_MS:
@@ -181,7 +174,7 @@ class CloseLog:
             log.warning("many connections closed", address=host, more=more)
 
     def tell_old(self) -> None:
-        """Those of a minute that is over."""
+        """Log the counts of addresses after the end of their minute."""
         end_ms = self._now_ms() - MINUTE_MS
         for host in [each for each, found in self._found.items() if found.since_ms <= end_ms]:
             self._untold(host)
@@ -189,8 +182,6 @@ class CloseLog:
 
 @dataclass(slots=True)
 class Limits:
-    """All of them, of one server."""
-
     rarely: RateLimitedLog
     half: ByteQuota
     unsent: ByteQuota
@@ -205,15 +196,14 @@ def new_limits(
     places: ConnectionSlots | None = None,
     frame_bytes_max: int = 0,
 ) -> Limits:
-    """Those of a server to which nobody has come yet; `now_ms` is a monotonic clock, for
-    `in_next_round` see Turns. No frame is longer than `frame_bytes_max`."""
+    """Return the limits of a new server; `now_ms` is a monotonic clock."""
     rarely = RateLimitedLog(now_ms)
     of_all = max(HALF_BYTES_MAX, frame_bytes_max)
     of_address = max(HALF_BYTES_OF_ADDRESS_MAX, frame_bytes_max)
     return Limits(
         rarely,
-        ByteQuota("half frames", of_all, of_address, rarely),
-        ByteQuota("answers that nobody takes", UNSENT_BYTES_OF_ALL_MAX, None, rarely),
+        ByteQuota("incomplete frames", of_all, of_address, rarely),
+        ByteQuota("unsent answers", UNSENT_BYTES_OF_ALL_MAX, None, rarely),
         CloseLog(now_ms),
         FairScheduler(in_next_round),
         places or ConnectionSlots(),
@@ -221,16 +211,15 @@ def new_limits(
 
 
 def half_frame_ms(frame_bytes: int) -> float:
-    """How long a frame of this length may take to come."""
     return HALF_FRAME_MS + frame_bytes / HALF_FRAME_BYTES_PER_MS
 
 
 def descriptors_for_peers() -> int | None:
-    """The first number of a socket that is kept for files; None: there is no limit."""
+    """Return the first descriptor number reserved for files; None without a limit."""
     most, _ = getrlimit(RLIMIT_NOFILE)
     return None if most == RLIM_INFINITY else max(most - DESCRIPTORS_KEPT, most // 2)
 
 
 def is_loopback(host: str) -> bool:
-    """Whether it is this machine's own address, as text."""
+    """Return whether an address, as text, is the machine's own loopback."""
     return host.startswith("127.") or host == "::1"

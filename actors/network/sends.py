@@ -1,8 +1,8 @@
-"""Sends on their way from a connection to the log, and the answers on their way back.
+"""Sends on their way from a connection to the commit log, and their answers on the way back.
 
-One `Sends` holds every send of one read of a socket, so that a hundred producers' threads cost one
-message.  It counts what it still owes, so that the connection knows what is in flight, and whoever
-holds it when its actor dies can answer what is left.
+One Sends holds all sends of one read of a socket, so that a hundred producer threads cost one
+message. It counts its unanswered sends. The connection thus knows its in-flight bytes, and if the
+actor of the message fails, the rest can be answered.
 """
 
 from collections.abc import Sequence
@@ -19,33 +19,29 @@ Buffer = bytes | memoryview
 
 
 class StreamPeer(Peer, Protocol):
-    """A peer that takes ready-made frames."""
-
     def write(self, frames: Sequence[Buffer], released_bytes: int = 0) -> None:
-        """Queues whole frames, in order; `released_bytes` of its requests are dealt with."""
+        """Queue whole frames, in order; `released_bytes` of its requests have been answered."""
 
 
 @dataclass(slots=True, eq=False)
 class Sends:
-    """Sends of one peer, in the order of its stream; told to PutMessage."""
+    """Sends of one peer, in the order of its stream, for PutMessage."""
 
     peer: StreamPeer
     sends: list[Send]
     request_bytes: int
     owed: int = -1
-    """How many of `sends` are not dealt with yet; below 0 until PutMessage took the message."""
+    """Number of unanswered sends; below 0 until PutMessage has taken the message."""
 
     frames: list[bytes] = field(default_factory=list)
-    """Answers made and not handed to the peer yet."""
 
     def done(self, frame: bytes | None) -> None:
-        """One send is dealt with; None where a one-way send gets no answer."""
+        """Record the answer of one send; None for a one-way send."""
         self.owed -= 1
         if frame is not None:
             self.frames.append(frame)
 
     def hand_over(self) -> None:
-        """Gives the peer the answers made so far."""
         released = 0
         if self.owed == 0:
             released, self.request_bytes = self.request_bytes, 0
@@ -54,7 +50,7 @@ class Sends:
             self.frames = []
 
     def refuse(self, remark: str) -> None:
-        """Answers everything with an error: the actor that held this message died."""
+        """Answer everything with an error: the actor of this message has failed."""
         self.owed = 0
         self.frames = [
             frame for send in self.sends if (frame := failure(send, remark=remark)) is not None
@@ -63,7 +59,7 @@ class Sends:
 
 
 def answer_of(send: Send) -> RemotingCommand:
-    """A command that stands for this send's request, to make a response from."""
+    """Return a command with this send's header values, to make a response from."""
     shape = send.shape
     return RemotingCommand(
         shape.code, opaque=send.opaque, flag=send.flag, serialize_type=shape.serialize_type
@@ -77,7 +73,7 @@ def failure(
     remark: str | None,
     fields: dict[str, str] | None = None,
 ) -> bytes | None:
-    """The frame that tells a producer why not; None for a one-way send."""
+    """Return the frame of an error answer; None for a one-way send."""
     if send.flag & ONEWAY_FLAG:
         return None
     return encode(answer_of(send).answer(code, fields, remark=remark))

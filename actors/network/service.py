@@ -1,4 +1,4 @@
-"""The service of a listening port: which actor takes which request; what becomes of others."""
+"""Service of a listening port: which actor serves which request code."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,8 @@ from actors.access.authorizer import Authorizer
 from actors.engine.actor_address import ActorAddress
 from actors.network.answer_stats import AnswerStats
 from actors.network.gatekeeping import admits
-from actors.network.request import ClientAnswer, Peer, Request
+from actors.network.messages import ClientAnswer
+from actors.network.request import Peer, Request
 from protocol.codes import ResponseCode
 from protocol.command import RESPONSE_FLAG, RemotingCommand
 from protocol.errors import RemoteError
@@ -21,34 +22,32 @@ from protocol.send_values import Heads
 
 @dataclass(frozen=True)
 class Service:
-    """What a listening port serves: request code → address, and what happens to the rest."""
+    """Routes of a listening port, and the handling of all other codes."""
 
     routes: Mapping[int, ActorAddress]
     sends_to: ActorAddress | None = None
-    """Who takes sends; None where they are not served (the name server)."""
+    """Actor that receives sends; None if they are not served (name server)."""
 
     answer_unknown: bool = True
-    """Whether an unknown code is answered (a broker does, a name server stays silent)."""
+    """Whether an unknown code is answered, as a broker does; a name server stays silent."""
 
     is_fast: bool = False
-    """Whether it is a broker's fast port, where clients with vipChannelEnabled bring their offsets
-    over another connection than that of their heartbeats."""
+    """Whether clients with vipChannelEnabled use it, to commit offsets apart from heartbeats."""
 
     tell_closed: Sequence[ActorAddress] = field(default_factory=tuple)
     answers_to: ActorAddress | None = None
-    """Who takes the answers of clients; None where clients are never asked."""
+    """Actor that receives answers of clients; None if clients are never asked."""
     frame_bytes_max: int = FRAME_BYTES_MAX
     cure: str = ""
-    """What its operator can do about a longer one."""
+    """Advice to the operator about longer frames."""
     guard: AccessState | None = None
-    """Who sees to it that everybody may what he asks; None where there is no access control."""
+    """State of access control; None without it."""
     stats: AnswerStats | None = None
-    """Where answers are counted."""
     administration: Administration | None = None
-    """From where administrators ask; None: from everywhere."""
+    """Addresses from which administrators may ask; None: all."""
 
     heads: Heads = field(default_factory=Heads)
-    """What its connections have learnt of sends."""
+    """Headers of sends that its connections have learnt."""
 
     def pass_on(
         self,
@@ -57,10 +56,10 @@ class Service:
         gate: Authorizer | None = None,
         header: Header | None = None,
     ) -> bool:
-        """Tell a request, with its header if that is known, to its actor; an answer, too.
+        """Send a request to the actor that serves it, or an answer to the actor that tracks it.
 
-        Return False where none does, though its sender is known here. Raises TooManyFailures where
-        `gate` wants the connection closed.
+        Returns False if the code is not served and the sender is authorized. Raises TooManyFailures
+        if `gate` requires the connection to be closed.
         """
         if command.flag & RESPONSE_FLAG:
             if self.answers_to is not None:

@@ -1,4 +1,4 @@
-"""Access as a server starts: its accounts are read, and a port without any is warned of."""
+"""Access control at a server's start: reads its accounts, warns of open ports."""
 
 from structlog import get_logger
 
@@ -13,7 +13,7 @@ log = get_logger(__name__)
 
 
 def opened_acl(system: ActorSystem, settings: AccessSettings, settings_path: str) -> AclStore:
-    """The accounts of a server, read for the first time. Raises StoreError."""
+    """Read the accounts of a server for the first time. Raises StoreError."""
     store = AclStore(
         system.disk,
         settings.acl_path(settings_path),
@@ -22,36 +22,41 @@ def opened_acl(system: ActorSystem, settings: AccessSettings, settings_path: str
     )
     store.load()
     if settings.is_white_admin:
-        log.warning("white addresses may administer", because="aclWhiteListAdmin=true")
+        log.warning("allowlisted addresses may administer", because="aclWhiteListAdmin=true")
     return store
 
 
 def warn_if_open(settings: AccessSettings, bind_address: str, ha_address: str = "") -> None:
-    """Whoever listens beyond this machine without access control does so knowingly, in one line.
+    """Warn of ports without access control that other machines can reach.
 
-    `ha_address`: where a master gives its log to whoever comes; empty: nowhere.
+    `ha_address`: address at which a master serves replication without an allowlist; empty: none.
     """
     if settings.acl_enable:
         return
     gives_log = bool(ha_address) and not _is_here(ha_address)
     if not _is_here(bind_address):
-        more = " (and haAllowedAddresses: its port of replication gives every message)"
+        more = " and haAllowedAddresses (the replication port gives every message)"
         log.warning(
-            "whoever reaches this port may do everything: set aclEnable=true (docs/security.md), or"
-            f" bindAddress=127.0.0.1, or adminAllowedAddresses{more if gives_log else ''}",
+            "access control disabled",
             listens_at=bind_address,
+            hint="every peer has all permissions: set aclEnable=true"
+            " (docs/security.md), bindAddress=127.0.0.1, or adminAllowedAddresses"
+            f"{more if gives_log else ''}",
         )
     elif gives_log:
         log.warning(
-            "whoever reaches the port of replication gets every message: set aclEnable=true"
-            " (docs/security.md), or haBindAddress=127.0.0.1, or haAllowedAddresses",
+            "replication access control disabled",
             listens_at=ha_address,
+            hint="every peer of the replication port gets every message: set aclEnable=true"
+            " (docs/security.md), haBindAddress=127.0.0.1, or haAllowedAddresses",
         )
 
 
 def warn_if_plain_needs_no_certificate(config: BrokerConfig | NamesrvConfig) -> None:
-    """A certificate that everybody must show is asked of those who speak TLS, as in 4.9.7; who may
-    come without TLS shows none."""
+    """Warn of ports where plain connections bypass a required client certificate.
+
+    As in 4.9.7, only TLS connections must show the certificate.
+    """
     if config.tls_client_auth != "require" or config.tls_test_mode:
         return
     modes = {"tls.server.mode": config.tls_mode == PERMISSIVE}
@@ -60,10 +65,11 @@ def warn_if_plain_needs_no_certificate(config: BrokerConfig | NamesrvConfig) -> 
         modes["tls.ha.mode"] = mode == PERMISSIVE or (mode == DISABLED and not has_others)
     for name, lets_in in modes.items():
         if lets_in:
-            port = "of replication" if name == "tls.ha.mode" else "for clients"
+            port = "replication" if name == "tls.ha.mode" else "clients"
             log.warning(
-                f"whoever comes without TLS needs no certificate at the port {port}: set"
-                f" {name}=enforcing",
+                "client certificate not required without TLS",
+                port=port,
+                hint=f"set {name}=enforcing",
                 because="tls.server.need.client.auth=require",
             )
 

@@ -1,8 +1,8 @@
-"""The TLS contexts in force: made of their files, and made anew when one of these changes.
+"""TLS contexts in force, reloaded when one of their files changes.
 
-A plain class; one actor looks at the files.  Whoever begins a handshake takes the context of that
-moment; what is open goes on as it began.  What cannot be used is said in one line, and what was
-there before stays.
+A plain class; one actor checks the files. A handshake uses the context of its begin, and open
+connections keep theirs. If the new files cannot be used, one line is logged and the old context
+stays.
 """
 
 import os
@@ -33,36 +33,45 @@ _Seen = tuple[tuple[str, int, int, int, int, int], ...]
 
 
 class TlsContexts:
-    """Those of one server: what it is called with, and what it calls others with."""
+    """TLS contexts of one server: for its own port, and for its calls to others."""
 
     def __init__(self, settings: TlsSettings) -> None:
-        """Raises WrongSetting with a sentence for the operator."""
+        """Load the contexts. Raises WrongSetting with a sentence for the operator."""
         self._settings = settings
         self.server: SSLContext | None = None
         """None: it serves no TLS."""
         self.client: SSLContext | None = None
-        """None: it calls others without."""
+        """None: it calls others without TLS."""
         self.handshakes: Counter[str] = Counter()
-        """What came of those who called this server, by the entrances' words; they count."""
+        """Results of inbound handshakes, counted by the TlsNegotiators."""
         self.not_after_s: Mapping[str, float] = {}
-        """When the certificates are over that it shows as `server` and as `client`, seconds since
-        1970; not that of test mode, which is made at each start."""
+        """Expiry of its certificates as `server` and as `client`, in seconds since 1970.
+
+        Test mode has no entry: its certificate is made at each start.
+        """
         self._seen = self._state()
-        """Of what is in force."""
+        """State of the files in force."""
         self._told = ""
-        """Why what is there now is not."""
+        """Logged reason for which the present files are not in force."""
         try:
             self.server, self.client = self._made()
         except TlsUnusable as error:
             raise WrongSetting(f"TLS: {error}") from None
         self.not_after_s = self._ends()
         if settings.tls_test_mode:
-            log.warning("TLS in test mode: it keeps out nobody", because="tls.test.mode.enable")
+            log.warning(
+                "TLS test mode enabled",
+                because="tls.test.mode.enable",
+                hint="it authenticates no peer: for tests only",
+            )
         self._warn_of_open_keys()
 
     def look(self) -> None:
-        """Takes over what has changed, if it can be used; what cannot is tried at each look, for
-        why it cannot need not be in the files: there were too many open ones."""
+        """Load changed files, if they can be used.
+
+        A failed load is repeated at each call, because the cause may lie elsewhere, such as too
+        many open files.
+        """
         state = self._state()
         if state == self._seen:
             self._told = ""
@@ -72,18 +81,18 @@ class TlsContexts:
         except TlsUnusable as error:
             if str(error) != self._told:
                 self._told = str(error)
-                log.error("TLS stays as it was", reason=self._told)
+                log.error("TLS reload failed, old certificate kept", reason=self._told)
             return
         self._seen, self._told = state, ""
         self.not_after_s = self._ends()
-        log.info("TLS certificates read again")
+        log.info("TLS certificates reloaded")
         self._warn_of_open_keys()
 
     def followed(self) -> SSLContext:
-        """A context for a server that takes one for good, such as that of a console: each of its
-        handshakes shows the newest certificate. Clients are not asked for any.
+        """Return a context for a server that keeps it for good, such as a console.
 
-        Raises WrongSetting where there is no certificate.
+        Each of its handshakes shows the newest certificate. Clients need no certificate. Raises
+        WrongSetting without a certificate.
         """
         try:
             context = self._made_server("none")
@@ -97,7 +106,7 @@ class TlsContexts:
         context.sni_callback = take_newest
         return context
 
-    # --- making them
+    # --- building contexts
 
     def _made(self) -> tuple[SSLContext | None, SSLContext | None]:
         settings = self._settings
@@ -115,7 +124,6 @@ class TlsContexts:
         return server_context(self._settings.server_files, client_auth)
 
     def _ends(self) -> Mapping[str, float]:
-        """Of certificates that have just been read."""
         paths, settings = {}, self._settings
         if not settings.tls_test_mode:
             paths["server"] = settings.tls_server_certificate
@@ -126,7 +134,7 @@ class TlsContexts:
             try:
                 with open(path, encoding="latin-1") as file:
                     end_s = not_after_s(file.read())
-            except (OSError, ValueError):  # none is named, or it has changed meanwhile
+            except (OSError, ValueError):  # no file is configured, or it has changed meanwhile
                 continue
             if end_s is not None:
                 found[use] = end_s
@@ -145,7 +153,7 @@ class TlsContexts:
         for path in self._paths:
             try:
                 status = os.stat(path)
-            except (OSError, ValueError):  # whoever reads it says why
+            except (OSError, ValueError):  # its reader reports the reason
                 continue
             times = status.st_mtime_ns, status.st_ctime_ns
             found.append((path, *times, status.st_size, status.st_ino, status.st_mode))
@@ -158,7 +166,7 @@ class TlsContexts:
             keys.append(settings.tls_client_key)
         for path, *_, mode in self._seen:
             if path in keys and mode & _OTHERS_READ:
-                log.warning("everybody on this machine can read a TLS key", file=path)
+                log.warning("TLS key readable by all local users", file=path)
 
 
 def tls_contexts(settings: TlsSettings) -> TlsContexts | None:
@@ -168,23 +176,23 @@ def tls_contexts(settings: TlsSettings) -> TlsContexts | None:
 
 
 ToCallWith = Callable[[], SSLContext | None]
-"""Gives those who call others the context of the moment; None: without TLS."""
+"""Function that returns the present client context; None: without TLS."""
 
 
 def to_call_with(contexts: TlsContexts | None, *, wanted: bool) -> ToCallWith:
-    """For one kind of calls, with TLS if the settings want it for these."""
     return lambda: contexts.client if wanted and contexts is not None else None
 
 
 def _test_context() -> SSLContext:
-    """One with a certificate for localhost that lives as long as this process. Raises TlsUnusable.
+    """Return a context with a certificate for localhost, valid while this process runs.
 
-    OpenSSL's command makes it, for Python's module reads certificates and makes none.
+    The openssl command makes the certificate, because Python's ssl module cannot. Raises
+    TlsUnusable.
     """
     program = which("openssl")
     if program is None:
         raise TlsUnusable(
-            "tls.test.mode.enable wants the openssl command, which is not here: install it, or name"
+            "tls.test.mode.enable needs the openssl command, which is missing: install it, or set"
             " a certificate as tls.server.certPath and its key as tls.server.keyPath."
         )
     with TemporaryDirectory(prefix="troupemq-tls-") as folder:
@@ -193,5 +201,7 @@ def _test_context() -> SSLContext:
         try:
             run((program, *_MADE_HERE, *where), check=True, stdout=DEVNULL, stderr=DEVNULL)
         except (OSError, CalledProcessError) as error:
-            raise TlsUnusable(f"{program} makes no certificate for test mode: {error}.") from None
+            raise TlsUnusable(
+                f"{program} failed to make a certificate for test mode: {error}."
+            ) from None
         return server_context(files)

@@ -1,12 +1,12 @@
-"""The entrance of ports that speak TLS: looks at the first byte of whoever comes, decodes nothing.
+"""TLS negotiation of new connections: looks at the first byte, decodes nothing.
 
-Owns: the sockets of those who have said nothing yet, and of those whose handshake is not over.
-Told by: an acceptor (`Accepted`), Handshakes (`HandshakeStepped`), its tick.
-Tells: Handshakes (`StepHandshake`); the server of the port (`Accepted`, with a TLS socket).
+Owns: sockets without a first byte, and sockets during their handshake.
+Receives: Accepted (from Acceptor), HandshakeStepped (from Handshakes), its tick.
+Sends: StepHandshake (to Handshakes), Accepted with a TLS socket (to the server of the port).
 
-A connection of TLS begins with 0x16, which no frame does, nor a slave's first report: so one port
-serves both.  Who comes without TLS where it is enforced is turned away before a byte of his is
-read.  4.9.7 serves the requests that come with the first read all the same.
+A TLS connection begins with 0x16. No frame begins so, nor does a slave's first report, so one port
+serves both. A plain connection to a port that enforces TLS is closed before a byte is read. 4.9.7
+still serves the requests of the first read.
 
 Source: NettyRemotingServer.java (HandshakeHandler).
 """
@@ -22,53 +22,53 @@ from socket import MSG_PEEK, socket
 from actors.engine.actor import Actor, handles
 from actors.engine.actor_address import ActorAddress
 from actors.network.accepted import Accepted
-from actors.network.handshakes import HandshakeStepped, StepHandshake
 from actors.network.limits import ConnectionSlots
+from actors.network.messages import HandshakeStepped, StepHandshake
 from protocol.host import network_of
 from remoting.tls import HANDSHAKE_BYTE
 from remoting.tls_socket import TlsSocket
 
 TIME_MS = 10_000
-"""From the accept to the end of the handshake; an official slave is silent for its first 5 s."""
+"""Deadline from the accept to the end of the handshake; an official slave is silent for 5 s."""
 TICK_MS = 1000
 SHAKING_MAX = 256
-"""Handshakes at once at one door: a half one holds some 60 KiB."""
+"""Maximum simultaneous handshakes of one port; an unfinished one holds some 60 KiB."""
 HOST_SHAKING_MAX = 32
 WAITING_MAX = 1024
-"""Connections whose handshake has not begun: they cost a descriptor each."""
+"""Maximum connections that wait for their handshake; each costs a descriptor."""
 HOST_MAX = 256
-"""Both, of one address."""
+"""Maximum waiting and running handshakes of one address."""
 CLOSED_PER_TURN = 256
-"""Of those whose time is over: some 5 ms of the loop."""
+"""Timed-out connections closed in a turn: some 5 ms of the loop."""
 
 SUCCESS, FAILED, TOO_LATE, TOO_MANY, PLAIN = HANDSHAKE_RESULTS = (
     *("success", "failed", "too_late", "too_many"),
-    "plain",  # who came without where TLS is enforced
+    "plain",  # a connection without TLS where TLS is enforced
 )
 
 
 @dataclass(frozen=True, slots=True)
 class _Tick:
-    """Whose time is over?"""
+    pass
 
 
 @dataclass(frozen=True, slots=True)
 class _GoOn:
-    """Whose time is over, too?"""
+    pass
 
 
 class _State(Enum):
-    SILENT = "nothing came"
-    WAITING = "a TLS handshake did not begin"
-    SHAKING = "a TLS handshake was not over"
+    SILENT = "no data received"
+    WAITING = "TLS handshake not begun"
+    SHAKING = "TLS handshake unfinished"
 
 
 _numbers = count(1)
-"""Of all newcomers: a step may come back to the entrance after that of who asked for it."""
+"""Ids of all pending connections; unique because a step may return to the next incarnation."""
 
 
 class _PendingConnection:
-    """Somebody at the door. Called by the loop."""
+    """An accepted connection before the end of its TLS handshake."""
 
     __slots__ = (
         "_entrance",
@@ -96,9 +96,8 @@ class _PendingConnection:
         self.host = accepted.remote[0]
         self.network = network_of(self.host)
         self.sock: socket | TlsSocket | None = sock
-        """None while a handshake is at it."""
+        """None while Handshakes has it."""
         self.shake: StepHandshake | None = None
-        """The last step."""
         self.since_ms = since_ms
         self.state = _State.SILENT
 
@@ -110,7 +109,7 @@ class _PendingConnection:
 
 
 class TlsNegotiator(Actor):
-    """Lives on the loop."""
+    """Actor that negotiates TLS on one port. Runs on the loop."""
 
     def __init__(
         self,
@@ -122,8 +121,11 @@ class TlsNegotiator(Actor):
         places: ConnectionSlots | None = None,
         may_come: Callable[[str], bool] = lambda _: True,
     ) -> None:
-        """`results` gets what comes of those who want TLS, by HANDSHAKE_RESULTS. Who has no place
-        in `places`, or comes from where nobody `may_come`, is turned away before anything else."""
+        """`results` counts the results of TLS connections, by HANDSHAKE_RESULTS.
+
+        A connection without a slot in `places`, or from an address for which `may_come` is False,
+        is closed at once.
+        """
         super().__init__()
         self._results: Counter[str] = Counter() if results is None else results
         self._to = to
@@ -132,12 +134,11 @@ class TlsNegotiator(Actor):
         self._places, self._may_come = places, may_come
         self._newcomers: dict[int, _PendingConnection] = {}
         self._ending: dict[int, _PendingConnection] = {}
-        """Whose time was over while a handshake was at it: its place is kept until then."""
+        """Timed-out connections with a handshake still on the thread; they keep their slots."""
         self._waiting: dict[int, _PendingConnection] = {}
         self._shaking = 0
         self._host_shaking: Counter[str] = Counter()
         self._of_host: Counter[str] = Counter()
-        """Those who speak TLS."""
 
     def on_start(self) -> None:
         self._rarely = self.system.rarely
@@ -145,17 +146,15 @@ class TlsNegotiator(Actor):
 
     @property
     def shaking_count(self) -> int:
-        """Handshakes that are under way."""
         return self._shaking
 
     # --- the first byte
 
     @handles(Accepted)
     def on_accepted(self, message: Accepted) -> None:
-        """Waits for its first byte."""
         assert isinstance(message.sock, socket)
         if not self._may_come(message.remote[0]):
-            message.refuse("a stranger")
+            message.refuse("address not allowed")
             return
         if self._places is not None and not message.takes_place(self._places, self._rarely):
             return
@@ -165,7 +164,6 @@ class TlsNegotiator(Actor):
         self._watch(newcomer, EPOLLIN)
 
     def ready(self, newcomer: _PendingConnection) -> None:
-        """Its socket has something, or takes something."""
         if newcomer.state is _State.SHAKING:
             self._go_on(newcomer)
             return
@@ -188,7 +186,7 @@ class TlsNegotiator(Actor):
         else:
             self._results[PLAIN] += 1
             self._close(newcomer)
-            self._rarely.warn("a connection without TLS is refused", address=newcomer.host)
+            self._rarely.warn("connection without TLS rejected", address=newcomer.host)
 
     # --- handshakes
 
@@ -196,9 +194,7 @@ class TlsNegotiator(Actor):
         if len(self._waiting) >= WAITING_MAX or self._of_host[newcomer.network] >= HOST_MAX:
             self._results[TOO_MANY] += 1
             self._close(newcomer)
-            self._rarely.warn(
-                "a TLS connection is closed: too many handshakes wait", address=newcomer.host
-            )
+            self._rarely.warn("TLS connection rejected: too many handshakes", address=newcomer.host)
             return
         self._of_host[newcomer.network] += 1
         newcomer.state = _State.WAITING
@@ -206,7 +202,7 @@ class TlsNegotiator(Actor):
         self._begin_some()
 
     def _begin_some(self) -> None:
-        """As many of those that wait as there is room for, the oldest first."""
+        """Begin as many of the waiting handshakes as the limits allow, the oldest first."""
         for newcomer in [*self._waiting.values()]:
             if self._shaking >= SHAKING_MAX:
                 return
@@ -230,9 +226,8 @@ class TlsNegotiator(Actor):
 
     @handles(HandshakeStepped)
     def on_shaken(self, message: HandshakeStepped) -> None:
-        """Waits for the next step, or lets it in."""
         newcomer = self._newcomers.get(message.number)
-        if newcomer is None:  # its time was over meanwhile, or that of who waited for this
+        if newcomer is None:  # it has timed out, or belongs to the previous incarnation
             message.sock.close()
             if (ending := self._ending.pop(message.number, None)) is not None:
                 ending.accepted.give_back_place()
@@ -242,7 +237,10 @@ class TlsNegotiator(Actor):
         if message.failure:
             self._results[FAILED] += 1
             self._close(newcomer)
-            self._rarely.warn(f"a TLS handshake failed: {message.failure}", address=newcomer.host)
+            reason = message.failure
+            self._rarely.warn(
+                "TLS handshake failed", of=reason, address=newcomer.host, reason=reason
+            )
         elif message.events:
             self._watch(newcomer, message.events)
         else:
@@ -255,7 +253,6 @@ class TlsNegotiator(Actor):
 
     @handles(_Tick)
     def on_tick(self, _: _Tick) -> None:
-        """Closes those who have had their time."""
         oldest_ms = self.system.clock.monotonic_ms() - TIME_MS
         for newcomer in [*islice(self._newcomers.values(), CLOSED_PER_TURN)]:
             if newcomer.since_ms > oldest_ms:
@@ -266,14 +263,15 @@ class TlsNegotiator(Actor):
                 self._results[TOO_LATE] += 1
             self._close(newcomer)
             self._rarely.warn(
-                f"{newcomer.state.value} in {TIME_MS // 1000} s", address=newcomer.host
+                f"connection timed out: {newcomer.state.value}",
+                address=newcomer.host,
+                after_s=TIME_MS // 1000,
             )
         if self._newcomers:
             self.address.tell(_GoOn())
 
     @handles(_GoOn)
     def on_go_on(self, _: _GoOn) -> None:
-        """More may have had their time."""
         self.on_tick(_Tick())
 
     def _watch(self, newcomer: _PendingConnection, events: int) -> None:
@@ -281,7 +279,7 @@ class TlsNegotiator(Actor):
         self.system.loop.watch(newcomer.sock, events, newcomer, owner=self)
 
     def _close(self, newcomer: _PendingConnection) -> None:
-        """What a handshake is at is closed when it comes back."""
+        """Close a connection; a socket on the Handshakes thread is closed when it returns."""
         if newcomer.sock is not None:
             newcomer.sock.close()
             newcomer.accepted.give_back_place()
@@ -296,7 +294,6 @@ class TlsNegotiator(Actor):
         self._free(newcomer)
 
     def _free(self, newcomer: _PendingConnection) -> None:
-        """Gives back its places among those that shake hands, or wait for it."""
         host = newcomer.network
         if newcomer.state is _State.SHAKING:
             self._shaking -= 1
@@ -318,7 +315,7 @@ class TlsNegotiator(Actor):
         self._close_all()
 
     def on_failure(self, *_: object) -> None:
-        """They come again."""
+        """Close all pending connections; clients reconnect."""
         self._close_all()
 
     def _close_all(self) -> None:

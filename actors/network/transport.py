@@ -1,7 +1,7 @@
-"""The transport of one connection: bytes from its peer, bytes to it, and what waits for it.
+"""Transport of one connection: received bytes, sent bytes, and unsent output.
 
-A plain class between a socket that does not block and its Connection, which says when to read and
-what an error means. Nobody else reads or writes the socket.
+A plain class between a non-blocking socket and its Connection. The Connection decides when to read
+and how to handle errors. No other code reads or writes the socket.
 """
 
 from collections import deque
@@ -12,55 +12,46 @@ from actors.network.sends import Buffer
 from remoting.tls_socket import TlsSocket
 
 RECEIVE_BYTES = 256 << 10
-"""How much one read takes: a few hundred small sends, or a part of a large one."""
+"""Maximum bytes of one read: a few hundred small sends, or a part of a large one."""
 
 BUFFERS_PER_SEND = 512
 SEND_BYTES = 1 << 20
-"""Offered to the socket in one call."""
+"""Bytes offered to the socket in one call."""
 
 KEPT_BYTES_MAX = 256 << 10
-"""Of what the socket did not take of that, copied; there may be hundreds of peers that read
-nothing."""
+"""Maximum copied bytes of output that the socket did not take, for each of many slow peers."""
 
 JOINED_BYTES_MAX = 1 << 10
-"""Buffers that are smaller on average cost more one by one than the copy that joins them."""
+"""Buffers of a smaller average size cost more one by one than the copy that joins them."""
 
 
 class Transport:
-    """Bytes in, bytes out."""
-
     __slots__ = ("_has_waited", "_unsent", "sock", "unsent_bytes")
 
     def __init__(self, sock: socket | TlsSocket) -> None:
         self.sock = sock
-        """For the loop, which watches it."""
         self.unsent_bytes = 0
-        """Output that the peer has not taken."""
         self._unsent: deque[Buffer] = deque()
         self._has_waited = False
 
     @property
     def is_laborious(self) -> bool:
-        """Whether a read may take long for the little that it brings."""
+        """Whether a read may take long and bring little."""
         return False
 
     def receive(self) -> bytes | None:
-        """What has come: None is nothing yet, no bytes the end. Raises OSError."""
+        """Return the received bytes, None without any, b"" at the end. Raises OSError."""
         try:
             return self.sock.recv(RECEIVE_BYTES)
         except BlockingIOError:
             return None
 
     def queue(self, buffers: Sequence[Buffer]) -> None:
-        """Keeps output for the next `flush`, in order."""
         self._unsent += buffers
         self.unsent_bytes += sum(map(len, buffers))
 
     def flush(self) -> int:
-        """Sends what waits until the socket takes no more; how many bytes it took.
-
-        Raises OSError.
-        """
+        """Send until the socket takes no more; return the number of bytes sent. Raises OSError."""
         taken = 0
         buffers: Sequence[Buffer]
         while unsent := self._unsent:
@@ -81,7 +72,7 @@ class Transport:
         return taken
 
     def _next(self) -> tuple[Sequence[Buffer], int]:
-        """Takes out what is offered in one call; gives it and its bytes."""
+        """Remove and return the buffers for one call, and their total size."""
         unsent = self._unsent
         if self.unsent_bytes <= SEND_BYTES and len(unsent) <= BUFFERS_PER_SEND:
             buffers, offered = [*unsent], self.unsent_bytes
@@ -92,15 +83,15 @@ class Transport:
                 buffers.append(unsent.popleft())
                 offered += len(buffers[-1])
         if len(buffers) > 1 and offered < JOINED_BYTES_MAX * len(buffers) and not self._has_waited:
-            # What has waited may have to come from the disk: only the kernel may meet an error
-            # there. All else was in memory a moment ago.
+            # Output that has waited may have to be read from the disk, where only the kernel may
+            # meet an error. All other output was in memory a moment ago.
             return (b"".join(buffers),), offered
         return buffers, offered
 
     def _put_back(self, buffers: Sequence[Buffer], sent: int) -> None:
-        """Keeps what the socket did not take, the first of it as copies; the rest stays as it is.
+        """Requeue what the socket did not take: the first bytes as copies, the rest unchanged.
 
-        So a slow peer costs the memory of one try, not of all that waits for it.
+        A slow peer thus costs the memory of one call, not of all its output.
         """
         left: list[Buffer] = []
         kept = 0
@@ -116,9 +107,9 @@ class Transport:
         self._has_waited = True
 
     def copy_out(self, file: object, bytes_max: int) -> int:
-        """Copies what waits and is a view of this map, if it is no more than `bytes_max`.
+        """Copy queued views of this map, unless they exceed `bytes_max`.
 
-        Gives the bytes that are such views, copied or not.
+        Returns the bytes in such views, copied or not.
         """
         views = [
             number
@@ -132,20 +123,22 @@ class Transport:
         return view_bytes
 
     def close(self) -> None:
-        """Closes the socket and forgets what waits."""
         self.sock.close()
         self._unsent.clear()
         self.unsent_bytes = 0
 
 
 class TlsTransport(Transport):
-    """The same through TLS, where bytes are read here, not by the kernel."""
+    """TLS socket; this process reads its output from memory, not the kernel."""
 
     __slots__ = ()
 
     def queue(self, buffers: Sequence[Buffer]) -> None:
-        """What is behind something that waits is copied at once: parts of the log may be gone from
-        memory before their turn comes, and an error of the disk would end this process."""
+        """Queue output; copy it if earlier output waits.
+
+        Parts of the commit log may leave the page cache before they are sent, and a disk error on a
+        mapped page would kill this process.
+        """
         if self._has_waited:
             buffers = [bytes(buffer) for buffer in buffers]
         self._unsent += buffers
@@ -153,11 +146,13 @@ class TlsTransport(Transport):
 
     @property
     def is_laborious(self) -> bool:
-        """Records of few bytes are."""
         return isinstance(self.sock, TlsSocket) and self.sock.short_reads > 0
 
     def _put_back(self, buffers: Sequence[Buffer], sent: int) -> None:
-        """For the same reason copies all when it begins to wait; never again what has waited."""
+        """Requeue what the socket did not take; copy all of it when the peer begins to lag.
+
+        The reason is that of `queue`. Output that has waited is not copied again.
+        """
         begins = not self._has_waited
         super()._put_back(buffers, sent)
         if begins:
@@ -165,13 +160,11 @@ class TlsTransport(Transport):
 
 
 def _behind(buffer: Buffer, sent: int) -> Buffer:
-    """The rest of a buffer, not copied each time a bit goes, but once half of it has gone: a view
-    keeps the whole."""
+    """Return the rest of a buffer, copied once more than half of it is sent, to free the whole."""
     rest = memoryview(buffer)[sent:]
     whole = rest.obj
     return bytes(rest) if isinstance(whole, bytes) and 2 * len(rest) < len(whole) else rest
 
 
 def transport_of(sock: socket | TlsSocket) -> Transport:
-    """That of a new connection."""
     return TlsTransport(sock) if isinstance(sock, TlsSocket) else Transport(sock)

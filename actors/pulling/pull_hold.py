@@ -24,7 +24,8 @@ from actors.dispatching.trim import QueuesEmptied
 from actors.dispatching.verify_unit import UnitVerified
 from actors.engine.actor import Actor, handles
 from actors.engine.actor_address import ActorAddress
-from actors.network.request import PeerClosed, Request
+from actors.network.messages import PeerClosed
+from actors.network.request import Request
 from actors.pulling.held_pulls import TICK_MS, TOO_MANY_HELD, Hold, HoldTable
 from protocol.codes import ResponseCode
 from storage.queues.dispatch_entry import single_entries

@@ -27,7 +27,7 @@ from actors.engine.actor import Actor, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.naming.messages import MasterHaAddress
-from actors.network.dial import Dial, Dialed
+from actors.network.messages import Dial, Dialed
 from actors.replication.put_replica import AppendReplica, Replicated
 from actors.sending.flusher import Sync, Synced
 from protocol.errors import FrameError

@@ -38,7 +38,7 @@ from actors.engine.actor import Where, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.short_collections import end_unreferenced
 from actors.engine.snapshot_ref import SnapshotRef
-from actors.network.connection import CopyOut
+from actors.network.messages import CopyOut
 from actors.network.request import Request, Responder, serves
 from actors.retention.retention_holds import KeepingReport, RetentionHolds
 from actors.tables.messages import ForgetTopic

@@ -22,8 +22,8 @@ from actors.config import BrokerConfig
 from actors.engine.actor import handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.snapshot_ref import SnapshotRef
-from actors.network.client_calls import AskProducer, CallDone, CallEnd, NoProducer
 from actors.network.hooks import Hooks, SendContext
+from actors.network.messages import AskProducer, CallDone, CallEnd, NoProducer
 from actors.network.request import Request, Responder, serves
 from actors.sending.internal_append import InternalAppend, InternalAppended, InternalRecord
 from actors.sending.property_rewriter import Redirect, delay_level, delayed

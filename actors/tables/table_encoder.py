@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from actors.engine.actor import Actor, Where, handles
-from actors.network.long_answers import Encodable, answer_with
+from actors.network.long_answers import answer_with
+from actors.network.messages import Encodable
 from actors.network.request import Request
 
 

@@ -1,4 +1,4 @@
-"""The actor systems that the tests of this folder ask for."""
+"""Actor systems as fixtures for the tests of this folder."""
 
 from tests.support.actors import (
     any_system,

@@ -1,4 +1,4 @@
-"""The whole broker: who is in it, what a start leaves behind when it fails, and how quick it is."""
+"""Tests of the whole broker: its actors, its end after a failed start, its speed."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -44,10 +44,10 @@ TRIES = 3
 ON_FREE_PORTS = replace(BROKER, listen_port=0, bind_address="127.0.0.1")
 
 
-# --- who is in it
+# --- actors and codes
 
 
-def test_every_request_code_has_one_who_serves_it() -> None:
+def test_every_request_code_has_one_actor_that_serves_it() -> None:
     served = [code for _, responder in RESPONDERS for code in responder.serves_codes]
     assert len(served) == len(set(served))
     assert not SEND_CODES & set(served)
@@ -67,7 +67,7 @@ def test_the_fast_port_serves_all_but_pulls() -> None:
 
 
 def test_tables_come_before_the_log_and_the_log_before_its_readers() -> None:
-    """They stop in reverse: held pulls are answered while the log can still be read."""
+    """Tables stop last: held pulls are answered while the log can still be read."""
     made = SimulatedBroker(1)
     names = [spec.name for spec in made.broker.children()]
     order = ["config_writer", "topics", "flusher", "group_commit", "reput", "put_message"]

@@ -1,4 +1,4 @@
-"""How a broker and a name server start and stop, and that nothing is left when they cannot."""
+"""Tests of start and stop of a broker and a name server; a failed start leaves nothing open."""
 
 import gc
 import os
@@ -101,10 +101,10 @@ def test_who_listens_beyond_this_machine_without_access_control_says_so_once(
     assert (len(at_namesrv), len(at_both)) == ((1, 2) if warned else (0, 0))
     for line in at_both:
         assert (line["log_level"], line["listens_at"]) == ("warning", bind_address)
-        assert "aclEnable=true" in line["event"] and "bindAddress=127.0.0.1" in line["event"]
+        assert "aclEnable=true" in line["hint"] and "bindAddress=127.0.0.1" in line["hint"]
 
 
-def test_a_certificate_that_keeps_nobody_out_is_warned_of_as_both_start(
+def test_a_start_warns_of_ports_that_accept_clients_without_a_certificate(
     system: ActorSystem, tmp_path: Path
 ) -> None:
     files = Certificates(tmp_path / "tls").files()
@@ -122,14 +122,14 @@ def test_a_certificate_that_keeps_nobody_out_is_warned_of_as_both_start(
             start_namesrv(
                 NamesrvConfig(kv_config_path=str(tmp_path / "kv.json"), **common), system=names
             )
-            at_namesrv = [line["event"] for line in logs if "need.client.auth" in str(line)]
+            at_namesrv = [line["hint"] for line in logs if "need.client.auth" in str(line)]
             broker = start_broker(config(**common), store_at(tmp_path / "store"), system=system)
             assert broker.stop(WAIT_S)
         finally:
             assert names.stop(WAIT_S)
-    at_both = [line["event"] for line in logs if "need.client.auth" in str(line)]
-    assert [event.rpartition(" ")[2] for event in at_namesrv] == ["tls.server.mode=enforcing"]
-    assert [event.rpartition(" ")[2] for event in at_both[1:]] == [
+    at_both = [line["hint"] for line in logs if "need.client.auth" in str(line)]
+    assert [hint.rpartition(" ")[2] for hint in at_namesrv] == ["tls.server.mode=enforcing"]
+    assert [hint.rpartition(" ")[2] for hint in at_both[1:]] == [
         "tls.server.mode=enforcing",
         "tls.ha.mode=enforcing",
     ]
@@ -144,14 +144,14 @@ def test_a_certificate_that_keeps_nobody_out_is_warned_of_as_both_start(
         ({"broker_role": "SLAVE", "broker_id": 1}, False),
     ],
 )
-def test_the_warning_of_a_start_names_the_port_of_replication_where_it_is_everybodys(
+def test_the_start_warning_names_an_open_replication_port(
     settings: dict[str, Any], is_named: bool, system: ActorSystem, tmp_path: Path
 ) -> None:
     open_to_all = config(bind_address="0.0.0.0", **settings)
     with capture_logs() as logs:
         assert start_broker(open_to_all, store_at(tmp_path), system=system).stop(WAIT_S)
     (warned,) = [line for line in logs if "listens_at" in line]
-    assert ("haAllowedAddresses" in warned["event"]) == is_named
+    assert ("haAllowedAddresses" in warned["hint"]) == is_named
 
 
 def test_replication_listens_at_an_address_of_its_own() -> None:
@@ -271,7 +271,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_broker_whose_tables_cannot_be_read_does_not_start_and_leaves_nothing_open(
+def test_a_broker_with_unreadable_tables_does_not_start_and_leaves_nothing_open(
     system: ActorSystem, tmp_path: Path
 ) -> None:
     (tmp_path / "config").write_text("a file where a directory belongs")
@@ -306,7 +306,7 @@ def test_a_broker_can_be_started_again_on_what_it_stored(tmp_path: Path) -> None
         assert not (tmp_path / "abort").exists()
 
 
-def test_after_a_stop_nobody_listens_and_a_second_stop_says_the_same(tmp_path: Path) -> None:
+def test_after_a_stop_no_port_is_open_and_a_second_stop_returns_the_same(tmp_path: Path) -> None:
     with serving_broker(tmp_path) as running:
         assert running.stop(WAIT_S)
         assert running.stop(WAIT_S)

@@ -1,4 +1,4 @@
-"""Tests of the cast in actors/__init__.py, and of what all actors have in common."""
+"""Tests of the table in actors/__init__.py, and of rules for all actors."""
 
 import re
 from collections.abc import Iterator

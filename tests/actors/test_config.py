@@ -1,4 +1,4 @@
-"""Tests of actors/config.py and actors/settings/known_keys.py: what a settings file may hold."""
+"""Tests of actors/config.py and actors/settings/known_keys.py: valid settings files."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -67,7 +67,7 @@ def test_the_official_sample_fills_broker_and_store() -> None:
     assert not findings.unknown and not findings.old_spelling
 
 
-def test_without_a_setting_the_defaults_are_those_of_4_9_7(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_defaults_are_as_in_4_9_7(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NAMESRV_ADDR", raising=False)
     broker, store, _ = parse_broker_config("")
     assert broker.listen_port == 10911
@@ -99,7 +99,7 @@ def test_the_recorded_settings_of_the_original_hold_no_unknown_key() -> None:
     assert parse_namesrv_config(bodies[319])[1].unknown == ()
 
 
-def test_every_key_of_4_9_7_is_accepted_and_those_without_effect_are_named() -> None:
+def test_every_key_of_4_9_7_is_accepted_and_keys_without_effect_are_named() -> None:
     own = keys_of(BrokerConfig).keys() | keys_of(StoreConfig).keys()
     text = "".join(f"{name}=1\n" for name in BROKER_FILE_KEYS - own)
     _, _, findings = parse_broker_config(text)
@@ -129,7 +129,7 @@ def test_the_disk_ratios_of_the_system_properties_are_taken_from_the_file() -> N
         parse_broker_config("rocketmq.broker.diskSpaceWarningLevelRatio=ninety")
 
 
-def test_every_own_setting_is_one_of_4_9_7_but_for_those_we_know() -> None:
+def test_every_setting_is_one_of_4_9_7_or_a_listed_extension() -> None:
     own = keys_of(BrokerConfig).keys() | keys_of(StoreConfig).keys()
     assert own - BROKER_FILE_KEYS == OWN_BROKER_KEYS
     assert keys_of(NamesrvConfig).keys() - NAMESRV_FILE_KEYS == OWN_KEYS | {
@@ -296,9 +296,9 @@ def test_records_have_the_address_of_a_broker_that_is_told_by_its_name(
     assert config.broker_ip1 == given, "clients are told the name"
 
 
-def test_a_name_that_nobody_knows_is_one_sentence() -> None:
+def test_an_unknown_host_name_is_reported_in_one_sentence() -> None:
     config, _, _ = parse_broker_config("brokerIP1=no-such-host.invalid")
-    with pytest.raises(ConfigError, match=r"brokerIP1 is no-such-host\.invalid: nobody knows"):
+    with pytest.raises(ConfigError, match=r"brokerIP1 is no-such-host\.invalid: host not found"):
         config.store_address()
 
 

@@ -1,4 +1,4 @@
-"""Topics and groups that an administrator deletes, and names that nobody may use."""
+"""Tests of deleted topics and groups, and of reserved names."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -55,7 +55,7 @@ def offsets(made: SimulatedBroker) -> set[str]:
     return set(ConsumerOffsetTable.decode(answer.body).offset_table)
 
 
-def test_a_deleted_topic_is_gone_with_its_queues_and_begins_anew() -> None:
+def test_a_deleted_topic_loses_its_queues_and_starts_again_at_0() -> None:
     with broker() as made:
         for topic in ("Topic", "Other"):
             for _ in range(3):
@@ -108,7 +108,7 @@ def test_system_topics_and_illegal_names_are_not_deleted(topic: str, words: str)
         assert words in (answer.remark or "")
 
 
-def test_system_topics_are_those_of_4_9_7() -> None:
+def test_system_topics_are_as_in_4_9_7() -> None:
     with broker() as made:
         answer = made.ask(RemotingCommand(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER))
         assert set(TopicList.decode(answer.body).topic_list) == {

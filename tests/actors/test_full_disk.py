@@ -34,7 +34,7 @@ NO_SPACE = OSError(errno.ENOSPC, "No space left on device")
 
 
 class Filling:
-    """A broker on a disk whose room comes and goes."""
+    """A broker on a disk that fills up and empties again."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -76,7 +76,7 @@ class Filling:
         self.reads_go_on()
 
     def make_topic(self) -> None:
-        """The table of topics wants to be written; whoever asks for it is answered."""
+        """Let the topic table write its file; its requester must get an answer."""
         self.topics += 1
         name = f"Late{self.topics}"
         header = CreateTopicHeader(name, "TBW102", 1, 1, 6, "SINGLE_TAG")
@@ -130,7 +130,7 @@ def test_a_disk_that_fills_up_costs_refusals_and_nothing_else(seed: int) -> None
 
 
 @pytest.mark.heavy
-def test_the_disk_is_really_full_for_everybody_at_one_time_or_another() -> None:
+def test_the_disk_is_full_for_every_actor_at_some_time() -> None:
     said: set[str] = set()
     for seed in range(12):
         filling = Filling(seed)

@@ -30,7 +30,7 @@ OTHERS = (14, 25, 29, 30, 31, 207, 215, 305, 306, 315, 316, 321, 329)
 CODES = (*SENDS, PULL, QUERY, VIEW, END, *OTHERS)
 Record = dict[str, Any]
 FILES = {"negative": 35, "java-4.9.7": 82, "java-5.3.3": 38, "binary-header": 38, "go-v2": 13}
-"""How many pairs are compared, at the least. For `acl`: tests/system/test_golden_acl_session.py."""
+"""Minimum number of compared pairs. For `acl` see tests/system/test_golden_acl_session.py."""
 
 ON_THE_QUEUE = (
     ResponseCode.SUCCESS,
@@ -63,7 +63,7 @@ def pairs(name: str) -> Iterator[tuple[Record, Record | None]]:
 
 
 def left_out(request: Record, answer: Record | None) -> str | None:
-    """Why a pair is not compared; None if it is."""
+    """Return the reason why a pair is not compared; None if it is compared."""
     if request["direction"] == "oneway":
         return "one-way"
     if answer is None:
@@ -176,7 +176,7 @@ def set_up_half_message(made: SimulatedBroker, fields: dict[str, str]) -> None:
 
 @cache
 def empty_record_bytes() -> int:
-    """How long the record of a message without a body is."""
+    """Return the size of the record of a message without a body."""
     made = SimulatedBroker(1)
     size = made.stored(made.send(b"")).record_bytes
     made.stop()
@@ -191,7 +191,7 @@ def plain(remark: str | None) -> str | None:
 
 
 def outcome(answer: RemotingCommand, request: Record) -> tuple[Any, ...]:
-    """What of an answer depends on nothing but the request: code, words, fields, some values."""
+    """Return the parts of an answer that depend on the request only: code, words, fields."""
     fields = answer.fields
     names = None if fields is None else set(fields)
     values = {name: (fields or {}).get(name) for name in ("MSG_REGION", "TRACE_ON")}

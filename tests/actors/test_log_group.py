@@ -1,4 +1,4 @@
-"""PutMessage, Reput and GroupCommit fail and start again together: nobody silent, nothing lost."""
+"""Tests of the common restart of PutMessage, Reput and GroupCommit: every send is answered."""
 
 import errno
 from collections.abc import Callable
@@ -61,7 +61,7 @@ def no_gap_and_no_duplicate(made: SimulatedBroker, queues: int = 4) -> list[byte
 
 @pytest.mark.parametrize("after", [False, True], ids=["before the write", "behind the write"])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_failed_append_answers_everybody_and_sends_go_on(
+def test_a_failed_append_answers_all_sends_and_later_sends_succeed(
     seed: int, after: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = broker(seed)
@@ -277,7 +277,7 @@ def test_a_full_disk_refuses_the_send_with_its_figures_and_takes_the_next() -> N
     assert made.system.address("put_message").incarnation == 1
 
 
-def test_only_who_forbade_for_good_counts_for_good() -> None:
+def test_only_a_permanent_refusal_of_writes_is_permanent() -> None:
     made = broker()
     put_message = made.system.address("put_message")
     put_message.tell(WritesForbidden("queues"))

@@ -1,4 +1,4 @@
-"""What becomes a file or an entry of a table: which names and numbers a broker takes for it."""
+"""Tests of names and numbers from requests that become files or entries of tables."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -60,7 +60,7 @@ def test_no_topic_is_a_blank_one() -> None:
             left = {key: value for key, value in fields.items() if key != "topic"}
             answer = made.ask(RemotingCommand(code, left))
             assert (answer.code, answer.remark) == (1, BLANK)
-        del fields["defaultTopic"]  # nobody reads it
+        del fields["defaultTopic"]  # it is not read
         assert made.ask(RemotingCommand(Code.UPDATE_AND_CREATE_TOPIC, fields)).code == 0
 
 
@@ -86,7 +86,7 @@ def test_offsets_are_not_cloned_to_a_name_that_cannot_be(name: str) -> None:
 
 
 def test_a_topic_has_so_many_queues_that_they_can_be_counted() -> None:
-    """4.9.7 takes 2,147,483,647, and whoever asks for their offsets then fills its memory."""
+    """4.9.7 accepts 2,147,483,647; a request for their offsets then fills its memory."""
     with broker() as made:
         answer = made.ask(create("Wide", 65_537))
         assert answer.remark == "readQueueNums is 65537: a topic has 65536 queues at the most."
@@ -114,7 +114,7 @@ def test_a_group_has_numbers_that_java_can_read(number: str, said: str) -> None:
 @pytest.mark.parametrize(
     "code", [Code.HEART_BEAT, Code.LOCK_BATCH_MQ, Code.UNLOCK_BATCH_MQ, Code.CHECK_CLIENT_CONFIG]
 )
-def test_nobody_holds_up_the_loop_with_a_long_body(code: Code) -> None:
+def test_a_long_body_does_not_block_the_loop(code: Code) -> None:
     with broker() as made:
         answer = made.ask(RemotingCommand(code, body=b"{%b}" % (b" " * (1 << 20))))
         assert (answer.code, answer.remark) == (1, "the body is longer than 1048576 bytes")

@@ -1,4 +1,4 @@
-"""A handler that fails on what a peer sent: whose failure it is, and what it may never end."""
+"""Tests of handlers that fail on a peer's message: which request, actor or peer it costs."""
 
 import inspect
 from collections.abc import Callable
@@ -91,7 +91,7 @@ class Asking:
         self.diary.wait_for(self.system, "started 1")
 
     def ask(self, code: int, count: int = 1) -> list[RemotingCommand]:
-        """What `count` requests are answered."""
+        """Return the answers to `count` requests."""
         answers = Arrivals()
         self.peer.send = answers  # type: ignore[assignment, method-assign]
         for _ in range(count):
@@ -151,7 +151,9 @@ def test_failures_of_our_own_still_end_the_process(simulated_system: SimulatedSy
     assert simulated_system.gave_up is not None
 
 
-def test_message_that_serves_nobody_restarts_its_actor(simulated_system: SimulatedSystem) -> None:
+def test_failed_message_without_a_peer_restarts_its_actor(
+    simulated_system: SimulatedSystem,
+) -> None:
     class Deaf(Actor):
         @handles(Say)
         def on_say(self, _: Say) -> None:

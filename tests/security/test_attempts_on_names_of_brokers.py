@@ -154,7 +154,7 @@ def test_a38_a_name_server_has_as_many_connections_as_it_is_set() -> None:
     assert found == [None, None, b"", None, b"", *[None] * 5]
     told = [each["event"] for each in logs if each["log_level"] == "warning"]
     settings = "maxConnectionsPerAddress", "maxConnections"
-    assert told == [f"too many connections: {setting}" for setting in settings]
+    assert told == [f"connection rejected: {setting} reached" for setting in settings]
 
 
 @pytest.mark.parametrize(

@@ -226,7 +226,7 @@ def test_a31_wrong_signatures_close_with_few_lines(seed: int, tell: Callable[[st
         assert [each.code for each in other.receive_now()] == [0]
     told = [each["event"] for each in logs if each["log_level"] == "warning"]
     tell(f"A31: {tries} wrong signatures, {len(told)} lines")
-    assert told.count("too many wrong keys or signatures") == 1
+    assert told.count("too many failed signatures") == 1
     assert len([each for each in told if each != "late"]) <= 4
 
 
@@ -244,7 +244,7 @@ def test_a31_keys_that_nobody_knows_count_as_one_account() -> None:
         lines.append(PairedLine(made, "198.51.100.1"))
         lines[0].send(signed(send_command(topic="Orders"), "shop-account"))
         assert [each.code for each in lines[0].receive_now()] == [0], "whom the broker knows"
-    told = [each for each in logs if each["event"] == "too many wrong keys or signatures"]
+    told = [each for each in logs if each["event"] == "too many failed signatures"]
     assert [each["account"] for each in told] == [""]
     assert len([each for each in logs if each["event"] == "request refused"]) == 1
 

@@ -8,7 +8,7 @@ from socket import socket, socketpair
 import pytest
 from structlog.testing import capture_logs
 
-from actors.network.dial import Dialed
+from actors.network.messages import Dialed
 from protocol.ha import encode_transfer_head
 from tests.support.forging import forged_record
 from tests.support.replication import STEP_MS, Pair, end_of, fill, following, ready

@@ -76,7 +76,7 @@ def test_h2_a_file_with_a_mistake_in_it_is_not_written_over() -> None:
     text = ACCOUNTS + "- {accessKey: half-account"
     write_accounts(made.disk, text)
     answer = made.ask(change("new-account", "secret-of-it"))
-    assert answer.code == 209 and "stay as they are" in (answer.remark or "")
+    assert answer.code == 209 and "are unchanged" in (answer.remark or "")
     assert made.disk.read_bytes(ACL_PATH) == text.encode()
 
 

@@ -21,11 +21,11 @@ from tests.support.simulation import SimulatedSystem
 T = TypeVar("T")
 
 WAIT_S = 10.0
-"""How long a test waits for what should come at once, on a machine that is busy."""
+"""Maximum wait of a test for an immediate event, on a busy machine, in seconds."""
 
 
 class Arrivals(SimpleQueue[Any]):
-    """What actors hand to a test: call it inside, `take` from it outside."""
+    """Queue from actors to a test: actors call it, and the test calls `take`."""
 
     def __call__(self, value: Any) -> None:
         self.put(value)
@@ -45,7 +45,7 @@ class Arrivals(SimpleQueue[Any]):
         return taken
 
     def all(self) -> list[Any]:
-        """What has arrived until now."""
+        """Return all that has arrived so far."""
         return [self.get_nowait() for _ in range(self.qsize())]
 
 
@@ -56,7 +56,7 @@ def new_seed() -> int:
 
 
 def addresses(system: ActorSystem) -> list[ActorAddress]:
-    """Of the actors with a name of their own, in the order in which they were asked for."""
+    """Return the actors with a fixed name, in the order of the requests."""
     return list(system._addresses.values())
 
 
@@ -82,7 +82,7 @@ def simulated_system() -> Iterator[SimulatedSystem]:
 
 @pytest.fixture(params=["real", "simulated"])
 def any_system(request: pytest.FixtureRequest) -> ActorSystem:
-    """Both, one after the other: for what must hold on every dispatcher."""
+    """Run a test with both systems, for rules of every dispatcher."""
     system: ActorSystem = request.getfixturevalue(f"{request.param}_system")
     return system
 

@@ -36,5 +36,5 @@ def lend(package: str, target: Path) -> None:
 
 
 def spark_path(python: Path) -> Path:
-    """What Spark itself would put on a worker's path."""
+    """Return the path that Spark itself sets for a worker."""
     return python.parents[1] / "spark"

@@ -48,7 +48,7 @@ STORE = StoreConfig(
 
 
 def store_in(root: Path, config: StoreConfig = STORE, **changed: Any) -> StoreConfig:
-    """The same settings for a store at a real `root`, its CommitLog below that, too."""
+    """Return these settings for a store at a real `root`, with its commit log below that."""
     return replace(config, root=str(root), commit_log_dir="", **changed)
 
 
@@ -120,7 +120,7 @@ def pull_command(
 def subscription(
     topic: str, expression: str = "*", version: int = 1, kind: str = "TAG"
 ) -> SubscriptionData:
-    """What a consumer says that it wants of a topic, as a Java client makes it."""
+    """Return a subscription as a Java client makes it."""
     tags = sorted(TagFilter.parse(expression).tags) if kind == "TAG" else []
     codes = [java_hash_code(tag) for tag in tags]
     return SubscriptionData(topic, expression, tags, codes, version, kind)
@@ -132,7 +132,7 @@ class FramesPeer(RecordingPeer):
     def __init__(self, host: str = "192.0.2.7") -> None:
         super().__init__(host)
         self.writes: list[int] = []
-        """How many frames came at a time."""
+        """Number of frames in each write."""
         self.released_bytes = 0
 
     def write(self, frames: Sequence[Buffer], released_bytes: int = 0) -> None:
@@ -142,12 +142,12 @@ class FramesPeer(RecordingPeer):
         self.released_bytes += released_bytes
 
     def sends(self, *commands: RemotingCommand, request_bytes: int = 100) -> Sends:
-        """These sends as a connection passes them on, numbered from 0."""
+        """Return these sends as a connection passes them on, numbered from 0."""
         numbered = [replace(command, opaque=n) for n, command in enumerate(commands)]
         return Sends(self, [send_of(command) for command in numbered], request_bytes)
 
     def answers(self) -> list[RemotingCommand]:
-        """What came, in the order of the sends."""
+        """Return the answers in the order of the sends."""
         return sorted(self.received, key=lambda answer: answer.opaque)
 
 
@@ -203,7 +203,6 @@ class SimulatedBroker:
     def new_client(
         self, port: int = 1, *, host: str = "127.0.0.1", fast: bool = False
     ) -> LocalClient:
-        """Another peer."""
         return LocalClient(self.system, self.broker.service(fast=fast), host=host, port=port)
 
     def stop(self) -> None:
@@ -230,7 +229,6 @@ class SimulatedBroker:
         return self.ask(send_command(body, **options))
 
     def pull(self, offset: int = 0, **options: Any) -> RemotingCommand:
-        """One pull."""
         return self.ask(pull_command(offset, **options))
 
     def start_send(self, body: bytes = b"body", **options: Any) -> list[RemotingCommand]:
@@ -265,14 +263,14 @@ class SimulatedBroker:
         perm: int = 6,
         filter_type: str = "SINGLE_TAG",
     ) -> None:
-        """As an administrator does."""
+        """Create a topic as an administrator does."""
         reads = queues if read_queues is None else read_queues
         header = CreateTopicHeader(topic, "TBW102", reads, queues, perm, filter_type)
         code = RequestCode.UPDATE_AND_CREATE_TOPIC
         assert self.ask(RemotingCommand(code, header.encode())).code == 0
 
     def make_group(self, group: str = "consumers", **settings: Any) -> None:
-        """As an administrator does."""
+        """Create a group as an administrator does."""
         body = SubscriptionGroupConfig(group, **settings).encode()
         code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
         assert self.ask(RemotingCommand(code, body=body)).code == 0

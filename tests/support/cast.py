@@ -51,7 +51,7 @@ def boom(_: Any) -> None:
 
 @dataclass
 class Diary:
-    """What happened to all incarnations of some recorders, in order."""
+    """Events of all incarnations of some recorders, in order."""
 
     events: Arrivals = field(default_factory=Arrivals)
 
@@ -125,6 +125,6 @@ def look(system: ActorSystem, name: str, question: Callable[[Any], Any]) -> Any:
 
 
 def said(system: ActorSystem, name: str) -> list[Any]:
-    """What a recorder has recorded until now."""
+    """Return the record of a recorder so far."""
     result: list[Any] = look(system, name, lambda actor: list(actor.said))
     return result

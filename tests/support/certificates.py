@@ -69,7 +69,7 @@ class Certificates:
         is_over: bool = False,
         is_rsa: bool = False,
     ) -> TlsFiles:
-        """A certificate for that host with its key, and who has signed it."""
+        """Return a certificate for that host with its key and its issuer."""
         leaf = _leaf(self._authority, host, is_over=is_over, is_rsa=is_rsa)
         certificate, key = self.folder / f"{name}.pem", self.folder / f"{name}.key"
         certificate.write_bytes(leaf.cert_chain_pems[0].bytes())
@@ -80,7 +80,7 @@ class Certificates:
         return TlsFiles(str(certificate), str(key), "", self.trust)
 
     def settings(self, **more: str) -> Mapping[str, str]:
-        """Those of a server that shows a certificate for 127.0.0.1."""
+        """Return the settings of a server with a certificate for 127.0.0.1."""
         files = self.files()
         return {
             "tls.server.certPath": files.cert_path,
@@ -105,7 +105,7 @@ class Certificates:
         return str(path)
 
     def calls(self, *, shows: TlsFiles | None = None) -> SSLContext:
-        """What a plain client of Python's calls with; `shows`: its own certificate."""
+        """Return the context of a plain Python client; `shows` is its own certificate."""
         context = SSLContext(PROTOCOL_TLS_CLIENT)
         context.load_verify_locations(self.trust)
         if shows is not None:

@@ -1,4 +1,4 @@
-"""A broker whose log has several files of old messages, for tests of who deletes which."""
+"""A broker with several log files of old messages, for tests of deletion."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ BODY = b"x" * 1000
 
 
 class Cleaned:
-    """A broker whose log has several files, written `age_hours` ago."""
+    """A broker with several log files, written `age_hours` ago."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Cleaned:
         return self.made.ask(RemotingCommand(code))
 
     def delete(self) -> None:
-        """What an administrator has done, and its effect."""
+        """Delete expired files, as an administrator does."""
         assert self.ask(RequestCode.DELETE_EXPIRED_COMMITLOG).code == ResponseCode.SUCCESS
         self.made.system.advance(LATER_MS)
 

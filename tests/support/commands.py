@@ -4,7 +4,7 @@ import click
 
 
 def commands_of(group: click.Group) -> dict[str, click.Command]:
-    """By name; imports them all."""
+    """Return all commands by name; imports them."""
     context = click.Context(group)
     found = {name: group.get_command(context, name) for name in group.list_commands(context)}
     return {name: command for name, command in found.items() if command is not None}

@@ -118,7 +118,7 @@ class Consumer(QueueHolder):
             for offset in mine.busy:
                 self.world.leave(self, mine.queue, offset)
             mine.busy.clear()
-            if mine.is_dropped:  # it has been reset: the next rebalance begins anew
+            if mine.is_dropped:  # it has been reset: the next rebalance starts from nothing
                 self.queues.pop(mine.queue, None)
         self._leaving.clear()
 
@@ -352,7 +352,7 @@ class Consumer(QueueHolder):
         self.ask(command, taken)
 
     def _again(self, mine: ProcessQueue, offset: int) -> None:
-        """Nobody knows whether it has been taken back: it is processed again."""
+        """Process it again: whether the broker took it back is unknown."""
         if offset in mine.busy:
             mine.busy.discard(offset)
             self.world.leave(self, mine.queue, offset)

@@ -27,13 +27,13 @@ class DiskAtHand(Protocol):
     root: str
 
     def wind_clock_of(self, path: str, now_ms: int) -> None:
-        """What is written now was written at `now_ms`."""
+        """Make present writes to the file date from `now_ms`."""
 
     def set_mode(self, path: str, mode: int) -> None:
-        """Somebody changes who may do what with the file."""
+        """Change the permissions of a file."""
 
     def mode(self, path: str) -> int:
-        """Who may."""
+        """Return the permissions of a file."""
 
     @contextmanager
     def locked_elsewhere(self, path: str) -> Iterator[None]:
@@ -41,8 +41,6 @@ class DiskAtHand(Protocol):
 
 
 class RealAtHand:
-    """This machine's."""
-
     def __init__(self, directory: Path) -> None:
         self.disk: Disk = RealDisk()
         self.root = str(directory)

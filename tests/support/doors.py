@@ -1,4 +1,4 @@
-"""The door of a port that speaks TLS, on the virtual clock, and those who stand before it."""
+"""A port with TLS on the virtual clock, and the clients that connect to it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,7 +25,7 @@ HELLO = bytes.fromhex("16030100050100000100")
 
 
 class Door:
-    """An entrance, and those who stand before it."""
+    """A TlsNegotiator and its clients."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Door:
         return self.entrances[-1]
 
     def comes(self, host: str = "192.0.2.7", *, says: bytes = b"") -> "Guest":
-        """Somebody connects."""
+        """Connect a client."""
         near, far = socketpair()
         near.setblocking(False)
         far.setblocking(False)
@@ -94,7 +94,7 @@ class Guest:
         self._door.system.drain()
 
     def hears(self) -> bytes | None:
-        """What came; None: it is closed."""
+        """Return the received bytes; None once the connection is closed."""
         try:
             return self._near.recv(1 << 18) or None
         except BlockingIOError:
@@ -131,7 +131,7 @@ class _Fd:
 def door(
     folder: Path, *, handshakes: ActorAddress | None = None, **of_entrance: Any
 ) -> Iterator[Door]:
-    """`handshakes`: who carries them out, if not who does; the rest is the entrance's."""
+    """Make a port; `handshakes` replaces the Handshakes actor, the rest is for the negotiator."""
     files = Certificates(folder).files()
     settings = TlsSettings(tls_server_certificate=files.cert_path, tls_server_key=files.key_path)
     with simulated() as system:

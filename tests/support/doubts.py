@@ -19,9 +19,9 @@ TAGS = ("A", "B", "")
 
 
 class OldStore:
-    """Queue 0 of `Topic` with messages whose tags are A, B, none, A, B, none …
+    """Queue 0 of `Topic`, with messages tagged A, B, none, A, B, none …
 
-    If it is not alone, one of another queue lies behind each.
+    If it is not alone, one message of another queue follows each.
     """
 
     def __init__(
@@ -109,7 +109,6 @@ class OldStore:
         verified: bool = False,
         probe: PageProbe | None = None,
     ) -> GetResult:
-        """One get."""
         if tags is not None:
             wanted = MessageFilter(frozenset(tags))
         return get_message(

@@ -107,7 +107,9 @@ class FakeFile:
 
     def lock_byte(self, *, wait: bool = False) -> bool:
         inode = self._open_inode()
-        assert not (wait and inode.locked and not self._has_lock), "nobody would give it free"
+        assert not (wait and inode.locked and not self._has_lock), (
+            "no other process would release it"
+        )
         if inode.locked and not self._has_lock:
             return False
         inode.locked = self._has_lock = True
@@ -137,11 +139,11 @@ class FakeDisk:
         """Makes `sync` and `sync_directory` do nothing, to prove that a test would notice."""
         self.capacity_bytes = capacity_bytes
         self.now_ms = 0
-        """What files get as their time of change; set by the test."""
+        """Time of change for written files; set by the test."""
         self.usage: float | None = None
-        """What `usage_ratio` answers; None: what is in use of `capacity_bytes`."""
+        """Value of `usage_ratio`; None: the used part of `capacity_bytes`."""
         self.sync_count = 0
-        """How often any file was synced."""
+        """Number of syncs of any file."""
         self._files: dict[str, Inode] = {}
         self._directories: set[str] = {"/"}
         self._durable_files: dict[str, Inode] = {}
@@ -201,7 +203,7 @@ class FakeDisk:
         self._failures.setdefault(operation, []).extend([(below, error)] * times)
 
     def access_of(self, path: str, access: str | None = None) -> str:
-        """Who may do what with a file, as one name; set to another one before, if that is given."""
+        """Return the permissions of a file, as one name; set them first if given."""
         if access is not None:
             self._inode(path).access = access
         return self._inode(path).access
@@ -211,7 +213,7 @@ class FakeDisk:
         return sorted(self._files)
 
     def flip_bit(self, path: str, position: int, bit: int) -> None:
-        """What a failing disk does: one bit of a file is another, its time of change is not."""
+        """Flip one bit of a file without a change of its time, as a failing disk does."""
         inode = self._files[path]
         inode.data[position] ^= 1 << bit
         inode.durable = bytes(inode.data)
@@ -371,7 +373,7 @@ class FakeDisk:
 
 
 def _apply(change: _NameChange, files: dict[str, Inode], directories: set[str]) -> None:
-    """Makes one change of names; one whose ground is missing has only the effect it still can."""
+    """Make one change of names; without its precondition it has only part of its effect."""
     if change.kind == "mkdir":
         directories.add(change.path)
     elif change.kind == "rmdir":

@@ -77,7 +77,7 @@ class Inode:
         self.pages.clear()
 
     def surviving(self, random: Random) -> "Inode":
-        """What is found of this file after a power cut."""
+        """Return the content of this file after a power cut."""
         if self.mapped_writable:
             self._note_stores_through_the_map()
         size = random.choice([len(self.durable), *self.sizes])

@@ -13,7 +13,7 @@ from shutil import rmtree
 import pytest
 
 NAME_CHARS_MAX = 30
-"""Of the test's name: paths of sockets may have 107 bytes in all."""
+"""Maximum characters of the test's name: socket paths have at most 107 bytes."""
 
 _numbers = count()
 _has_failed = pytest.StashKey[bool]()
@@ -34,5 +34,5 @@ def tmp_path(
 
 
 def keep(item: pytest.Item) -> None:
-    """This test has failed: somebody will want to see what it left."""
+    """Mark a failed test, so that its folder is kept."""
     item.stash[_has_failed] = True

@@ -1,4 +1,4 @@
-"""Bodies that look like records of the log, as whoever may send anything can make them."""
+"""Message bodies that look like records of the commit log, as any sender can make them."""
 
 from struct import pack, pack_into
 from zlib import crc32
@@ -8,7 +8,7 @@ from tests.support.brokers import SimulatedBroker
 
 
 def next_body_at(made: SimulatedBroker) -> int:
-    """Where in the log the next message's body will lie."""
+    """Return the physical offset of the next message's body."""
     made.system.drain()
     return made.broker.store.commit_log.end_offset + HEAD_V4.size
 

@@ -1,9 +1,9 @@
-"""A stranger's bytes over a connection to a whole broker: nobody else notices.
+"""Fuzzed bytes of a hostile peer on a connection to a whole broker: other peers are unaffected.
 
     first byte % 2    whether the broker has access control
-    second byte       how the rest is cut into pieces, and whether the stranger waits for answers
+    second byte       how the rest is cut into pieces, and whether the peer waits for answers
 
-The broker is simulated; after some hundred inputs another one begins, for its log grows.
+The broker is simulated. After some hundred inputs another one begins, because its log grows.
 """
 
 from contextlib import ExitStack, suppress

@@ -1,11 +1,11 @@
-"""Golden data recorded from the original: where it lies, and what to do where it does not.
+"""Golden data recorded from the original: its folder, and the skip or failure without it.
 
-It is looked for beside the repository, or where TROUPEMQ_GOLDEN points. A clone without it skips
-the tests that need it, with one visible line; under TROUPEMQ_CI its absence is a failure. Only a
-test that runs may ask for it: a module that did while it is imported would end the collection of
-a clone without it, which nobody who has the data would notice.
+The folder lies beside the repository, or where TROUPEMQ_GOLDEN points. A clone without it skips the
+tests that need it, with one visible line; under TROUPEMQ_CI its absence is a failure. Only a
+running test may ask for it. A module that asks on import would end the collection in clones without
+the data.
 
-What is named BY_HAND is everywhere: tests/support/by_hand makes it.
+Data with the name BY_HAND is everywhere: tests/support/by_hand makes it.
 """
 
 import json
@@ -28,13 +28,13 @@ from tests.support.by_hand.store import write_store
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 NO_GOLDEN_DATA = "no golden data at "
-"""The beginning of the one line that is told for all the tests that are skipped for it."""
+"""The first words of the one line for all tests that are skipped without the data."""
 
 
 def golden_root() -> Path:
-    """The folder of the golden data; skips (or, under TROUPEMQ_CI, fails) where there is none.
+    """Return the folder of the golden data; skip (or, under TROUPEMQ_CI, fail) without it.
 
-    Raises RuntimeError when no test runs, whether the data is there or not.
+    Raises RuntimeError outside of a running test, with or without the data.
     """
     if "PYTEST_CURRENT_TEST" not in os.environ:
         raise RuntimeError("golden data is for running tests, not for modules that are imported")
@@ -48,7 +48,7 @@ def golden_root() -> Path:
 
 
 def wire_if_there() -> Path | None:
-    """The folder of recorded frames, for who can begin with those made by hand where it is not."""
+    """Return the folder of recorded frames, for tests that can use those made by hand instead."""
     root = _looked_for()
     return root / "wire" if _is_there(root) else None
 
@@ -122,7 +122,7 @@ def _unpacked(root: Path, name: str) -> tuple[_Entry, ...]:
 
 @cache
 def _by_hand() -> tuple[_Entry, ...]:
-    """As it was made in the first test that wanted it."""
+    """Return the value as the first test that needed it made it."""
     with TemporaryDirectory() as folder:
         root = Path(folder) / BY_HAND
         write_store(root)
@@ -137,7 +137,7 @@ def _by_hand() -> tuple[_Entry, ...]:
 
 
 def manifest(name: str) -> dict[str, Any]:
-    """What the original said of that store: store/NAME.json; not to be changed."""
+    """Return the original's report on that store, store/NAME.json; must not be changed."""
     return _manifest_by_hand() if name == BY_HAND else _manifest(golden_root(), name)
 
 
@@ -160,7 +160,7 @@ def replication(name: str) -> list[dict[str, Any]]:
 
 
 def transfers(name: str) -> list[Transfer]:
-    """What the original's master sent in that stream, signs of life (no bytes) included."""
+    """Return the bytes that the original's master sent, heartbeats (no bytes) included."""
     buffer = TransferBuffer()
     return [
         transfer

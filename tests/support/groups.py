@@ -62,7 +62,7 @@ class Client:
         self._made.system.drain()
 
     def asked(self, code: RequestCode) -> list[RemotingCommand]:
-        """What the broker has asked of it since the last call, of one kind."""
+        """Return the broker's requests of one kind since the last call."""
         self._made.system.drain()
         found = [each for each in self.peer.received if each.code == code]
         self.peer.received = [each for each in self.peer.received if each.code != code]
@@ -74,7 +74,7 @@ class Client:
         assert self.ask(RequestCode.UNREGISTER_CLIENT, fields).code == 0
 
     def close(self) -> None:
-        """Its connection goes."""
+        """Close the connection."""
         self.peer.close()
         self._made.system.drain()
 
@@ -101,6 +101,6 @@ def start(made: SimulatedBroker, code: RequestCode, **fields: Any) -> list[Remot
 
 
 def ask(made: SimulatedBroker, code: RequestCode, **fields: Any) -> RemotingCommand:
-    """The same, where the answer needs no time."""
+    """Send a request and return its immediate answer."""
     (answer,) = start(made, code, **fields)
     return answer

@@ -49,7 +49,7 @@ def disk_with(text: str = ACCOUNTS, path: str = ACL_PATH) -> FakeDisk:
 
 
 def write_accounts(disk: Disk, text: str, path: str = ACL_PATH) -> None:
-    """What an operator does with an editor."""
+    """Edit the file, as an operator does."""
     save_acl_file(disk, path, text.encode())
 
 
@@ -60,7 +60,7 @@ def signed(
     *,
     now_ms: int = 1_700_000_000_000,
 ) -> RemotingCommand:
-    """The same, signed by this account; with another secret than its own, wrongly."""
+    """Return the request signed by this account; another secret than its own makes it invalid."""
     found = SECRETS.get(account, "nobody-knows") if secret is None else secret
     Credentials(account, found).sign(command, now_ms)
     return command
@@ -68,7 +68,7 @@ def signed(
 
 @dataclass
 class GuardedBroker(SimulatedBroker):
-    """Its own requests are the administrator's."""
+    """Broker with access control; its own requests are the administrator's."""
 
     disk: Disk = field(default_factory=disk_with)
     config: BrokerConfig = GUARDED
@@ -81,7 +81,7 @@ class GuardedBroker(SimulatedBroker):
     def ask_as(
         self, account: str | None, command: RemotingCommand, *, host: str = "127.0.0.1"
     ) -> RemotingCommand:
-        """The answer to what somebody asks from there; None: without a key."""
+        """Return the answer to a request from this address; without a key if it is None."""
         if account is not None:
             signed(command, account, now_ms=self.clock.now_ms())
         return self.client_at(host).request(command, timeout_s=120)

@@ -15,7 +15,8 @@ from actors.access.authorizer import Authorizer
 from actors.engine.system import ActorSystem
 from actors.network.connection import peer_ids
 from actors.network.gatekeeping import admitted
-from actors.network.request import PeerClosed, Request
+from actors.network.messages import PeerClosed
+from actors.network.request import Request
 from actors.network.sends import Buffer, Sends
 from actors.network.service import Service
 from protocol.command import RemotingCommand

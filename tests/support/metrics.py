@@ -13,11 +13,11 @@ from actors.metrics.sources import open_halves
 from tests.support.brokers import PORTS, SimulatedBroker
 
 Found = dict[str, list[tuple[Mapping[str, str], float]]]
-"""By the name of a sample: labels and value."""
+"""Samples by name: labels and value."""
 
 
 class Scraper:
-    """What remembers from one scrape of a broker to the next."""
+    """Client that keeps state from one scrape to the next."""
 
     def __init__(self, made: SimulatedBroker) -> None:
         self.made = made
@@ -39,12 +39,12 @@ class Scraper:
 
 
 def text_of(page: Packed) -> str:
-    """What was compressed."""
+    """Return the uncompressed bytes."""
     return b"".join(page.unpacked()).decode()
 
 
 def samples(text: str) -> Found:
-    """What the library for Prometheus reads in it."""
+    """Return the metrics as Prometheus' own library parses them."""
     found: Found = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:

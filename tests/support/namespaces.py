@@ -24,7 +24,7 @@ class OtherMachine:
         """A command that runs there."""
 
     def pull_the_cable(self) -> None:
-        """Nothing gets through, and nobody is told."""
+        """Drop all packets without a notice."""
         _ip("link", "set", self._cable, "down")
 
     def plug_it_in(self) -> None:
@@ -52,7 +52,7 @@ class OtherMachine:
 
 
 def skip_without_namespaces() -> None:
-    """Where they may not be made the test is left out, visibly; on CI it fails where they may."""
+    """Skip the test, visibly, if namespaces may not be made; on CI fail if they may."""
     if shutil.which("ip") is None:
         pytest.skip("no network namespaces here: there is no `ip`")
     name = f"troupemq-try-{os.getpid()}"

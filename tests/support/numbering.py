@@ -1,4 +1,4 @@
-"""Brokers whose queues begin again, and a group that has consumed what was there before."""
+"""Brokers with queues that begin again, and a group that consumed the earlier messages."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -72,7 +72,7 @@ def committed(made: SimulatedBroker, key: str = "Topic@consumers") -> Mapping[in
 
 
 def begin(made: SimulatedBroker, group: str = "consumers") -> int:
-    """Where a member of the group begins that has just come."""
+    """Return the offset at which a new member of the group begins."""
     fields = {"consumerGroup": group, "topic": "Topic", "queueId": "0"}
     answer = made.ask(RemotingCommand(RequestCode.QUERY_CONSUMER_OFFSET, fields))
     assert answer.code == 0

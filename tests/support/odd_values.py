@@ -12,7 +12,7 @@ ODD: tuple[Any, ...] = (
 
 
 def odd_documents(document: Any) -> Iterator[Any]:
-    """It with each odd value in the place of each of its own, and of itself."""
+    """Yield the value with each odd value in place of each of its own, and of itself."""
     yield from ODD[:-1]
     for place in _places(document):
         for value in ODD:

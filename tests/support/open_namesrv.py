@@ -1,4 +1,4 @@
-"""A name server that serves everybody, without sockets, and what brokers register at it."""
+"""A name server without access control and sockets, and registrations of brokers."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -88,7 +88,7 @@ class OpenSocket:
             self._wind()
 
     def received(self) -> bytes | None:
-        """What has come; None while there is nothing, empty once it is closed."""
+        """Return the received bytes: None without any, empty once it is closed."""
         try:
             return self._near.recv(64 << 10)
         except BlockingIOError:

@@ -1,4 +1,4 @@
-"""Stand-ins around an actor under test: who asks it, whom it tells, the system it runs in."""
+"""Stand-ins around an actor under test: its requester, its receivers, its system."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -40,7 +40,7 @@ class RecordingPeer:
         self.received.append(command)
 
     def notices(self) -> list[RemotingCommand]:
-        """What the server has asked of it since the last call."""
+        """Return the server's requests since the last call."""
         notices = [command for command in self.received if not command.is_response]
         self.received = [command for command in self.received if command.is_response]
         return notices
@@ -76,7 +76,7 @@ class Told:
         return bool(self._mail.messages)
 
     def take(self) -> list[Any]:
-        """What it was told since the last call."""
+        """Return the messages since the last call."""
         taken, self._mail.messages = self._mail.messages, []
         return taken
 

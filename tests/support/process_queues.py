@@ -30,7 +30,7 @@ class ProcessQueue:
     is_dropped: bool = False
     is_pulling: bool = False
     sending: set[int] = field(default_factory=set)
-    """Those of the busy ones that are on their way back to the broker."""
+    """Busy messages that are on their way back to the broker."""
 
     def remove(self, offset: int) -> None:
         """One message is done with."""
@@ -77,7 +77,7 @@ def averagely(
 def heartbeat_command(
     client_id: str, group: str, model: str, subscriptions: list[SubscriptionData]
 ) -> RemotingCommand:
-    """What a member of a group says of itself."""
+    """Return the heartbeat of a member of a group."""
     data = ConsumerData(
         group, "CONSUME_PASSIVELY", model, "CONSUME_FROM_FIRST_OFFSET", subscriptions
     )
@@ -86,6 +86,6 @@ def heartbeat_command(
 
 
 def offset_command(group: str, queue: MessageQueue) -> RemotingCommand:
-    """Where does the group begin in this queue?"""
+    """Return the request for the offset at which the group begins."""
     header = QueryConsumerOffsetHeader(group, queue.topic, queue.queue_id)
     return RemotingCommand(RequestCode.QUERY_CONSUMER_OFFSET, header.encode())

@@ -1,6 +1,6 @@
-"""Who starts processes is marked `slow`, so that `-m "not slow"` is what one process does alone.
+"""The mark `slow` for tests that start processes; `-m "not slow"` runs in one process alone.
 
-A trial and what is `heavy` are slow, too, by tests/conftest.py, and start none nevertheless.
+tests/conftest.py marks trials and `heavy` tests as slow, too, although they start no processes.
 """
 
 import sys

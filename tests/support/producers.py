@@ -38,7 +38,7 @@ class Sent:
     queue_offset: int
     physical_offset: int
     at_ms: int
-    """When it was acknowledged."""
+    """Time of the acknowledgement."""
     properties: dict[str, str] = field(default_factory=dict)
 
 

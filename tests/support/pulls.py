@@ -35,7 +35,7 @@ def fill(made: SimulatedBroker, count: int, body: bytes = b"body", **options: An
 
 
 def as_slave(made: SimulatedBroker) -> SimulatedBroker:
-    """The same broker, started again as a slave."""
+    """Return the same broker, restarted as a slave."""
     made.stop()
     made.config = replace(made.config, broker_role="SLAVE", broker_id=1)
     made.start()
@@ -73,7 +73,7 @@ def code_and_bodies(answer: RemotingCommand) -> tuple[int, list[bytes]]:
 
 
 def committed(made: SimulatedBroker, group: str = "consumers") -> int:
-    """How far a group has come in queue 0 of `Topic`."""
+    """Return the consumer offset of a group in queue 0 of `Topic`."""
     made.system.drain()  # an answer may be there before the offset that came with its pull
     fields = {"consumerGroup": group, "topic": "Topic", "queueId": "0"}
     answer = made.ask(RemotingCommand(RequestCode.QUERY_CONSUMER_OFFSET, fields))

@@ -32,11 +32,11 @@ class QueueHolder(Client):
         """The queue is locked again, or there is more in it."""
 
     def is_locked(self, mine: ProcessQueue) -> bool:
-        """Whether nobody else can hold its lock by now."""
+        """Return whether its lock is free by now."""
         return self.world.at_ms - mine.locked_ms < LOCK_LIVES_MS
 
     def renew_locks(self) -> None:
-        """Those of all its queues; one that is denied is lost."""
+        """Renew all its locks; a denied lock is lost."""
         queues = [*self.queues]
         if not queues:
             return

@@ -1,4 +1,4 @@
-"""What an object holds, with all that it leads to."""
+"""All objects that an object refers to, directly or not."""
 
 import gc
 import sys

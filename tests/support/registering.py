@@ -136,7 +136,7 @@ def registration(count: int = 2, **settings: Any) -> Iterator[Bench]:
 
 
 def registered(request: RemotingCommand) -> RegisterBrokerBody:
-    """What a registration brought; checks its header."""
+    """Check the header of a registration and return its body."""
     header = RegisterBrokerHeader.decode(request.fields)
     body = bytes(request.body or b"")
     assert header.body_crc == body_crc(body)

@@ -1,8 +1,8 @@
-"""A simulated master and its slave, and the wire between them: slow, cut in two, or gone, by seed.
+"""A simulated master, its slave, and the wire between them: slow, cut, or closed, by seed.
 
-Each broker is a simulation of its own, with its own disk; their clocks are wound together. Bytes of
-a connection go through the wire, which hands on as many at a time as its seed says, keeps them
-while it is cut, and tells nobody of an end that died behind a cut.
+Each broker is a simulation of its own, with its own disk; their clocks advance together. The bytes
+of a connection pass through the wire. It forwards as many at a time as its seed says, and keeps
+them while it is cut. It does not report an end that died behind a cut.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ from actors.broker import Broker
 from actors.engine.actor import Actor, handles
 from actors.engine.histogram import SYNC_BOUNDS_MS, ClassCounts
 from actors.network.accepted import Accepted
-from actors.network.dial import Dial, Dialed
+from actors.network.messages import Dial, Dialed
 from actors.network.service import Service
 from actors.sending.flusher import Flusher, Sync
 from protocol.command import RemotingCommand
@@ -89,7 +89,7 @@ class Way:
     source: socket
     target: socket
     end: socket
-    """Whose owner is told that there is something to read."""
+    """Socket with an owner that is notified of received bytes."""
     end_of: SimulatedBroker
     other_end: socket
     other_end_of: SimulatedBroker
@@ -207,7 +207,7 @@ class Pair:
     def connect(self) -> Dialed:
         """A new connection from the slave to the master."""
         if self.is_cut or not self.master.system.live:
-            return Dialed(None, "nobody answers")
+            return Dialed(None, "no answer")
         slave_end, near = socketpair()
         far, master_end = socketpair()
         sockets = (slave_end, near, far, master_end)
@@ -221,7 +221,7 @@ class Pair:
         return Dialed(slave_end)
 
     def cut(self) -> None:
-        """Nothing gets through, and nobody is told."""
+        """Drop everything without a notice."""
         self.is_cut = True
 
     def heal(self) -> None:
@@ -258,7 +258,7 @@ class Pair:
             self._move()
 
     def advance(self, ms: float) -> None:
-        """Both clocks go on."""
+        """Advance both clocks."""
         left_ms = ms
         self.settle()
         while left_ms > 0:
@@ -278,7 +278,7 @@ class Pair:
         made.disk = disk
 
     def kill(self, made: SimulatedBroker) -> None:
-        """Its process is killed and started again: what it wrote is there."""
+        """Kill its process and restart it: written data stays."""
         assert isinstance(made.disk, FakeDisk)
         self.die(made, made.disk.killed())
         self.restart(made)
@@ -290,7 +290,7 @@ class Pair:
         self.restart(made)
 
     def wipe(self, made: SimulatedBroker) -> None:
-        """Its disk is gone."""
+        """Lose its disk."""
         self.die(made, FakeDisk())
         self.restart(made)
 

@@ -9,7 +9,7 @@ IS_PYPY = sys.implementation.name == "pypy"
 
 NOT_ON_PYPY = {"_tracemalloc", "cyclonedx_py", "kubernetes_validate", "numpy", "playwright"}
 NOT_ON_PYPY |= {"pyarrow", "pyspark"}
-"""What tests import and PyPy cannot have; pyproject.toml asks for it on CPython only."""
+"""Modules that PyPy cannot have; pyproject.toml requires them on CPython only."""
 
 of_cpython = pytest.mark.skipif(IS_PYPY, reason="about CPython's collector, or its measures")
 

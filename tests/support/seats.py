@@ -1,9 +1,8 @@
-"""What a simulated client stands on: a seat in the system, a connection, requests and their time.
+"""The base of a simulated client: a seat in the system, a connection, requests and time.
 
-A client is a plain object that outlives brokers, as a process elsewhere does.  While there is a
-broker it sits on a `Seat`, an actor of the simulated system: so what it sends and what it gets
-are delivered in the order that the seed says, and its time is virtual.  Seats are started before
-the broker's own actors and stopped after them.
+A client is a plain object that outlives brokers, like a process elsewhere. While a broker runs, the
+client has a `Seat`, an actor of the simulated system. The seed thus fixes the order of its
+messages, and its time is virtual. Seats start before the broker's own actors and stop after them.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,7 +34,7 @@ class Do:
 
 
 class Seat(Actor):
-    """Where a client lives; whatever it raises is a failure of the test."""
+    """Actor of a client; an exception in it fails the test."""
 
     def __init__(self, failures: list[BaseException]) -> None:
         super().__init__()

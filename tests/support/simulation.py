@@ -20,8 +20,9 @@ from typing import ClassVar, Final, TypeAlias
 from actors.engine.actor_address import ActorAddress, Receiver
 from actors.engine.dispatchers import Begin, Stepper
 from actors.engine.future import enter_loop, leave_loop
-from actors.engine.inbox import BATCH_END, BatchEnd, Item, refuse
+from actors.engine.inbox import Item, refuse
 from actors.engine.interfaces import HasFileno, System
+from actors.engine.messages import BATCH_END, BatchEnd
 from actors.engine.system import ActorSystem, GiveUp
 from actors.engine.timer import TimerHandle
 from storage.files.disk import Disk
@@ -80,7 +81,7 @@ class Post:
         self.asleep = False
         self._crashed = False
         self.sender: ActorAddress | None = None
-        """Whose handler runs now; None outside of all."""
+        """Actor with the running handler; None outside of handlers."""
         self.channels: dict[ActorAddress, dict[Sender, deque[object]]] = {}
 
     def append(self, item: Item) -> None:

@@ -45,7 +45,7 @@ def batch_command(
 def progress_command(
     *, partition: int = 0, query: str = QUERY, topic: str = "Topic"
 ) -> RemotingCommand:
-    """How far is this lane?"""
+    """Return the request for the progress of this lane."""
     header = SinkLaneHeader(query, partition, topic)
     return RemotingCommand(RequestCode.GET_SINK_PROGRESS, header.encode())
 
@@ -58,7 +58,7 @@ def progress_in(answer: RemotingCommand) -> tuple[int, int]:
 
 
 def marks(made: SimulatedBroker, topic: str = "Topic") -> Counter[bytes]:
-    """How often each message of a sink can be pulled, by what TROUPE_SINK says but the chain."""
+    """Count how often each message of a sink can be pulled, by TROUPE_SINK without the chain."""
     return Counter(
         dict(find_pairs(record.properties))[b"TROUPE_SINK"].rpartition(b":")[0]
         for record in pulled(made, topic)

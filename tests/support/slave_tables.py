@@ -1,4 +1,4 @@
-"""A slave's tables beside its master's: who asks the master, in a simulated pair."""
+"""Tables of a slave beside its master's, and a client of the master in a simulated pair."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,7 +25,7 @@ TABLES = ("topics", "consumer_offsets", "delay_offsets", "groups", "clean_files"
 
 @dataclass
 class ToMaster:
-    """A client whose server is a simulated master."""
+    """Client of a simulated master."""
 
     master: SimulatedBroker | None = None
     address: str = MASTER

@@ -38,7 +38,7 @@ from tests.support.brokers import BROKER, SimulatedBroker
 
 HOST = "127.0.0.1"
 WAIT_S = 20.0
-"""How long a test waits for what should come at once, on a machine that is busy."""
+"""Maximum wait of a test for an immediate event, on a busy machine, in seconds."""
 
 CLIENT_PORT = 40_000
 _opaques = count(1)
@@ -212,7 +212,7 @@ class PairedLine(Line):
         self._made.system.drain()
 
     def receive_now(self) -> list[RemotingCommand]:
-        """What has come until now."""
+        """Return the received bytes so far."""
         try:
             while self._read():
                 self.wind()
@@ -222,7 +222,7 @@ class PairedLine(Line):
         return taken
 
     def receive_some(self) -> list[RemotingCommand]:
-        """What one read of the socket brings; the broker does not notice by itself."""
+        """Return the bytes of one read of the socket; the broker does not notice by itself."""
         self._read()
         taken, self._received = self._received, []
         return taken

@@ -63,7 +63,7 @@ class SmallStore:
         return found
 
     def found_by_key(self, topic: str = "Topic") -> int:
-        """How many messages of a topic the index finds by their keys."""
+        """Return the number of a topic's messages that the index finds by their keys."""
         index = self.store.index
         assert index is not None
         self.store.catch_up()

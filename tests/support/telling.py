@@ -29,7 +29,7 @@ def tally(record_property: Callable[[str, object], None]) -> Iterator[Counter[st
 
 
 def told(ends: Iterable[pytest.TestReport]) -> list[str]:
-    """Of the reports of teardowns: every line, and one for each function that counted."""
+    """Return the lines for these teardown reports: all lines, and one per counting function."""
     lines: list[str] = []
     sums: dict[str, Counter[str]] = {}
     for report in ends:

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 CIPHER = "TLS_AES_256_GCM_SHA384"
 DATA, HANDSHAKE = 23, 22
 NEW_KEYS = b"\x18\0\0\1\0"
-"""Those of this side, without asking the other for the same."""
+"""Keys of this side; the other side need not change its own."""
 
 
 def _derived(secret: bytes, label: str, size_bytes: int) -> bytes:
@@ -27,7 +27,7 @@ def _derived(secret: bytes, label: str, size_bytes: int) -> bytes:
 
 
 class Records:
-    """What a client of TLS 1.3 sends behind its handshake. It has sent nothing itself."""
+    """Return a TLS 1.3 client's records after its handshake; it has sent nothing itself."""
 
     def __init__(self, keys: Path) -> None:
         """`keys`: what its context wrote as `keylog_filename`."""
@@ -42,7 +42,6 @@ class Records:
         self._number = 0
 
     def data(self, text: bytes) -> bytes:
-        """One record."""
         return self._sealed(text, DATA)
 
     def new_keys(self) -> bytes:
@@ -59,7 +58,7 @@ class Records:
 
 
 def writes_keys(context: SSLContext, path: Path) -> SSLContext:
-    """The same context, with its keys told."""
+    """Return the context with its keys logged."""
     context.keylog_filename = str(path)
     return context
 
@@ -68,7 +67,7 @@ def writes_keys(context: SSLContext, path: Path) -> SSLContext:
 
 
 class OldRecords:
-    """What a client of TLS 1.2 sends: all of it sealed here, messages of handshakes, too."""
+    """Return a TLS 1.2 client's records, all sealed here, messages of handshakes included."""
 
     def __init__(self, keys: Path, server_hello: bytes) -> None:
         """`keys` as above; `server_hello`: the record that it came in."""
@@ -80,7 +79,6 @@ class OldRecords:
         self._number = 0
 
     def data(self, text: bytes) -> bytes:
-        """One record."""
         return self._sealed(text, DATA)
 
     def of_handshake(self, text: bytes) -> bytes:

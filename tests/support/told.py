@@ -1,4 +1,4 @@
-"""What the log of an attempt may hold: one line a kind and minute, with how many there were."""
+"""Counts of log lines in attempts: one line per kind and minute, with a count."""
 
 from collections import Counter
 from collections.abc import MutableMapping, Sequence
@@ -8,7 +8,7 @@ Lines = Sequence[MutableMapping[str, Any]]
 
 
 def times(lines: Lines, event: str) -> list[int]:
-    """How many of these each line of them tells of."""
+    """Return the counts in the lines of this event."""
     return [each["times"] for each in lines if each["event"] == event]
 
 
@@ -23,7 +23,7 @@ def floods(lines: Lines) -> list[str]:
 
 
 def refused(lines: Lines) -> Counter[tuple[str, int]]:
-    """How many refusals of which account and code there were."""
+    """Return the count of refusals by account and code."""
     found: Counter[tuple[str, int]] = Counter()
     for each in lines:
         if each["event"] == "request refused":

@@ -40,7 +40,7 @@ class Question:
 
     @property
     def properties(self) -> dict[bytes, bytes]:
-        """Of the half message that is asked about."""
+        """Properties of the half message in a check-back."""
         return dict(find_pairs(self.half.properties))
 
 
@@ -59,13 +59,13 @@ def half(made: SimulatedBroker, key: str = "K", **options: Any) -> MessageRecord
 def sending(
     key: str, body: bytes | None = None, *, properties: dict[str, object] | None = None, **send: Any
 ) -> dict[str, Any]:
-    """What a send of a half message needs; born now, unless it says otherwise."""
+    """Return the arguments of a send of a half message, born now by default."""
     body = b"body of " + key.encode() if body is None else body
     return {"body": body, "properties": half_text(key, properties or {}), "sys_flag": 4, **send}
 
 
 class Place(Protocol):
-    """Where a half message lies: its record, or what the send was told."""
+    """Position of a half message, from its record or the answer to its send."""
 
     @property
     def queue_offset(self) -> int: ...
@@ -120,7 +120,7 @@ def beat(client: LocalClient, group: str = GROUP) -> None:
 
 
 def questions(client: LocalClient) -> list[Question]:
-    """What a producer was asked since the last call."""
+    """Return the check-backs of a producer since the last call."""
     commands, client.received = client.received, []
     return [Question.of(command) for command in commands]
 
@@ -144,6 +144,6 @@ def of_topic(made: SimulatedBroker, topic: str) -> list[MessageRecord]:
 
 
 def pending_count(made: SimulatedBroker) -> int:
-    """How many transactions the table calls pending."""
+    """Return the number of pending transactions in the table."""
     made.system.drain()
     return made.broker.store.transaction_table.pending_count

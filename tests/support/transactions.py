@@ -44,7 +44,7 @@ class TransactionLog:
         return entry_of(next(self.log.walk(offset)), ())
 
     def entries(self, wanted: Callable[[RecordHead], bool] = lambda _: True) -> list[DispatchEntry]:
-        """What is dispatched of all records."""
+        """Return the dispatch values of all records."""
         heads = self.log.walk(self.log.min_offset())
         return [entry_of(head, ()) for head in heads if wanted(head)]
 
@@ -65,7 +65,7 @@ class TransactionLog:
         )
 
     def op(self, half: DispatchEntry) -> DispatchEntry:
-        """What settles a half message."""
+        """Add the operation message that settles a half message."""
         return self._put(OP, str(half.queue_offset), "TAGS\x01d")
 
     def discard(self, key: str) -> DispatchEntry:

@@ -1,7 +1,7 @@
-"""A producer of transactions in simulation: half messages, verdicts, answers to check-backs.
+"""A simulated producer of transactions: half messages, decisions, answers to check-backs.
 
-The verdicts lie in the world, as in a database that all producers of the group share: whoever is
-asked knows them.
+The decisions are in the world, like a database that all producers of the group share. Each of them
+can thus answer.
 
 Source: client/impl/producer/DefaultMQProducerImpl.java (sendMessageInTransaction,
 checkTransactionState, endTransaction).
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
     from tests.support.world import World
 
 REPEATS_MS = ((0,), (0,), (0, 0), (0, 3000))
-"""When a verdict is told, after it is known."""
+"""Delay between a decision and its report."""
 
 
 @dataclass(slots=True)
 class Verdicts:
-    """What is to become of each transaction, by its body."""
+    """Decision of each transaction, by its body."""
 
     outcomes: dict[bytes, int] = field(default_factory=dict)
-    """UNKNOWN: nobody will ever know."""
+    """UNKNOWN: it is never decided."""
     local: dict[bytes, int | None] = field(default_factory=dict)
-    """What is said straight after the send; None: nothing."""
+    """Report straight after the send; None: no report."""
     unknown_left: dict[bytes, int] = field(default_factory=dict)
     """To how many questions the answer is UNKNOWN before it is the outcome."""
     asked: list[bytes] = field(default_factory=list)
     """About which messages producers were asked."""
     halves: dict[bytes, Sent] = field(default_factory=dict)
-    """Half messages whose sends were acknowledged."""
+    """Half messages with acknowledged sends."""
 
     def answer(self, body: bytes) -> int:
         """To a question."""
@@ -76,7 +76,7 @@ class Transactor(Producer):
         self.do(self._go_on)
 
     def _acknowledged(self, parcel: Parcel, answer: RemotingCommand) -> None:
-        """Not so in the world: nobody may see it before its commit."""
+        """Keep the half message apart: it must stay invisible before its commit."""
         super()._acknowledged(parcel, answer)
         (body,) = parcel.bodies
         sent = self.verdicts.halves[body] = self.world.acknowledged.pop(body)

@@ -83,7 +83,7 @@ class Consumed:
 
 CALM = {"nothing": 1}
 ROUGH = {"nothing": 16, "power": 1, "kill": 1, "restart": 1, "fail": 2, "full": 1}
-"""How likely each thing is that may befall a broker."""
+"""Probability of each fault of a broker."""
 FAILURES_APART_MS = 3_000.0
 """A supervisor gives up when failures come closer than this."""
 
@@ -105,9 +105,9 @@ class World:
         self.refusals: list[RemotingCommand | None] = []
         self.seen: list[Consumed] = []
         self.commit_log: list[tuple[int, str, MessageQueue, int]] = []
-        """When, by which group, of which queue, how far."""
+        """Time, group, queue and offset of each commit."""
         self.pulls: list[tuple[int, int, RemotingCommand]] = []
-        """When each was asked and answered, and how."""
+        """Times of request and answer, and the result."""
         self.is_exclusive = True
         """Whether no two members of a group may process messages of an orderly queue at a time."""
         self._inside: dict[tuple[str, MessageQueue], Consumer] = {}
@@ -120,7 +120,7 @@ class World:
         ]
         self.made = SimulatedBroker(seed, config=config, store_config=store, before=seats)
 
-    # --- who is there
+    # --- processes
 
     def producer(self, **options: Any) -> Producer:
         """A new one."""
@@ -276,12 +276,12 @@ class World:
             )
 
     def leave(self, consumer: Consumer, queue: MessageQueue, _offset: int) -> None:
-        """It is through, or was stopped."""
+        """Record that a consumer has left the message, done or stopped."""
         if self._inside.get((consumer.group, queue)) is consumer:
             del self._inside[consumer.group, queue]
 
     def consumed(self, consumer: Consumer, record: MessageRecord, *, done: bool) -> None:
-        """What came of it."""
+        """Record the result of a consumed record."""
         queue = MessageQueue(record.topic, self.made.config.broker_name, record.queue_id)
         self.seen.append(
             Consumed(
@@ -322,14 +322,14 @@ class World:
             raise AssertionError(f"seed {self.seed}: {failure}") from failure
 
     def bodies(self, group: str) -> list[bytes]:
-        """What a group has processed, in the order of time."""
+        """Return the messages that a group has processed, in the order of time."""
         return [each.body for each in self.seen if each.group == group and each.done]
 
     def settle(self, limit_ms: float = 300_000) -> None:
         """Lets time pass until producers are through, and what is gone has been replaced."""
         producers = [each for each in self.clients if isinstance(each, Producer) and each.is_alive]
         self.made.system.run_until(lambda: all(each.is_done for each in producers), limit_ms)
-        self.pass_time(2 * HEARTBEAT_MS)  # until who was forgotten has spoken again
+        self.pass_time(2 * HEARTBEAT_MS)  # until the forgotten member has reported again
 
     def check(self, group: str, wanted: Callable[[Sent], bool] = lambda _: True) -> None:
         """At least once, and nothing else: what was acknowledged and is wanted by the group."""

@@ -13,7 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from actors.network.accepted import Accepted
-from actors.network.dial import Dialed
+from actors.network.messages import Dialed
 from actors.network.service import Service
 from protocol.ha import encode_report, encode_transfer_head
 from tests.support.brokers import SimulatedBroker
@@ -21,7 +21,12 @@ from tests.support.replication import Pair, end_of, fill, following, ready
 
 TRIES = 25
 HUGE = (-(2**63), -1, 0, 1, 2**31, 2**62, 2**63 - 1)
-FAILURES = ("actor failed", "request handler failed", "restarting", "gave up")
+FAILURES = (
+    "actor failed",
+    "request handler failed",
+    "actor restart scheduled",
+    "supervisor gave up",
+)
 
 
 @contextmanager

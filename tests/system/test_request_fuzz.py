@@ -36,7 +36,13 @@ ANSWERED_WITHIN_MS = 40_000
 """Consumers that are asked do not answer here: their time has to be over."""
 IN_THE_END_MS = 200_000
 """Whatever looks at all there is has looked: clients that are silent, open transactions."""
-FAILURES = ("actor failed", "request handler failed", "restarting", "gave up", "not made")
+FAILURES = (
+    "actor failed",
+    "request handler failed",
+    "actor restart scheduled",
+    "supervisor gave up",
+    "actor creation failed",
+)
 
 NUMBERS = (0, 1, 2, 3, 7, 8, 12, 255, 65_536, -1, -2, 2**31 - 1, -(2**31), 2**31, 10**12)
 HUGE = (2**62, 2**63 - 1, -(2**63), 2**63, 10**30)

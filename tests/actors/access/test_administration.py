@@ -1,4 +1,4 @@
-"""From where administrators ask: adminAllowedAddresses, of brokers and of name servers."""
+"""Tests of actors/access/administration.py: addresses of administrators."""
 
 import pytest
 from structlog.testing import capture_logs
@@ -14,7 +14,7 @@ from protocol.errors import RemoteError
 ALLOWED = addresses_of("10.0.0.7; 10.1.0.*;2001:db8::/32")
 
 
-def test_without_the_setting_nobody_is_asked() -> None:
+def test_without_the_setting_no_address_is_checked() -> None:
     assert administration(BROKER_RIGHTS, None, RateLimitedLog(lambda: 0)) is None
 
 
@@ -42,7 +42,7 @@ def test_clients_and_their_questions_are_no_administration() -> None:
     assert not {Code.REGISTER_BROKER, Code.GET_ROUTEINFO_BY_TOPIC} & names.codes
 
 
-def test_a_stranger_is_one_line_a_minute() -> None:
+def test_refused_administration_is_logged_once_a_minute() -> None:
     now_ms = 0
     made = administration(BROKER_RIGHTS, ALLOWED, RateLimitedLog(lambda: now_ms))
     assert made is not None

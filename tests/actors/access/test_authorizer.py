@@ -1,4 +1,4 @@
-"""The gate of a connection: signatures, white addresses, circumstances, too many wrong tries."""
+"""Tests of actors/access/authorizer.py: signatures, allowlists, limits of failures."""
 
 from dataclasses import replace
 
@@ -40,7 +40,7 @@ MORE = """
 
 
 class Server:
-    """A guard whose clock is wound by hand."""
+    """Access state with a clock that tests set."""
 
     def __init__(self, text: str = ACCOUNTS + MORE, *, is_white_admin: bool = False) -> None:
         self.now_ms = 1_700_000_000_000
@@ -63,7 +63,7 @@ def read(text: str) -> AclSnapshot:
     return parse_texts({"file": text.encode()}, takes_samples=False)
 
 
-def test_nobody_drives_the_refusals_of_others_out() -> None:
+def test_an_account_does_not_evict_refusals_of_others() -> None:
     server = Server()
     refusals = server.guard.refusals
     refusals.note("shop-account", "shop", 11, "first", "192.0.2.1")
@@ -109,10 +109,10 @@ def send_refusal(gate: Authorizer, command: RemotingCommand) -> str:
     return refused.text
 
 
-# --- who asks
+# --- authentication
 
 
-def test_the_texts_are_those_that_clients_know() -> None:
+def test_the_texts_are_as_clients_know_them() -> None:
     gate = Server().gate()
     assert refusal(gate, ends()) == "No accessKey is configured"
     assert refusal(gate, signed(ends(), "stranger-key")) == "No acl config for stranger-key"
@@ -145,7 +145,7 @@ def test_signatures_of_any_form_are_wrong(signature: str | None) -> None:
     assert refusal(Server().gate(), command).startswith("Check signature failed")
 
 
-def test_a_long_key_that_nobody_knows_is_cut_in_the_answer() -> None:
+def test_a_long_unknown_key_is_cut_in_the_answer() -> None:
     text = refusal(Server().gate(), signed(ends(), "k" * 1_000_000))
     assert len(text) < 200
 
@@ -269,7 +269,7 @@ accounts:
     assert server.gate("10.9.9.9").grant(unsigned["at-home-account"]).is_white
 
 
-def test_where_no_signature_is_wanted_an_old_one_counts_as_none() -> None:
+def test_an_old_signature_is_ignored_where_none_is_needed() -> None:
     server = Server(
         "accounts: [{accessKey: fresh-account, secretKey: secret-fresh, aclMaxAgeSeconds: 60,"
         " admin: true, whiteRemoteAddress: 10.9.9.9}]"
@@ -294,7 +294,7 @@ def test_an_account_may_want_fresh_signatures() -> None:
             check_send(gate, send_of(fresh))
         for age_ms in (60_001, -60_001):
             old = signed(send_command(), "fresh-account", "secret-fresh", now_ms=now_ms - age_ms)
-            assert "too old or has no time" in send_refusal(gate, old)
+            assert "too old or has no timestamp" in send_refusal(gate, old)
 
 
 def test_a_fresh_signature_is_for_one_request_only() -> None:
@@ -324,9 +324,9 @@ def test_a_wrong_key_too_often_closes_and_shuts_the_address_out_for_a_minute() -
     right = signed(ends(), "shop-account")
     with pytest.raises(TooManyFailures):
         server.gate().grant(right)
-    assert good.grant(right), "who was there before goes on"
-    assert server.gate().grant(signed(ends(), "reader-account")), "and who is another"
-    assert server.gate("203.0.113.9").grant(right), "and who comes from elsewhere"
+    assert good.grant(right), "an earlier connection goes on"
+    assert server.gate().grant(signed(ends(), "reader-account")), "another account passes"
+    assert server.gate("203.0.113.9").grant(right), "another address passes"
     server.now_ms += MINUTE_MS
     assert server.gate().grant(right)
 
@@ -352,7 +352,7 @@ def test_refusals_are_counted_by_account_group_and_code() -> None:
     }
 
 
-def test_who_signs_wrongly_is_counted_by_group_and_code_too_and_so_is_who_may_not_come_so() -> None:
+def test_failed_signatures_and_forbidden_addresses_are_counted_by_group_and_code() -> None:
     """A consumer with an old secret is what an operator looks for."""
     server = Server()
     pull = RemotingCommand(11, {"topic": "Orders", "consumerGroup": "shop"})
@@ -367,7 +367,7 @@ def test_who_signs_wrongly_is_counted_by_group_and_code_too_and_so_is_who_may_no
     assert (send.account, send.code, send.count) == ("shop-account", 310, 1)
 
 
-def test_what_is_kept_of_a_refusal_is_short_whatever_group_somebody_names() -> None:
+def test_a_stored_refusal_is_short_whatever_its_group() -> None:
     server, group = Server(), "g" * 900_000
     pull = RemotingCommand(11, {"topic": "Orders", "consumerGroup": group})
     with capture_logs() as logs:
@@ -385,7 +385,9 @@ def test_traces_go_without_a_permission_but_not_without_end() -> None:
     )
     for _ in range(4):
         check_send(gate, trace)
-    with pytest.raises(AccessRefused, match="Too much to topic:RMQ_SYS_TRACE_TOPIC"):
+    with pytest.raises(
+        AccessRefused, match="Trace rate limit reached for topic:RMQ_SYS_TRACE_TOPIC"
+    ):
         check_send(gate, trace)
     server.now_ms += 1000
     check_send(gate, trace)

@@ -1,4 +1,4 @@
-"""Lockouts after wrong signatures."""
+"""Tests of actors/access/refusals.py: the limit of failed signatures."""
 
 from actors.access.access_state import new_guard
 from actors.access.refusals import MINUTE_MS, TRIES_MAX, Refusals

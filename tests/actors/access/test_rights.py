@@ -1,4 +1,4 @@
-"""The tables of rights: complete, and each right with whom it lets in and whom not."""
+"""Tests of actors/access/rights.py: complete tables, and which accounts pass each code."""
 
 import pytest
 
@@ -79,13 +79,13 @@ def test_only_administrators_may(code: int) -> None:
 
 
 @pytest.mark.parametrize("code", [203, 208, 223, 303, 307, 308, 30_001])
-def test_administrators_and_who_may_consume_with_the_group(code: int) -> None:
+def test_administrators_and_consumers_of_the_group_pass(code: int) -> None:
     assert passes(Code(code), ADMIN) and passes(Code(code), READER)
     assert not passes(Code(code), SENDER) and not passes(Code(code), NOTHING)
 
 
 @pytest.mark.parametrize("code", [202, 300, 321])
-def test_administrators_and_who_may_use_the_topic(code: int) -> None:
+def test_administrators_and_users_of_the_topic_pass(code: int) -> None:
     assert all(passes(Code(code), account) for account in (ADMIN, READER, SENDER))
     assert not passes(Code(code), NOTHING)
 
@@ -131,7 +131,7 @@ def test_only_administrators_change_a_name_server(code: int) -> None:
 
 
 @pytest.mark.parametrize("code", [101, 105, 106, 206, 219, 224, 304, 311, 312, 313])
-def test_whoever_has_an_account_may_ask_a_name_server(code: int) -> None:
+def test_any_account_may_ask_a_name_server(code: int) -> None:
     assert passes(Code(code), NOTHING, at_namesrv=True)
 
 

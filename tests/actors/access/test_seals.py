@@ -1,4 +1,4 @@
-"""Seals of administrators' requests: what was sealed is good for one request, and for a while."""
+"""Tests of seals of administrators' requests: each is valid for one request and a limited time."""
 
 from dataclasses import replace
 
@@ -71,7 +71,7 @@ def test_a_sealed_request_of_an_administrator_is_good_for_a_quarter_of_an_hour()
 
 
 def test_what_a_broker_or_a_monitor_has_sealed_is_good_for_nothing_else() -> None:
-    """However old it is: a broker whose clock is wrong stays registered."""
+    """A broker with a wrong clock must stay registered, however old its request is."""
     server = Server()
     for account in ("broker-account", "monitor-account"):
         heard = signed(RemotingCommand(Code.GET_BROKER_CONFIG, {"x": "1"}), account, now_ms=10**12)

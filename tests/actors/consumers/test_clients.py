@@ -13,7 +13,7 @@ from actors.config import BrokerConfig
 from actors.consumers.clients import Clients
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.engine.supervisor import ChildSpec
-from actors.network.request import PeerClosed
+from actors.network.messages import PeerClosed
 from actors.tables.config_writer import ConfigWriter
 from actors.tables.consumer_filters import FilterTable
 from actors.tables.consumer_views import ConsumerView, Producing

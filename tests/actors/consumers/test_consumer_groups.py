@@ -9,7 +9,7 @@ from actors.access.rights import BROKER_RIGHTS
 from actors.consumers.consumer_groups import Producers
 from actors.engine.rate_limited_log import RateLimitedLog
 from actors.engine.snapshot_ref import SnapshotRef
-from actors.network.request import PeerClosed
+from actors.network.messages import PeerClosed
 from actors.tables.consumer_views import Member, Producing
 from protocol.bodies import HeartbeatData, ProducerData
 from storage.access.acl_file import Account

@@ -4,8 +4,8 @@ from random import Random
 
 import pytest
 
-from actors.network.client_calls import WAITING_MAX, CallClient, CallEnd
-from actors.network.request import ClientAnswer, PeerClosed
+from actors.network.client_calls import WAITING_MAX
+from actors.network.messages import CallClient, CallEnd, ClientAnswer, PeerClosed
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from tests.support.brokers import SimulatedBroker

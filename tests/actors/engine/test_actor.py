@@ -1,4 +1,4 @@
-"""Tests of actors/engine/actor.py: dispatch by type, and every seam of Pykka that it stands on."""
+"""Tests of actors/engine/actor.py: dispatch by type, and every override of Pykka."""
 
 import inspect
 from typing import Any
@@ -49,7 +49,7 @@ def test_only_an_actor_that_handles_batch_end_wants_it() -> None:
     assert not Recorder.wants_batch_end
 
 
-def test_two_handlers_of_one_class_do_not_mix_with_those_of_another() -> None:
+def test_handlers_of_one_class_do_not_mix_with_another_classs() -> None:
     class Other(Actor):
         @handles(int)
         def count(self, message: int) -> None: ...

@@ -1,4 +1,4 @@
-"""Tests of actors/engine/actor_address.py: who gets the mail while the actor comes and goes."""
+"""Tests of actors/engine/actor_address.py: receivers of messages across restarts."""
 
 from actors.engine.actor_address import ActorAddress, DownReceiver
 from actors.engine.inbox import KEPT_MAX, Item
@@ -19,7 +19,7 @@ class Straight:
     def wake(self) -> None: ...
 
 
-def test_mail_is_kept_while_nobody_is_there_and_handed_over_in_order() -> None:
+def test_messages_are_kept_while_the_actor_is_down_and_handed_over_in_order() -> None:
     address = ActorAddress("a", Straight())
     messages = [Say(number) for number in range(3)]
     for message in messages:
@@ -47,7 +47,7 @@ def test_mail_past_the_limit_is_refused_and_the_rest_is_kept() -> None:
     assert len(kept) == KEPT_MAX
 
 
-def test_a_closed_address_refuses_what_it_kept_and_what_it_is_told() -> None:
+def test_a_closed_address_refuses_kept_and_new_messages() -> None:
     address = ActorAddress("a", Straight())
     refused = Arrivals()
     address.tell(Say("kept", refused))
@@ -57,7 +57,7 @@ def test_a_closed_address_refuses_what_it_kept_and_what_it_is_told() -> None:
     assert refused.all() == ["the first reason"] * 2
 
 
-def test_closing_the_address_of_an_actor_puts_nobody_in_its_place() -> None:
+def test_closing_an_address_replaces_its_receiver() -> None:
     address = ActorAddress("a", Straight())
     address.go_up(Recorder())
     address.close("gone")
@@ -69,13 +69,13 @@ def test_an_address_that_moves_to_a_thread_takes_its_mail_along_in_order() -> No
     address.tell("kept")
     mail = address.move_to_thread(["waiting on the loop"])
     address.tell("told since")
-    late: Item = (address, "told by one who had still looked up the loop")
+    late: Item = (address, "sent with the loop's queue looked up before")
     Straight().append(late)
     assert [mail.get()[1] for _ in range(mail.qsize())] == [
         "kept",
         "waiting on the loop",
         "told since",
-        "told by one who had still looked up the loop",
+        "sent with the loop's queue looked up before",
     ]
     assert address.move_to_thread([]) is mail
     assert address.own_queue() is mail

@@ -1,4 +1,4 @@
-"""What is closed by nothing but its last reference ends at once, or with PyPy's collector."""
+"""Tests of end_unreferenced: unreferenced files end at once, or with PyPy's collector."""
 
 import os
 from pathlib import Path

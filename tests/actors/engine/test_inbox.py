@@ -1,4 +1,4 @@
-"""Tests of actors/engine/inbox.py: what is refused, what wakes whom, and where a batch ends."""
+"""Tests of actors/engine/inbox.py: refusals, wake-ups, and ends of batches."""
 
 from typing import Any
 
@@ -9,21 +9,20 @@ from pykka.messages import _ActorStop
 
 from actors.engine.actor_address import ActorAddress
 from actors.engine.inbox import (
-    BATCH_END,
     BATCH_MAX,
     KEPT_MAX,
     Inbox,
     LoopMail,
-    Stop,
     ThreadMail,
     refuse,
 )
+from actors.engine.messages import BATCH_END, Stop
 from tests.support.actors import Arrivals
 from tests.support.cast import Look, Say
 
 
 class Nowhere:
-    """Mail that nobody reads."""
+    """Mail without a reader."""
 
     asleep = False
 
@@ -46,7 +45,7 @@ def inbox_of(mail: ThreadMail, *, wants_batch_end: bool = True) -> Inbox:
 
 
 def messages_of(inbox: Inbox) -> list[Any]:
-    """What `get` gives without waiting."""
+    """Return the messages that `get` returns without waiting."""
     taken = []
     while not inbox.empty():
         taken.append(inbox.get().message)
@@ -65,7 +64,7 @@ def test_a_batch_is_what_was_waiting_and_ends_once(address: ActorAddress) -> Non
     assert inbox.get().message is BATCH_END
 
 
-def test_there_is_no_batch_end_for_those_who_do_not_handle_it(address: ActorAddress) -> None:
+def test_actors_that_do_not_handle_batch_end_get_none(address: ActorAddress) -> None:
     mail = ThreadMail()
     inbox = inbox_of(mail, wants_batch_end=False)
     for text in "abc":
@@ -118,13 +117,13 @@ def test_refuse_answers_a_message_by_the_refuse_of_its_reply() -> None:
 
 
 @pytest.mark.parametrize("message", [object(), Say("x"), Look(id, print)])
-def test_a_message_that_nobody_waits_for_is_refused_silently(message: object) -> None:
+def test_a_message_without_a_requester_is_refused_silently(message: object) -> None:
     refuse(message, "gone")
 
 
 def test_one_refusal_that_fails_does_not_keep_the_others_from_theirs() -> None:
     def broken(_: str) -> None:
-        raise ValueError("whoever asked is broken")
+        raise ValueError("the requester is broken")
 
     refuse(Say("x", broken), "gone")
 
@@ -139,7 +138,7 @@ def test_a_refused_ask_of_a_pykka_ref_says_that_the_actor_is_dead() -> None:
     assert stop.get(timeout=0) is None
 
 
-def test_thread_mail_is_kept_while_nobody_reads_up_to_a_limit(address: ActorAddress) -> None:
+def test_thread_mail_is_kept_up_to_a_limit_while_the_actor_is_down(address: ActorAddress) -> None:
     mail = ThreadMail()
     refused = Arrivals()
     for number in range(KEPT_MAX + 2):

@@ -1,4 +1,4 @@
-"""Tests of actors/engine/loop.py: rounds, sockets, timers, and who is told what in which order."""
+"""Tests of actors/engine/loop.py: rounds, sockets, timers, and the order of messages."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -337,7 +337,7 @@ def test_ten_thousand_spawned_actors_leave_nothing_behind(real_system: ActorSyst
     assert [address.name for address in addresses(real_system)] == ["supervisor", "parent"]
 
 
-def test_actors_that_nobody_stops_are_ended_with_the_loop(real_system: ActorSystem) -> None:
+def test_actors_that_were_not_stopped_end_with_the_loop(real_system: ActorSystem) -> None:
     diary = Diary()
     real_system.start(ChildSpec("parent", lambda _: Parent(Arrivals()), restart="temporary"))
     real_system.address("parent").tell(

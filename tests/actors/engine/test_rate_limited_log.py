@@ -1,4 +1,4 @@
-"""Tests of actors/engine/rate_limited_log.py: strangers cause few lines, and none is lost."""
+"""Tests of actors/engine/rate_limited_log.py: peers cause few lines, and no event is lost."""
 
 from structlog.testing import capture_logs
 
@@ -12,7 +12,7 @@ from actors.engine.rate_limited_log import (
 
 
 class Told:
-    """One whose clock is wound by hand."""
+    """Rate limiter with a clock that tests set."""
 
     def __init__(self) -> None:
         self.now_ms = 0.0

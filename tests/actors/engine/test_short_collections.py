@@ -1,4 +1,4 @@
-"""Collections of garbage that look at what is new, and now and then at everything."""
+"""Tests of short garbage collections: mostly new objects, now and then all."""
 
 import gc
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ pytestmark = of_cpython
 
 
 class Knot:
-    """What only a collection finds."""
+    """Object that only a collection frees."""
 
     def __init__(self) -> None:
         self.own = self

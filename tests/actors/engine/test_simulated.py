@@ -1,4 +1,4 @@
-"""Tests of tests/support/simulation.py: the same seed, the same run; other seeds, other orders."""
+"""Tests of tests/support/simulation.py: a seed fixes the order of events."""
 
 from select import EPOLLIN, EPOLLOUT
 from socket import socketpair

@@ -52,7 +52,7 @@ def test_children_start_in_order_and_stop_in_reverse(any_system: ActorSystem) ->
     ]
 
 
-def test_on_the_loop_everybody_drains_in_reverse_before_anybody_stops(
+def test_on_the_loop_all_actors_drain_in_reverse_before_any_stops(
     real_system: ActorSystem,
 ) -> None:
     diary = Diary()
@@ -134,7 +134,7 @@ def test_a_failure_in_on_start_is_retried(any_system: ActorSystem, where: Any) -
     assert look(any_system, "a", lambda actor: actor.incarnation) == 3
 
 
-def test_a_child_whose_factory_fails_is_retried_too(any_system: ActorSystem) -> None:
+def test_a_child_with_a_failing_factory_is_retried_too(any_system: ActorSystem) -> None:
     failures = [Boom("no settings"), Boom("no settings")]
 
     def make(_: System) -> Recorder:
@@ -235,7 +235,7 @@ def test_two_failures_in_one_group_make_one_restart(real_system: ActorSystem) ->
     )
     diary.events.all()
 
-    def fail_both(_: Recorder) -> None:  # in one pass: both have failed before anybody is told
+    def fail_both(_: Recorder) -> None:  # in one pass: both have failed before any report arrives
         real_system.address("a").tell(Do(boom))
         real_system.address("b").tell(Do(boom))
 

@@ -1,4 +1,4 @@
-"""Tests of actors/engine/system.py and future.py: asking, looking and ending from outside."""
+"""Tests of actors/engine/system.py and future.py: requests, views and stops from outside."""
 
 from threading import Event
 from typing import Any
@@ -40,7 +40,7 @@ def test_an_answer_that_does_not_come_is_waited_for_only_so_long(any_system: Act
 
 
 @pytest.mark.parametrize("where", ["loop", "thread"])
-def test_an_ask_whose_actor_dies_of_it_is_refused(any_system: ActorSystem, where: Any) -> None:
+def test_an_ask_is_refused_if_its_actor_fails_on_it(any_system: ActorSystem, where: Any) -> None:
     any_system.start(ChildSpec("a", lambda _: Recorder(), where=where))
     with pytest.raises(MessageRefused, match="Boom: as asked"):
         look(any_system, "a", boom)
@@ -202,7 +202,7 @@ def test_a_message_that_fails_to_be_refused_does_not_hurt_the_loop(
     diary = Diary()
 
     def broken(_: str) -> None:
-        raise Boom("whoever asked is broken")
+        raise Boom("the requester is broken")
 
     real_system.start(ChildSpec("a", lambda _: Recorder(diary)))
 

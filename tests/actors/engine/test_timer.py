@@ -1,4 +1,4 @@
-"""Tests of actors/engine/timer.py: when what is told, and what is not."""
+"""Tests of actors/engine/timer.py: due messages."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from actors.engine.timer import CANCELLED_MAX, TimerHandle, Timers
 
 
 class Told:
-    """An address whose mail a test can look at."""
+    """An address with messages that a test can read."""
 
     def __init__(self) -> None:
         self.mail = ThreadMail()

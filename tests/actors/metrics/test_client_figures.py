@@ -8,7 +8,7 @@ from actors.engine.snapshot_ref import SnapshotRef
 from actors.engine.supervisor import ChildSpec
 from actors.metrics.client_figures import WAIT_MS, ClientFigures, WithClients
 from actors.metrics.metrics_port import MakePage
-from actors.network.client_calls import CallClient, CallEnd
+from actors.network.messages import CallClient, CallEnd
 from actors.tables.consumer_views import ConsumerView, Member
 from protocol.bodies_client import ConsumerRunningInfo, ConsumeStatus
 from protocol.command import RemotingCommand

@@ -3,7 +3,8 @@
 import pytest
 
 from actors.naming.route_table import topics_body
-from actors.network.request import PeerClosed, Request
+from actors.network.messages import PeerClosed
+from actors.network.request import Request
 from protocol.bodies import TopicConfig, TopicRouteData
 from protocol.bodies_admin import TopicList
 from protocol.codes import RequestCode, ResponseCode

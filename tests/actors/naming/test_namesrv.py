@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from actors.admin.settings import REFUSED
 from actors.naming.kv_config import KvConfig
-from actors.network.request import PeerClosed
+from actors.network.messages import PeerClosed
 from protocol.bodies import (
     BrokerData,
     ClusterInfo,

@@ -1,5 +1,7 @@
-"""Tests of actors/network/accepted.py: who stands at the door of a port that speaks TLS has a place
-among the connections, one, and gives it back or takes it along. A38 of docs/security.md."""
+"""Tests of actors/network/accepted.py: a connection to a TLS port has one slot.
+
+It keeps the slot or gives it back. A38 of docs/security.md.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -38,9 +40,9 @@ def test_who_says_nothing_has_a_place_too_and_gives_it_back(tmp_path: Path) -> N
         made.system.advance(TIME_MS + 2000)
         assert not made.comes().is_out
     told = {line["event"] for line in logs if line["log_level"] == "warning"}
-    assert {event for event in told if "too many connections" in event} == {
-        "too many connections: maxConnections",
-        "too many connections: maxConnectionsPerAddress",
+    assert {event for event in told if "connection rejected" in event} == {
+        "connection rejected: maxConnections reached",
+        "connection rejected: maxConnectionsPerAddress reached",
     }
 
 
@@ -53,7 +55,7 @@ def waits(made: Door, _: Guest) -> None:
 
 
 def fails(made: Door, _: Guest) -> None:
-    made.system.address("entrance").tell("what nobody understands")
+    made.system.address("entrance").tell("unknown message")
     made.system.advance(5000)
 
 
@@ -77,7 +79,7 @@ def test_a_place_is_given_back_on_every_way_out(
     assert is_free(places), "after a stop, too"
 
 
-def test_who_is_closed_at_the_handshake_thread_has_his_place_until_it_says_so(
+def test_closed_connection_keeps_its_slot_until_its_handshake_returns(
     tmp_path: Path,
 ) -> None:
     places, thread = ConnectionSlots(1), Told("busy")
@@ -93,7 +95,7 @@ def test_who_is_closed_at_the_handshake_thread_has_his_place_until_it_says_so(
 
 
 @pytest.mark.parametrize("speaks_tls", [True, False])
-def test_who_is_let_in_takes_his_place_along(tmp_path: Path, speaks_tls: bool) -> None:
+def test_an_accepted_connection_keeps_its_slot(tmp_path: Path, speaks_tls: bool) -> None:
     places = ConnectionSlots(2)
     with door(tmp_path, takes_plain=True, places=places) as made:
         guest = made.comes()
@@ -109,12 +111,12 @@ def test_who_is_let_in_takes_his_place_along(tmp_path: Path, speaks_tls: bool) -
         made.system.advance(TIME_MS + 2000)
         assert [places.take(HOST) for _ in range(2)] == [None, "maxConnections"], "it has one"
         places.leave(HOST)
-        accepted.refuse("nobody takes it")
+        accepted.refuse("no receiver")
         accepted.refuse("twice")
         assert [places.take(HOST) for _ in range(3)] == [None, None, "maxConnections"]
 
 
-def test_a_stranger_is_turned_away_before_he_has_said_anything(tmp_path: Path) -> None:
+def test_a_connection_from_a_forbidden_address_is_closed_at_once(tmp_path: Path) -> None:
     with door(tmp_path, takes_plain=True, may_come=lambda host: host == HOST) as made:
         assert made.comes("192.0.2.8").is_out
         assert not made.comes(HOST).is_out

@@ -1,4 +1,4 @@
-"""Tests of actors/network/bind_address.py: both families by default, and what is advertised."""
+"""Tests of actors/network/bind_address.py: both families by default, advertised addresses."""
 
 import errno
 from dataclasses import replace
@@ -91,7 +91,7 @@ def test_an_advertised_address_of_a_family_that_is_listened_on_is_taken(
     require_listened(replace(BROKER, **settings))
 
 
-def test_an_ipv6_address_is_not_advertised_where_the_kernel_has_none(
+def test_an_ipv6_address_is_not_advertised_without_ipv6_in_the_kernel(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(bind_address, "has_dualstack_ipv6", lambda: False)

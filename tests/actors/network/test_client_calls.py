@@ -1,4 +1,4 @@
-"""Requests of the broker to its clients: every call ends once, however it ends."""
+"""Tests of actors/network/client_calls.py: every call ends exactly once."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,15 +11,9 @@ from actors.engine.actor_address import ActorAddress
 from actors.engine.inbox import Item
 from actors.engine.supervisor import ChildSpec
 from actors.network import client_calls
-from actors.network.client_calls import (
-    CallClient,
-    CallDone,
-    CallEnd,
-    ClientCalls,
-    Waiting,
-)
+from actors.network.client_calls import ClientCalls, Waiting
 from actors.network.connection import Connection
-from actors.network.request import ClientAnswer, PeerClosed
+from actors.network.messages import CallClient, CallDone, CallEnd, ClientAnswer, PeerClosed
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.frame import encode
@@ -35,7 +29,7 @@ ASK = RequestCode.GET_CONSUMER_RUNNING_INFO
 
 @dataclass
 class Bench:
-    """The calls of a broker, and who asks for them."""
+    """A broker's client calls, and their callers."""
 
     system: SimulatedSystem
     waiting: Waiting
@@ -65,7 +59,7 @@ def calls() -> Iterator[Bench]:
         yield bench
 
 
-def test_an_answer_reaches_who_asked_with_the_context() -> None:
+def test_an_answer_reaches_the_caller_with_the_context() -> None:
     with calls() as bench:
         peer = RecordingPeer()
         bench.call(peer, "why I asked")
@@ -89,7 +83,7 @@ def test_calls_are_told_apart_by_opaque_and_by_client() -> None:
         first, second = one.notices()
         (third,) = other.notices()
         assert len({first.opaque, second.opaque, third.opaque}) == 3
-        bench.tell(ClientAnswer(first.answer(), other))  # somebody else's number
+        bench.tell(ClientAnswer(first.answer(), other))  # a foreign opaque
         assert bench.ends() == []
         bench.tell(ClientAnswer(second.answer(), one))
         bench.tell(ClientAnswer(third.answer(), other))
@@ -145,7 +139,7 @@ def test_a_failure_of_the_actor_ends_what_waits() -> None:
     with calls() as bench:
         peer = RecordingPeer()
         bench.call(peer, "waits")
-        bench.tell("what nobody handles")
+        bench.tell("unknown message")
         bench.system.advance(2000)  # its supervisor starts it again
         assert bench.ends() == [("waits", CallEnd.NOT_ASKED)]
         bench.call(peer, "the next one is asked again")
@@ -160,7 +154,7 @@ def test_a_stop_ends_what_waits() -> None:
     assert bench.ends() == [("waits", CallEnd.NOT_ASKED)]
 
 
-def test_a_context_is_refused_when_who_asked_is_gone() -> None:
+def test_a_context_is_refused_if_the_caller_has_stopped() -> None:
     refused: list[str] = []
 
     class Context:

@@ -1,4 +1,4 @@
-"""One connection: in which pieces its peer may send, what closes it, and what holds it back."""
+"""Tests of actors/network/connection.py: frames in pieces, closings, limits."""
 
 from collections.abc import Callable, Iterator
 from random import Random
@@ -242,7 +242,7 @@ def test_a_request_without_what_it_needs_is_answered_with_1(
     assert answer.remark
 
 
-def test_an_answer_that_nobody_asked_for_is_passed_over(line: Line) -> None:
+def test_an_answer_without_a_request_is_dropped(line: Line) -> None:
     line.send(RemotingCommand(0, flag=RESPONSE_FLAG), RemotingCommand(310, flag=RESPONSE_FLAG))
     assert line.ask(question()).code == ResponseCode.SUCCESS
 
@@ -356,7 +356,7 @@ def test_nothing_is_read_while_too_much_is_unsent(monkeypatch: pytest.MonkeyPatc
 # --- ends
 
 
-def test_a_peer_that_goes_away_in_the_middle_of_an_answer_harms_nobody() -> None:
+def test_a_peer_that_leaves_during_an_answer_harms_no_other() -> None:
     made = SimulatedBroker(6)
     made.make_topic()
     for _ in range(8):

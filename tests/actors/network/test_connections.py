@@ -1,4 +1,4 @@
-"""Listening sockets and the connections that came in through them: taken, idle, failed, stopped."""
+"""Tests of actors/network/connections.py: accepted, idle, failed and stopped connections."""
 
 import errno
 from pathlib import Path
@@ -52,7 +52,7 @@ def question() -> RemotingCommand:
 
 
 def heartbeat() -> RemotingCommand:
-    """Of a client that consumes and produces."""
+    """Return the heartbeat of a client that consumes and produces."""
     consumer = ConsumerData("consumers", "CONSUME_PASSIVELY", "CLUSTERING", None, [])
     data = HeartbeatData("client", [ProducerData("producers")], [consumer])
     return RemotingCommand(RequestCode.HEART_BEAT, body=data.encode())
@@ -64,7 +64,7 @@ def members(made: SimulatedBroker) -> int:
     return made.ask(RemotingCommand(RequestCode.GET_CONSUMER_LIST_BY_GROUP, fields)).code
 
 
-# --- connections whose peers have gone
+# --- connections of peers that have gone
 
 
 def test_thousands_that_go_at_once_are_ended_some_at_a_time_while_others_are_served() -> None:
@@ -238,7 +238,7 @@ def test_connections_that_fail_give_back_the_places_of_all() -> None:
             connections.tell(Accepted(far, ("192.0.2.7", 1), Service({})))
             system.drain()
             assert places.take("192.0.2.7") == "maxConnections"
-            connections.tell("what nobody understands")
+            connections.tell("unknown message")
             system.advance(5000)
             assert near.recv(1) == b""
             near.close()
@@ -298,7 +298,7 @@ def test_a_peer_that_has_gone_before_it_was_accepted_is_no_matter() -> None:
         assert [entry for entry in logs if entry["log_level"] == "error"] == []
 
 
-def test_all_who_wait_are_accepted_in_one_round(real_system: ActorSystem) -> None:
+def test_all_waiting_connections_are_accepted_in_one_round(real_system: ActorSystem) -> None:
     listener = open_listener(HOST, 0, "listenPort")
     port = listener.getsockname()[1]
     lines = [Line.to(port) for _ in range(100)]
@@ -359,7 +359,7 @@ def test_a_server_may_listen_on_ipv6() -> None:
 @pytest.mark.parametrize(
     "code, said",
     [
-        (-2, "nobody knows this host; write"),  # the resolver's, as create_server passes it on
+        (-2, "host not found; write"),  # the resolver's, as create_server passes it on
         (errno.EADDRNOTAVAIL, "this machine has no such address; write"),
         (errno.EACCES, "Permission denied; choose a port from 1024 on"),
         (errno.EADDRINUSE, "is in use: stop what listens there"),

@@ -1,10 +1,11 @@
-"""Tests of actors/network/dial.py: a handshake has a time in all, not one for each byte."""
+"""Tests of actors/network/dial.py: one timeout for a whole handshake."""
 
 from pathlib import Path
 from socket import create_server, socket
 from types import SimpleNamespace
 
-from actors.network.dial import Dial, Dialler
+from actors.network.dial import Dialler
+from actors.network.messages import Dial
 from tests.support.certificates import Certificates
 from tests.support.peers import Told
 
@@ -12,7 +13,7 @@ HOST = "127.0.0.1"
 
 
 class Dribbling:
-    """A clock with whose every look a second passes, and the server sends one byte more."""
+    """A clock that advances by a second at each look, while the server sends one byte more."""
 
     def __init__(self, listener: socket) -> None:
         self._listener = listener

@@ -36,7 +36,7 @@ def test_turns_go_round_and_end() -> None:
     assert len(done) == 4
 
 
-def test_the_first_one_of_a_round_needs_no_turn_while_nobody_waits() -> None:
+def test_the_first_of_a_round_needs_no_turn_while_none_waits() -> None:
     turns = FairScheduler(lambda: None)
     assert [turns.is_first(1), turns.is_first(1), turns.is_first(2)] == [True, False, True]
     turns.wait(Worker("a", 1, []))
@@ -46,7 +46,7 @@ def test_the_first_one_of_a_round_needs_no_turn_while_nobody_waits() -> None:
 
 
 def noted_reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Of each read that brings something: whether it was a "turn"."""
+    """Record whether each read that brought data was in a "turn"."""
     read: list[str] = []
     within = ""
     receive, next_turn = Transport.receive, FairScheduler.next
@@ -81,7 +81,7 @@ def test_of_short_records_of_tls_one_read_is_done_in_a_round_too(
             connection_of(made.system, line).has_tls = True
         for line in (*lines, plain):
             line.send(question)
-        assert read == ["", "turn", ""], "who is behind the first waits, and who has no TLS never"
+        assert read == ["", "turn", ""], "later connections wait, plain ones never do"
         assert [len(line.receive_now()) for line in (*lines, plain)] == [1, 1, 1]
 
 
@@ -105,7 +105,7 @@ def test_of_long_frames_one_piece_is_read_in_a_round_and_the_others_in_their_tur
             assert [answer.code for answer in sender.receive_now()] == [0], "nothing is lost"
         question.body = bytes(RECEIVE_BYTES // 2)
         other.send_bytes(frames_of([question]))
-        assert read[-1] == "", "a short one waits for nobody"
+        assert read[-1] == "", "a short one does not wait"
         assert len(other.receive_now()) == 1
 
 

@@ -1,4 +1,4 @@
-"""What a user's function sees of a send or a pull, and what it cannot spoil."""
+"""Tests of actors/network/hooks.py: what hooks see, and that failing hooks do no harm."""
 
 from dataclasses import replace
 from typing import Any
@@ -36,7 +36,7 @@ class Diary:
 
 
 class PullDiary:
-    """The same for pulls; what it adds to a context stays there."""
+    """Hook that records pulls; its changes of a context are kept."""
 
     def __init__(self) -> None:
         self.before: list[PullContext] = []

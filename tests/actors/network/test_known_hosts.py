@@ -1,4 +1,4 @@
-"""Tests of actors/network/known_hosts.py: the Hosts that a port of HTTP answers."""
+"""Tests of actors/network/known_hosts.py: Host names that an HTTP port answers."""
 
 import pytest
 
@@ -24,7 +24,7 @@ def test_other_names_may_not(host: str) -> None:
     assert KnownHosts(["*"]).knows(host) == bool(host.partition(":")[0])
 
 
-def test_a_servers_own_names_and_those_of_monitoringhosts_are_known(
+def test_a_servers_own_names_and_names_of_monitoringhosts_are_known(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(metrics_server, "gethostname", lambda: "Node-7")

@@ -1,4 +1,4 @@
-"""The limits of what all connections hold: who is closed, who is not, what the log says."""
+"""Tests of actors/network/limits.py: which connections are closed, and the log lines."""
 
 from resource import RLIM_INFINITY
 
@@ -38,7 +38,7 @@ def held(bytes_max: int = 100, of_address_max: int | None = 50) -> ByteQuota:
     return ByteQuota("things", bytes_max, of_address_max, RateLimitedLog(lambda: 0))
 
 
-def test_over_the_limit_of_all_who_holds_for_longest_is_closed() -> None:
+def test_over_the_total_limit_the_longest_holder_is_closed() -> None:
     made = held()
     peers = [Peer(f"10.0.0.{number}", 1, made) for number in range(4)]
     for peer in peers[:3]:
@@ -74,11 +74,11 @@ def test_one_alone_may_be_too_much() -> None:
     made = held()
     peer = Peer("10.0.0.1", 1, made)
     made.note(peer, 51, is_moving=False)
-    assert peer.reason == "too much held: things"
+    assert peer.reason == "byte quota exceeded: things"
     assert made.total_bytes == 0
 
 
-def test_the_memory_of_those_that_were_closed_goes_back_now_and_then(
+def test_memory_of_closed_connections_is_returned_in_portions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     kept_bytes: list[int] = []
@@ -102,8 +102,8 @@ def test_closings_are_one_line_a_minute() -> None:
         now_ms = 60_000.0
         made.note(Peer("10.0.0.1", 99, made), 11, is_moving=False)
     assert [(each["event"], each["times"]) for each in logs] == [
-        ("too much held: things", 1),
-        ("too much held: things", 20),
+        ("byte quota exceeded: things", 1),
+        ("byte quota exceeded: things", 20),
     ]
 
 
@@ -126,7 +126,7 @@ def test_a_flood_of_connections_is_no_flood_of_lines() -> None:
     )
 
 
-def test_places_are_counted_by_address_and_in_all_but_not_those_of_this_machine() -> None:
+def test_slots_are_counted_by_address_and_in_total_except_loopback() -> None:
     places = ConnectionSlots(3, 2)
     assert places.take("10.0.0.1") is None
     assert places.take("10.0.0.1") is None
@@ -140,7 +140,7 @@ def test_places_are_counted_by_address_and_in_all_but_not_those_of_this_machine(
     assert places.take("10.0.0.3") is None
 
 
-def test_without_a_setting_there_is_room_for_everybody() -> None:
+def test_without_a_setting_slots_are_unlimited() -> None:
     places = ConnectionSlots()
     assert {places.take("10.0.0.1") for _ in range(5000)} == {None}
 
@@ -155,8 +155,8 @@ def test_some_descriptors_are_kept_for_files() -> None:
     assert first is None or first >= DESCRIPTORS_KEPT
 
 
-def test_whoever_has_a_network_of_ipv6_counts_as_one_address() -> None:
-    """He has 2 to the 64th of them, and every limit of an address would be open to him."""
+def test_an_ipv6_network_counts_as_one_address() -> None:
+    """A peer with a /64 has 2 to the 64th addresses, which would evade every limit."""
     one, another = "2001:db8:0:1::1", "2001:db8:0:1:ffff::2"
     elsewhere = "2001:db8:0:2::1"
     places = ConnectionSlots(0, 1)

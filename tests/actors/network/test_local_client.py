@@ -77,7 +77,7 @@ def test_what_4_9_7_does_not_implement_is_answered_as_there(code: int) -> None:
     assert (answer.code, answer.remark) == (3, f" request type {code} not supported")
 
 
-def test_a_request_that_nobody_answers_ends_at_its_time(simulated_system: SimulatedSystem) -> None:
+def test_an_unanswered_request_ends_at_its_timeout(simulated_system: SimulatedSystem) -> None:
     client = LocalClient(simulated_system, namesrv_service(simulated_system, NamesrvConfig()))
     with pytest.raises(TimeoutError, match="no answer to request 105 within 3 s"):
         client.request(RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC), timeout_s=3)

@@ -1,9 +1,10 @@
-"""Tests of actors/network/long_answers.py: long answers, and those that no frame holds."""
+"""Tests of actors/network/long_answers.py: long answers, and answers longer than a frame."""
 
 import pytest
 
 from actors.engine.supervisor import ChildSpec
-from actors.network.long_answers import LongAnswer, LongAnswers
+from actors.network.long_answers import LongAnswers
+from actors.network.messages import LongAnswer
 from actors.network.request import Request
 from actors.tables.table_encoder import EncodeAnswer, TableEncoder
 from protocol.bodies import KVTable

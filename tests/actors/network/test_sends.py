@@ -1,4 +1,4 @@
-"""All sends of one read: what their peer is written, and when nothing is."""
+"""Tests of actors/network/sends.py: writes to the peer for the sends of one read."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tests.support.brokers import SimulatedBroker, send_command
 from tests.support.sockets import paired_lines
 
 
-def test_sends_that_nobody_waits_for_cost_no_write(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_way_sends_cost_no_write(monkeypatch: pytest.MonkeyPatch) -> None:
     made = SimulatedBroker(3)
     made.make_topic()
     queued: list[bytes] = []

@@ -1,15 +1,16 @@
-"""A port's service: where a command goes that is no send, and what becomes of one nobody serves."""
+"""Tests of actors/network/service.py: routes of commands, and unserved codes."""
 
 from dataclasses import replace
 
-from actors.network.request import ClientAnswer, Request
+from actors.network.messages import ClientAnswer
+from actors.network.request import Request
 from actors.network.service import Service
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RESPONSE_FLAG, RemotingCommand
 from tests.support.peers import RecordingPeer, Told, request
 
 
-def test_a_request_goes_to_who_serves_its_code() -> None:
+def test_a_request_goes_to_the_actor_of_its_code() -> None:
     pulls, beats, peer = Told("pulls"), Told("beats"), RecordingPeer()
     service = Service({11: pulls.address, 34: beats.address})
     pull, beat = request(RequestCode.PULL_MESSAGE), request(RequestCode.HEART_BEAT)
@@ -20,16 +21,16 @@ def test_a_request_goes_to_who_serves_its_code() -> None:
     assert peer.received == []
 
 
-def test_an_answer_goes_to_who_asks_clients_whatever_its_code() -> None:
+def test_an_answer_goes_to_the_client_calls_whatever_its_code() -> None:
     asked, pulls, peer = Told("client_calls"), Told("pulls"), RecordingPeer()
     answer = RemotingCommand(RequestCode.PULL_MESSAGE, opaque=3, flag=RESPONSE_FLAG)
     Service({11: pulls.address}, answers_to=asked.address).pass_on(answer, peer)
     assert asked.take() == [ClientAnswer(answer, peer)]
-    Service({11: pulls.address}).pass_on(answer, peer)  # nobody asks there
+    Service({11: pulls.address}).pass_on(answer, peer)  # no client is asked there
     assert (pulls.take(), peer.received) == ([], [])
 
 
-def test_what_nobody_serves_is_answered_by_a_broker_only() -> None:
+def test_an_unserved_code_is_answered_by_a_broker_only() -> None:
     broker_side, namesrv_side = RecordingPeer(), RecordingPeer()
     served = [
         Service({}).pass_on(request(9999), broker_side),

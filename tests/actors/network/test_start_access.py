@@ -1,4 +1,4 @@
-"""The access that a server starts with."""
+"""Tests of actors/network/start_access.py: access control at a server's start."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ CERTIFICATE = {"tls_server_certificate": "c", "tls_server_key": "k", "tls_server
     ("address", "is_guarded", "warnings"),
     [("0.0.0.0", False, 1), ("0.0.0.0", True, 0), ("127.0.0.1", False, 0), ("localhost", False, 0)],
 )
-def test_a_port_for_everybody_without_accounts_is_warned_of(
+def test_an_open_port_without_accounts_is_warned_of(
     address: str, is_guarded: bool, warnings: int
 ) -> None:
     with capture_logs() as logs:
@@ -30,12 +30,14 @@ def test_a_port_for_everybody_without_accounts_is_warned_of(
 
 
 @pytest.mark.parametrize("is_white_admin", [True, False])
-def test_white_addresses_that_may_administer_are_warned_of_at_a_start(is_white_admin: bool) -> None:
+def test_allowlisted_administrators_are_warned_of_at_a_start(is_white_admin: bool) -> None:
     system = SimulatedSystem(1, disk_with(), 1_700_000_000_000)
     settings = NamesrvConfig(acl_enable=True, acl_file=ACL_PATH, is_white_admin=is_white_admin)
     with capture_logs() as logs:
         opened_acl(system, settings, "")
-    told = [each["because"] for each in logs if each["event"] == "white addresses may administer"]
+    told = [
+        each["because"] for each in logs if each["event"] == "allowlisted addresses may administer"
+    ]
     assert told == ["aclWhiteListAdmin=true"] * is_white_admin
     system.stop()
 
@@ -62,13 +64,13 @@ CLIENTS, REPLICATION = "tls.server.mode", "tls.ha.mode"
         (BrokerConfig, {"tls_client_auth": "none"}, []),
     ],
 )
-def test_a_certificate_that_keeps_nobody_out_is_warned_of(
+def test_a_port_that_accepts_clients_without_a_certificate_is_warned_of(
     kind: type[BrokerConfig | NamesrvConfig], settings: dict[str, Any], named: list[str]
 ) -> None:
     config = kind(**{**CERTIFICATE, "tls_client_auth": "require", **settings})
     with capture_logs() as logs:
         warn_if_plain_needs_no_certificate(config)
-    assert [each["event"].rpartition(" set ")[2] for each in logs] == [
+    assert [each["hint"].removeprefix("set ") for each in logs] == [
         f"{name}=enforcing" for name in named
     ]
     assert {each["log_level"] for each in logs} <= {"warning"}
@@ -85,13 +87,13 @@ def test_a_certificate_that_keeps_nobody_out_is_warned_of(
         ("127.0.0.1", "127.0.0.2", False, None),
     ],
 )
-def test_the_warning_names_a_port_of_replication_for_everybody(
+def test_the_warning_names_an_open_replication_port(
     address: str, ha_address: str, named: bool, at: str | None
 ) -> None:
     for is_guarded in (False, True):
         with capture_logs() as logs:
             warn_if_open(NamesrvConfig(acl_enable=is_guarded), address, ha_address)
         assert [each["listens_at"] for each in logs] == ([at] if at and not is_guarded else [])
-        assert any("haAllowedAddresses" in each["event"] for each in logs) == (
+        assert any("haAllowedAddresses" in each["hint"] for each in logs) == (
             named and not is_guarded
         )

@@ -1,4 +1,4 @@
-"""Tests of actors/network/tls_contexts.py: certificates that change while a server serves."""
+"""Tests of actors/network/tls_contexts.py: certificates that change while a server runs."""
 
 import os
 from errno import EACCES, EMFILE
@@ -54,7 +54,7 @@ def shown_by(server: SSLContext, made: Certificates) -> str:
 
 
 def replace_files(made: Certificates, host: str, *, key: bool = True) -> None:
-    """As an operator does; the time of a file may be the same when that happens in a test."""
+    """Replace the files as an operator does; in a test their times may be the same."""
     other = made.files("other", host)
     for source, target in (
         (other.cert_path, made.folder / "server.pem"),
@@ -75,7 +75,7 @@ def test_a_new_certificate_holds_for_connections_that_come_then(made: Certificat
     with capture_logs() as logs:
         found.look()
     assert found.server is not None and shown_by(found.server, made) == "192.0.2.7"
-    assert [line["event"] for line in logs] == ["TLS certificates read again"]
+    assert [line["event"] for line in logs] == ["TLS certificates reloaded"]
 
 
 def test_what_cannot_be_used_is_said_once_and_changes_nothing(made: Certificates) -> None:
@@ -84,7 +84,7 @@ def test_what_cannot_be_used_is_said_once_and_changes_nothing(made: Certificates
     with capture_logs() as logs:
         found.look()
         found.look()
-    assert [line["event"] for line in logs] == ["TLS stays as it was"]
+    assert [line["event"] for line in logs] == ["TLS reload failed, old certificate kept"]
     assert "do not belong together" in logs[0]["reason"]
     assert found.server is not None and shown_by(found.server, made) == "127.0.0.1"
     replace_files(made, "192.0.2.7")
@@ -114,7 +114,9 @@ def test_what_could_not_be_read_once_is_tried_at_each_look(
         for number in (EMFILE, EMFILE, EACCES, EACCES):
             refuse_with(number)
             found.look()
-    assert [line["event"] for line in logs] == ["TLS stays as it was"] * 2, "once for each reason"
+    assert [line["event"] for line in logs] == ["TLS reload failed, old certificate kept"] * 2, (
+        "once for each reason"
+    )
     assert "Too many open files" in logs[0]["reason"]
     assert "Permission denied" in logs[1]["reason"]
     monkeypatch.undo()
@@ -132,12 +134,12 @@ def test_files_that_come_back_are_told_of_when_they_go_again(made: Certificates)
             aside.rename(key)
             found.look()
     assert [line["event"] for line in logs if line["log_level"] == "error"] == [
-        "TLS stays as it was"
+        "TLS reload failed, old certificate kept"
     ] * 2
 
 
 def test_a_file_of_the_same_size_and_time_is_seen_to_be_another(made: Certificates) -> None:
-    """As `cp -p` may leave it."""
+    """`cp -p` keeps the time."""
     found = contexts(made)
     before = found.server
     path = made.folder / "server.pem"
@@ -168,7 +170,7 @@ def test_a_file_that_vanishes_while_it_is_read_changes_nothing(
     with capture_logs() as logs:
         serving.look()
     assert serving.server is before
-    (line,) = [each for each in logs if each["event"] == "TLS stays as it was"]
+    (line,) = [each for each in logs if each["event"] == "TLS reload failed, old certificate kept"]
     assert "cannot be read" in line["reason"]
     monkeypatch.undo()
     path.write_text(text)
@@ -185,14 +187,14 @@ def test_a_server_that_takes_one_context_shows_the_newest_certificate(made: Cert
     assert shown_by(followed, made) == "192.0.2.7"
 
 
-def test_a_key_that_everybody_can_read_is_named(made: Certificates) -> None:
+def test_a_key_that_all_local_users_can_read_is_logged(made: Certificates) -> None:
     made.files()
     os.chmod(made.folder / "server.key", 0o644)
     files = made.folder / "server.pem", made.folder / "server.key"
     with capture_logs() as logs:
         TlsContexts(TlsSettings(tls_server_certificate=str(files[0]), tls_server_key=str(files[1])))
     assert [(line["event"], line["file"]) for line in logs] == [
-        ("everybody on this machine can read a TLS key", str(files[1]))
+        ("TLS key readable by all local users", str(files[1]))
     ]
 
 
@@ -217,17 +219,17 @@ def test_calls_have_a_context_of_their_own_where_the_settings_want_it(made: Cert
 
 
 @pytest.mark.slow
-def test_test_mode_makes_a_certificate_and_says_that_it_keeps_out_nobody() -> None:
+def test_test_mode_makes_a_certificate_and_logs_a_warning() -> None:
     if which("openssl") is None:
         pytest.skip("the openssl command, which test mode of TLS wants, is not here")
     with capture_logs() as logs:
         found = TlsContexts(TlsSettings(tls_test_mode=True))
-    assert [line["event"] for line in logs] == ["TLS in test mode: it keeps out nobody"]
+    assert [line["event"] for line in logs] == ["TLS test mode enabled"]
     assert found.server is not None
-    assert found.server.cert_store_stats()["x509"] == 0, "nobody is asked for a certificate"
+    assert found.server.cert_store_stats()["x509"] == 0, "no client certificate is required"
 
 
 def test_test_mode_without_openssl_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(StoreError, match=r"wants the openssl command, which is not here"):
+    with pytest.raises(StoreError, match=r"needs the openssl command, which is missing"):
         TlsContexts(TlsSettings(tls_test_mode=True))

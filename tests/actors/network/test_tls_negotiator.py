@@ -1,5 +1,7 @@
-"""Tests of the TLS negotiator and handshakes, on the virtual clock: who gets in, and how
-long and how many may try. A5 and A7 of docs/security.md."""
+"""Tests of TlsNegotiator and Handshakes on the virtual clock: deadlines and limits.
+
+A5 and A7 of docs/security.md.
+"""
 
 from pathlib import Path
 from socket import socketpair
@@ -11,7 +13,8 @@ from structlog.testing import capture_logs
 
 from actors.network import handshakes as handshakes_module
 from actors.network import tls_negotiator as entrance_module
-from actors.network.handshakes import Handshakes, StepHandshake
+from actors.network.handshakes import Handshakes
+from actors.network.messages import StepHandshake
 from actors.network.tls_negotiator import (
     HOST_MAX,
     HOST_SHAKING_MAX,
@@ -56,7 +59,7 @@ def test_who_speaks_no_tls_is_let_in_with_every_byte_or_turned_away(tmp_path: Pa
         assert made.let_in() == []
         assert all(guest.is_out for guest in guests)
         said = [line["event"] for line in logs if line["log_level"] == "warning"]
-        assert said == ["a connection without TLS is refused"], "one line a minute"
+        assert said == ["connection without TLS rejected"], "one line a minute"
 
 
 def test_a5_after_the_first_byte_silence_is_closed_in_ten_seconds_and_garbage_at_once(
@@ -72,8 +75,8 @@ def test_a5_after_the_first_byte_silence_is_closed_in_ten_seconds_and_garbage_at
             made.system.advance(4000)
         assert silent.is_out and began.is_out
         assert sorted(line["event"] for line in logs if line["log_level"] == "warning") == [
-            "a TLS handshake was not over in 10 s",
-            "nothing came in 10 s",
+            "connection timed out: TLS handshake unfinished",
+            "connection timed out: no data received",
         ]
         assert made.let_in() == [] and made.entrance.shaking_count == 0
 
@@ -111,7 +114,7 @@ def test_a7_one_address_has_so_many_handshakes_and_no_more(tmp_path: Path) -> No
         made.comes("192.0.2.8", says=b"\0\0\0\5plain")
         assert len(made.let_in()) == 1, "others are served"
         made.comes("192.0.2.8", says=HELLO[:6])
-        assert made.entrance.shaking_count == HOST_SHAKING_MAX + 1, "nor has anybody else to wait"
+        assert made.entrance.shaking_count == HOST_SHAKING_MAX + 1, "no other connection waits"
         made.system.advance(TIME_MS + 2000)
         assert all(guest.is_out for guest in began)
         assert made.entrance.shaking_count == 0
@@ -130,7 +133,7 @@ def test_a7_all_together_have_so_many_handshakes_and_the_next_wait(tmp_path: Pat
         assert made.entrance.shaking_count == 0
 
 
-def test_a7_so_many_wait_for_a_place_and_who_comes_then_is_closed(
+def test_a7_connections_beyond_the_limit_of_waiting_handshakes_are_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert WAITING_MAX == 1024
@@ -140,14 +143,14 @@ def test_a7_so_many_wait_for_a_place_and_who_comes_then_is_closed(
         guests = [made.comes(f"198.51.100.{number}", says=HELLO[:6]) for number in range(9)]
         assert [guest.is_out for guest in guests] == [False] * 7 + [True] * 2
         made.comes("192.0.2.8", says=b"\0\0\0\5plain")
-        assert len(made.let_in()) == 1, "who speaks no TLS does not wait"
-        assert times(logs, "a TLS connection is closed: too many handshakes wait") == [1]
+        assert len(made.let_in()) == 1, "plain connections do not wait"
+        assert times(logs, "TLS connection rejected: too many handshakes") == [1]
 
 
 def test_a7_a_place_is_free_when_the_handshake_says_so_not_when_its_time_is_over(
     tmp_path: Path,
 ) -> None:
-    """Else steps of those who are gone pile up before the one thread."""
+    """Otherwise steps of closed connections would pile up before the one thread."""
     with door(tmp_path, takes_plain=True, handshakes=(thread := Told("busy")).address) as made:
         first = [made.comes(says=HELLO[:6]) for _ in range(HOST_SHAKING_MAX)]
         asked = thread.take()
@@ -165,7 +168,7 @@ def test_a7_a_place_is_free_when_the_handshake_says_so_not_when_its_time_is_over
         assert made.entrance.shaking_count == 1
 
 
-def test_the_step_of_one_whose_time_is_over_does_nothing_but_say_so(tmp_path: Path) -> None:
+def test_a_step_of_a_timed_out_handshake_only_reports_that(tmp_path: Path) -> None:
     with door(tmp_path, takes_plain=True) as made:
         near, far = socketpair()
         with near, far:
@@ -184,17 +187,17 @@ def test_a_late_answer_to_an_entrance_that_failed_is_not_taken_for_anothers(
     with door(tmp_path, takes_plain=True, handshakes=(thread := Told("busy")).address) as made:
         made.comes(says=HELLO[:6])
         (before,) = thread.take()
-        made.system.address("entrance").tell("what nobody understands")
+        made.system.address("entrance").tell("unknown message")
         made.system.advance(5000)
         made.comes(says=HELLO[:6])
         (after,) = thread.take()
         assert after.number != before.number
 
 
-def test_a_newcomer_whose_entrance_fails_is_closed(tmp_path: Path) -> None:
+def test_a_pending_connection_is_closed_if_the_negotiator_fails(tmp_path: Path) -> None:
     with door(tmp_path, takes_plain=True) as made:
         guest, other = made.comes(), made.comes(says=HELLO[:6])
-        made.system.address("entrance").tell("what nobody understands")
+        made.system.address("entrance").tell("unknown message")
         made.system.advance(5000)
         assert guest.is_out and other.is_out
         assert len(made.entrances) == 2, "started again"

@@ -1,4 +1,4 @@
-"""A transport: what goes to its socket in one call, what comes back of it, what is copied."""
+"""Tests of actors/network/transport.py: sent buffers, unsent buffers, copies."""
 
 from collections.abc import Sequence
 from socket import socketpair
@@ -46,7 +46,7 @@ def transport_to(peer: Peer, *buffers: Buffer, kind: type[Transport] = Transport
 
 
 def offered(*buffers: Buffer) -> list[Buffer]:
-    """What goes to the socket in the first call."""
+    """Return the buffers of the first call."""
     peer = Peer(ALL, ALL)
     transport_to(peer, *buffers).flush()
     return peer.offered[0]
@@ -104,7 +104,7 @@ def test_what_was_not_offered_yet_is_not_copied() -> None:
 
 
 def test_what_has_waited_for_the_peer_is_not_touched() -> None:
-    """It may lie in a file, and only the kernel may meet an error of its disk."""
+    """The bytes may be in a file, and only the kernel may meet an error of the disk."""
     peer = Peer(0)
     transport = transport_to(peer, b"a")
     transport.flush()
@@ -187,7 +187,7 @@ def test_what_waits_for_a_peer_with_tls_is_copied_once_however_little_it_takes(
 
 
 def test_nothing_that_waits_for_a_peer_with_tls_is_a_view_of_a_file() -> None:
-    """Its disk may fail, or memory be short, when its turn comes; here that ends the process."""
+    """The disk may fail before the bytes are sent, which would end this process."""
     file = bytearray(b"0123456789" * KEPT_BYTES_MAX)
     views = [memoryview(file)[at : at + (1 << 20)] for at in range(0, len(file), 1 << 20)]
     transport = transport_to(peer := Peer(5), *views, kind=TlsTransport)
@@ -196,7 +196,7 @@ def test_nothing_that_waits_for_a_peer_with_tls_is_a_view_of_a_file() -> None:
     del views, peer.offered[:]
     wanted = bytes(file[5:] + file[:3]) + b"x"
     end_views()
-    file.clear()  # a BufferError, if anybody looked at it
+    file.clear()  # a later read of it would raise BufferError
     peer.takes = [ALL] * 10
     transport.flush()
     assert b"".join(bytes(buffer) for call in peer.offered for buffer in call) == wanted

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from actors.network.client_calls import CALL_MS
 from actors.network.hooks import SendContext
+from actors.network.messages import CALL_MS
 from protocol.bodies import HeartbeatData, ProducerData
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import ONEWAY_FLAG, RemotingCommand

@@ -47,7 +47,7 @@ def test_the_line_of_a_start_says_which_accounts_were_read(tmp_path: Path) -> No
     path.write_text("accounts:\n- accessKey: admin-key\n  secretKey: admin-secret\n  admin: true\n")
     with capture_logs() as logs:
         AclStore(RealDisk(), str(path), lambda: 0, takes_samples=False).load()
-    (line,) = [each for each in logs if each["event"] == "access control read"]
+    (line,) = [each for each in logs if each["event"] == "access control loaded"]
     assert line["file"] == str(path)
 
 

@@ -5,4 +5,4 @@ bytes are put together with `struct`, JSON is written out.
 """
 
 BY_HAND = "by-hand"
-"""Its name among the recordings and stores."""
+"""Name of this data among the recordings and stores."""

@@ -44,7 +44,7 @@ def to_namesrv(
 def asked(
     code: int, fields: dict[str, str], body: bytes = b"", answer: Answer | None = None
 ) -> Exchange:
-    """What a broker asks of a client."""
+    """Request of the broker to a client."""
     return Exchange(code, fields, body, answer, is_asked_by_server=True)
 
 

@@ -35,7 +35,7 @@ BORN_ON_V6: Host = ("fd00::17", 40_123)
 
 @dataclass(frozen=True)
 class Message:
-    """What is stored of one message, but for its place."""
+    """Stored values of one message, except its offsets."""
 
     topic: str
     body: bytes
@@ -54,13 +54,13 @@ class Message:
 
     @property
     def keys(self) -> list[str]:
-        """Of the index: the unique key, then the words of KEYS."""
+        """Return the keys in the index: the unique key, then the words of KEYS."""
         unique = self.properties.get("UNIQ_KEY")
         words = self.properties.get("KEYS", "").split(" ")
         return [key for key in [unique, *words] if key]
 
     def tags_code(self, stored_ms: int) -> int:
-        """Of the queue's unit: the hash of the tag; of a delayed message, when it is due."""
+        """Return the tags code of the unit: the tag's hash, or a delayed message's due time."""
         if self.topic == SCHEDULED:
             return stored_ms + LEVEL_3_MS
         return java_hash(self.properties.get("TAGS", ""))
@@ -94,7 +94,7 @@ class Record:
         return pack(">i", len(rest) + 4) + rest
 
     def told(self) -> dict[str, Any]:
-        """As the manifest of a golden store tells it."""
+        """Return the message as the manifest of a golden store describes it."""
         message = self.message
         return {
             "storeSize": len(self.encoded()),
@@ -186,7 +186,7 @@ def unique(number: int) -> dict[str, str]:
 
 
 def java_hash(text: str) -> int:
-    """Of characters of 16 bits each."""
+    """Count the characters in units of 16 bits."""
     total = 0
     for unit in text:
         total = (31 * total + ord(unit)) & 0xFFFFFFFF

@@ -41,7 +41,7 @@ def write_store(root: Path) -> None:
 
 
 def manifest() -> dict[str, Any]:
-    """What the manifest of a golden store says, but for what a client read."""
+    """Return the manifest of a golden store, without a client's reads."""
     records = in_place(LOG_FILE_BYTES)
     queues: dict[str, list[list[int]]] = defaultdict(list)
     for record in records:

@@ -13,7 +13,7 @@ from troupemq.cli import cli
 FORBIDDEN = "/sys/forbidden"
 IN_THE_WAY = "; a file is in the way: move it, or name another place"
 MISSING = "No such file or directory; make it, or correct the path"
-NO_HOST = "nobody knows this host; write an address of this machine as bindAddress, or *"
+NO_HOST = "host not found; write an address of this machine as bindAddress, or *"
 LONG = "a" * 64
 """Longer than any label of a host's name."""
 
@@ -34,7 +34,7 @@ CASES: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "settings with a broken escape": (
         ("broker", "-c", "{file}"),
-        "the settings file {file} cannot be read: it holds a broken \\uZZ; write four",
+        "the settings file {file} cannot be read: it has a broken \\uZZ; write four",
     ),
     "a store that may not be made": (
         (*BROKER, f"storePathRootDir={FORBIDDEN}"),
@@ -58,7 +58,7 @@ CASES: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "a brokerIP1 that is no name": (
         (*BROKER, "storePathRootDir={tmp}/store", "-s", f"brokerIP1={LONG}"),
-        f"brokerIP1 is {LONG}: nobody knows this host; write an address under which clients",
+        f"brokerIP1 is {LONG}: host not found; write an address by which clients",
     ),
     "a ready file in no directory": (
         ("namesrv", "-p", "0", "--ready-file", "{tmp}/none/ready"),
