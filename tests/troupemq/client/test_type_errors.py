@@ -101,7 +101,10 @@ CALLS: list[tuple[Callable[[], object], str]] = [
     (lambda: ProducerSettings(trace=any_("false")), "trace is True or False, and not 'false'"),
     (lambda: ProducerSettings(retries=any_(True)), "retries is True, and not an integer"),
     (lambda: ProducerSettings(retried_codes=any_(["SYSTEM_BUSY"])), "a code of retried_codes is"),
-    (lambda: ProducerSettings(retried_codes=any_(2)), "retried_codes are several codes, and not 2"),
+    (
+        lambda: ProducerSettings(retried_codes=any_(2)),
+        "retried_codes are a collection of codes, and not 2",
+    ),
     (
         lambda: Producer("g", "http://h:9876"),
         "'http://h:9876' is a URL: a name server is host:port",

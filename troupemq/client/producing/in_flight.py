@@ -1,4 +1,4 @@
-"""Back-pressure of a producer: limits on the sends, and their bytes, that are under way at once."""
+"""Back-pressure of a producer: limits on its in-flight sends and their bytes."""
 
 from collections.abc import Callable
 from threading import Condition
@@ -8,7 +8,7 @@ from troupemq.client.errors import ClientBusy
 
 
 class InFlight:
-    """Lets sends in while there is room; for any thread. One that is alone may have any size."""
+    """Quota of in-flight sends; for any thread. A single send may have any size."""
 
     def __init__(self, count_max: int, bytes_max: int) -> None:
         self._count_max = count_max
@@ -21,9 +21,9 @@ class InFlight:
     def enter(
         self, size_bytes: int, deadline_s: float, may_wait: Callable[[], bool] = lambda: True
     ) -> None:
-        """Let one in, waiting for room until `deadline_s` (monotonic) where the caller may wait.
+        """Take a slot for a send; wait for one until `deadline_s` (monotonic) if `may_wait()`.
 
-        Raises ClientBusy; then it is not in.
+        Raises ClientBusy, and then holds no slot.
         """
         with self._changed:
             if not self._has_room(size_bytes):
@@ -45,12 +45,12 @@ class InFlight:
             self._waiting -= 1
         if not has_room:
             raise ClientBusy(
-                f"{self.count} sends of {self.bytes} bytes are under way already:"
+                f"{self.count} sends of {self.bytes} bytes are in flight already:"
                 " wait for some of their futures first"
             )
 
     def leave(self, size_bytes: int) -> None:
-        """One that was let in is done."""
+        """Release the slot of a finished send."""
         with self._changed:
             self.count -= 1
             self.bytes -= size_bytes
@@ -58,7 +58,7 @@ class InFlight:
                 self._changed.notify_all()
 
     def wait_empty(self, timeout_s: float) -> bool:
-        """Waits until none is under way; False if that takes longer."""
+        """Wait until no send is in flight; return False on timeout."""
         with self._changed:
             self._waiting += 1
             try:
