@@ -35,7 +35,7 @@ def check_instance(value: object, wanted: type | UnionType, what: str) -> None:
 def check_ranges(settings: object, ranges: Mapping[str, tuple[int, int]]) -> None:
     """Raise ArgumentIllegal for the first setting outside its range, and for an invalid flag.
 
-    A flag must be True or False. Times, whose names end in _ms, need not be integers.
+    A flag must be True or False. Times (names that end in _ms) need not be integers.
     """
     for name, (least, most) in ranges.items():
         value = getattr(settings, name)

@@ -33,8 +33,8 @@ Result = TypeVar("Result")
 
 _KINDS: tuple[tuple[Callable[[object], bool], str], ...] = (
     (iscoroutinefunction, "an async function, which nothing would await: pass a plain one"),
-    (isasyncgenfunction, "an async generator, whose body would never run: pass a plain function"),
-    (isgeneratorfunction, "a generator, whose body would never run: return instead of yield"),
+    (isasyncgenfunction, "an async generator, and its body would never run: pass a plain function"),
+    (isgeneratorfunction, "a generator, and its body would never run: return instead of yield"),
 )
 
 
@@ -63,7 +63,7 @@ def check_callback(value: object, what: str, *parameters: str) -> None:
 
 
 def check_runs(value: object, what: str) -> None:
-    """Raise ArgumentIllegal for a function whose body does not run when it is called."""
+    """Raise ArgumentIllegal for a coroutine or generator function: a call does not run its body."""
     function = value
     while isinstance(function, partial):
         function = function.func

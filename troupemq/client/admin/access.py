@@ -1,4 +1,4 @@
-"""Access control of brokers: accounts, addresses that need none, versions of files, refusals."""
+"""Access control of brokers: accounts, allowlisted addresses, versions of files, refusals."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -134,6 +134,8 @@ class AccessAdmin(AdminBase):
     ) -> Iterator[AccountChanged]:
         """Create or change an account at one broker, or at the brokers of a cluster or of all.
 
+            admin.update_account("shop", "a long secret", topic_perms="Orders=PUB|SUB")
+
         Permissions: DENY, PUB, SUB or PUB|SUB; by name `topicA=DENY,topicB=PUB|SUB`.
         """
         header = CreateAccessConfigHeader(
@@ -176,7 +178,7 @@ class AccessAdmin(AdminBase):
 
     @reads
     def acl_files(self, failures: Failures, **where: Unpack[Where]) -> Iterator[AclFileVersion]:
-        """Return which version of the access control files each broker has."""
+        """Return the versions of the access control files at each broker."""
         for address in self.targets(**where, masters_only=False):
             with failures.attempt():
                 found = self._versions(address)
@@ -208,9 +210,9 @@ class AccessAdmin(AdminBase):
     def compare_accounts(
         self, failures: Failures, *, cluster: str | None = None
     ) -> Iterator[AclContent]:
-        """Return what the files of each broker say; a failure where brokers differ.
+        """Return the file versions and fingerprints of each broker; differences are a failure.
 
-        Official brokers tell the versions of their files only.
+        Official brokers answer only the versions of their files.
         """
         found: list[AclContent] = []
         for address in self.targets(None, cluster, masters_only=False):
@@ -230,7 +232,7 @@ class AccessAdmin(AdminBase):
 
     @reads
     def acl_refusals(self, failures: Failures, **where: Unpack[Where]) -> Iterator[AclRefused]:
-        """Return what access control has refused since the start; `broker`: or a name server."""
+        """Return refusals of access control since the start; `broker` may be a name server."""
         for address in self.targets(**where, masters_only=False):
             with failures.attempt():
                 found = self.read(AclRefusals, address, RequestCode.GET_ACL_REFUSALS)

@@ -127,7 +127,7 @@ class Lanes:
                 sending.next_try()
 
     def _expire(self, sending: Sending) -> None:
-        """Fail a send whose deadline passed before its route was known."""
+        """Fail a send that still waits for its route at its deadline."""
         with self._lock:
             if sending not in self._waiting:
                 return

@@ -47,7 +47,7 @@ from troupemq.client.producing.trace import Tracing
 from troupemq.client.spans import spans_of
 
 LONG_BODY_BYTES = 64 << 10
-"""Body size whose compression takes 2 ms: from here on, not on an asynchronous caller's thread."""
+"""Body size from which compression, 2 ms or more, leaves an asynchronous caller's thread."""
 
 
 @partial(names_checked, settings=ProducerSettings)

@@ -48,7 +48,7 @@ class ProducerSettings:
     """Response codes of temporary failures; lost connections and timeouts always count as such."""
 
     retry_another_broker_when_not_ok: bool = False
-    """Whether a stored message whose status is not OK is also sent to another broker.
+    """Whether a message that is stored with another status than OK also goes to another broker.
 
     The first broker keeps its copy.
     """

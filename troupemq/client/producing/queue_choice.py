@@ -26,7 +26,7 @@ Called on any thread, for a retry on the I/O thread: it must not block.
 """
 
 Clock = Callable[[], float]
-"""Monotonic seconds."""
+"""Function that returns monotonic seconds."""
 
 LATENCY_MAX_MS = (50, 100, 550, 1000, 2000, 3000, 15_000)
 NOT_AVAILABLE_MS = (0, 0, 30_000, 60_000, 120_000, 180_000, 600_000)

@@ -197,7 +197,8 @@ class Sending:
     """A send that retries until it is stored, its tries or its time are used up, or it must fail.
 
     It receives its answers like a Future: all steps after the first try run on the I/O thread.
-    `not_ok_is_tried_again` also tries another broker for a stored message whose status is not OK.
+    `not_ok_is_tried_again` also tries another broker for a message stored with another status
+    than OK.
     """
 
     carrier: Sender

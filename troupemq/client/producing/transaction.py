@@ -71,7 +71,7 @@ None and an exception mean UNKNOWN.
 """
 
 Check = Callable[[MessageView], TransactionState | None]
-"""Answer to a check-back: takes the half message, whose `message_id` is the transaction id.
+"""Answer to a check-back: takes the half message; its `message_id` is the transaction id.
 
 The broker may ask any producer of the group, also one that started later. None and an exception
 mean UNKNOWN.

@@ -102,7 +102,7 @@ def test_a_tag_that_looks_like_several_is_a_warning(expression: str, hint: str, 
     with logged() as log:
         made.subscribe("T", expression)
         line = log.lines.get(timeout=0)
-    assert line.startswith("WARNING tag looks odd group=g topic=T tag=")
+    assert line.startswith("WARNING suspicious tag subscribed group=g topic=T tag=")
     assert hint.replace("\\", "") in line.replace("\\", "")
 
 
@@ -142,7 +142,7 @@ def test_a_queue_with_nothing_new_is_told_as_such(broker: FakeBroker) -> None:
     fill(broker, 2)
     broker.committed.clear()
     with logged() as log, consumer(broker, Seen(), begin=ConsumeFrom.LAST_OFFSET):
-        line = log.wait_for("INFO nothing new")
+        line = log.wait_for("INFO queue end reached")
     assert "group=g topic=T queue=T@b:" in line and "offset=1" in line
 
 
@@ -181,5 +181,5 @@ def test_a_consumer_that_never_subscribes_is_warned_of(
     """It ran without a word, and nothing came."""
     monkeypatch.setattr("troupemq.client.consuming.consumer.UNSUBSCRIBED_AFTER_MS", 1)
     with logged() as lines, PushConsumer("g", Seen(), broker.namesrv.address):
-        said = lines.wait_for("WARNING no subscription ")
+        said = lines.wait_for("WARNING subscription missing ")
         assert "group=g" in said and "call subscribe(topic)" in said
