@@ -55,7 +55,7 @@ class AsyncObject:
 
 class PlainObject:
     def __call__(self, messages: Sequence[Any]) -> None:
-        """A listener."""
+        """Take messages as a listener."""
 
 
 ASYNC = [

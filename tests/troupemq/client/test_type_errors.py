@@ -65,7 +65,7 @@ def test_a_message_says_what_was_given_and_what_to_do(wrong: dict[str, Any], sai
 
 
 def take(messages: object) -> None:
-    """A listener."""
+    """Take messages as a listener."""
 
 
 ANY: Any = None
@@ -155,7 +155,7 @@ CALLS: list[tuple[Callable[[], object], str]] = [
 
 
 @pytest.mark.parametrize("wrong, said", CALLS)
-def test_a_call_says_what_is_wrong_at_once(wrong: Callable[[], object], said: str) -> None:
+def test_an_invalid_argument_is_an_error_at_once(wrong: Callable[[], object], said: str) -> None:
     with pytest.raises((ArgumentIllegal, ConnectionFailed)) as caught:
         wrong()
     assert said in str(caught.value) and isinstance(caught.value, ClientError)

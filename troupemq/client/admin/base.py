@@ -93,10 +93,10 @@ class AdminBase:
     ) -> None:
         """Raise ArgumentIllegal for invalid arguments, ConnectionFailed for an invalid address.
 
-        `namesrv`: "host:port;host:port". [default: NAMESRV_ADDR, else 127.0.0.1:9876]
-        `credentials`: [default: TROUPEMQ_ACCESS_KEY and TROUPEMQ_SECRET_KEY]
-        `tls`: [default: TROUPEMQ_TLS and its related variables]
-        `silent_s`: seconds in which requests to a server that did not answer fail at once.
+        * `namesrv`: "host:port;host:port". [default: NAMESRV_ADDR, else 127.0.0.1:9876]
+        * `credentials`: [default: TROUPEMQ_ACCESS_KEY and TROUPEMQ_SECRET_KEY]
+        * `tls`: [default: TROUPEMQ_TLS and its related variables]
+        * `silent_s`: seconds in which requests to a server that did not answer fail at once.
         """
         self._client = Client(namesrv, credentials=credentials, tls=tls)
         self._options: dict[str, Any] = {"credentials": credentials, "tls": tls}

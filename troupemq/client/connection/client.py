@@ -125,9 +125,9 @@ class Client:
     ) -> None:
         """Raise ArgumentIllegal for invalid arguments, such as unusable files of `tls`.
 
-        `instance_name`: part of the client id. [default: unique in this process]
-        `ip`: address of this machine. [default: on the route to the first name server]
-        `credentials`, `tls`: [default: from the environment]
+        * `instance_name`: part of the client id. [default: unique in this process]
+        * `ip`: address of this machine. [default: on the route to the first name server]
+        * `credentials`, `tls`: [default: from the environment]
         """
         _check_account(credentials)
         if tls is not None:

@@ -52,9 +52,9 @@ class ClientMember(ABC):
     ) -> None:
         """Raise ArgumentIllegal for invalid arguments, ConnectionFailed for an invalid address.
 
-        `namesrv`: "host:port;host:port". [default: NAMESRV_ADDR, else 127.0.0.1:9876]
-        `credentials`: [default: TROUPEMQ_ACCESS_KEY and TROUPEMQ_SECRET_KEY, else unsigned]
-        `tls`: [default: TROUPEMQ_TLS and its related variables, else plain TCP]
+        * `namesrv`: "host:port;host:port". [default: NAMESRV_ADDR, else 127.0.0.1:9876]
+        * `credentials`: [default: TROUPEMQ_ACCESS_KEY and TROUPEMQ_SECRET_KEY, else unsigned]
+        * `tls`: [default: TROUPEMQ_TLS and its related variables, else plain TCP]
         """
         check_own_group(group, self.kind)
         self.group = group

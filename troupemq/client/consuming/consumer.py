@@ -94,11 +94,10 @@ class PushConsumer(GroupMember):
     ) -> None:
         """Raise ArgumentIllegal for invalid arguments, ConnectionFailed for an invalid address.
 
-        `begin`: start in queues that the group has never consumed.
-        `begin_ms`: time for ConsumeFrom.TIMESTAMP, ms since 1970. [default: 30 minutes ago]
-        `offsets_folder`: files of a broadcasting consumer's offsets, kept under its client id
-        (`client_ip`, `instance_name`). [default: the Java client's folder and id] Two broadcasting
-        consumers of a group on one machine need different instance names.
+        * `begin`: start in queues that the group has never consumed.
+        * `begin_ms`: time for ConsumeFrom.TIMESTAMP, ms since 1970. [default: 30 minutes ago]
+        * `offsets_folder`: files of broadcast offsets, by client id. [default: as in Java]
+        * `instance_name`: must differ between broadcasting consumers of a group on one machine.
         """
         check_callback(listener, "the listener", "messages")
         check_assignment(assign)

@@ -47,11 +47,11 @@ class RetryLater(Exception):
     ) -> None:
         """Raise ArgumentIllegal for invalid arguments.
 
-        `messages`: the failed ones, None for all; the others are consumed. An orderly queue
-        continues with the first failed message and repeats those behind it.
-        `delay_level`: level of the broker for the retry, or DEAD_LETTER; ignored when orderly.
-        `suspend_ms`: pause of an orderly queue. [default: `suspend_queue_ms` of the settings]
-        `reason`: text that is stored with the retry and the dead letter.
+        * `messages`: the failed ones, None for all; the others are consumed. An orderly queue
+          continues with the first failed message and repeats those behind it.
+        * `delay_level`: level of the broker for the retry, or DEAD_LETTER; ignored when orderly.
+        * `suspend_ms`: pause of an orderly queue. [default: `suspend_queue_ms` of the settings]
+        * `reason`: text that is stored with the retry and the dead letter.
         """
         if messages is not None:
             if isinstance(messages, str | bytes | MessageView) or not isinstance(

@@ -82,7 +82,7 @@ class ProcessQueue:
             self._come_to = offset
 
     def pause_if_full(self, settings: ConsumerSettings, *, spans: bool = True) -> bool:
-        """Return whether a limit of messages, bytes or offsets is reached; `done` ends this."""
+        """Return whether a limit is reached (messages, bytes, offsets); `done` ends the pause."""
         with self._changed:
             self._paused = (
                 len(self._waiting) >= settings.queue_count_max

@@ -88,10 +88,7 @@ class PullConsumer(GroupMember):
         credentials: Credentials | None = None,
         tls: Tls | None = None,
     ) -> None:
-        """Take the arguments of PushConsumer; settings about listeners are ignored.
-
-        `assign` is the rule by which members of a group share queues.
-        """
+        """Take the arguments of PushConsumer; settings about listeners have no effect."""
         check_assignment(assign)
         check_flag(auto_commit, "auto_commit")
         settings = settings or ConsumerSettings()

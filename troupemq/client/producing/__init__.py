@@ -1,8 +1,8 @@
 """Producer and TransactionProducer.
 
-producer.py        Producer
+producer.py        Producer, and the limits of its in-flight sends
 lanes.py           sends that wait for a route or for compression
-sending.py         one in-flight send and its retries; in_flight.py: limits on all of them
+sending.py         one in-flight send and its retries
 batches.py         several messages in one request
 queue_choice.py    choice of a message's queue
 request_reply.py   request-reply
