@@ -95,7 +95,7 @@ def _unknown(called: str, name: str, known: Sequence[str], settings: type | None
         return f"{said}: did you mean {close[0]}?"
     if settings is not None and (close := get_close_matches(name, of_settings, 1)):
         return f"{said}: it is a setting, settings={settings.__name__}({close[0]}=...)"
-    return f"{said}: there are {', '.join(known)}"
+    return f"{said}: it has {', '.join(known)}"
 
 
 def check_timeout(timeout_ms: object, least: int = 1) -> None:

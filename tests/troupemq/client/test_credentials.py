@@ -225,7 +225,7 @@ def test_a_consumer_that_gets_no_route_is_seen_in_its_status_too(
     assert f"{namesrv} refused the account shop-account from 127.0.0.1" in done.output
     assert "with code 105 at 20" in done.output
     assert "Check signature failed for accessKey=shop-account" in done.output
-    assert "no broker knows the group billing" in done.output
+    assert "consumer group billing not found" in done.output
     done = CliRunner().invoke(admin, ["aclRefusals", "-c", "DefaultCluster", "-n", namesrv])
     assert "Name servers are asked with -b" in done.output
 

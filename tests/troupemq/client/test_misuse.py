@@ -74,7 +74,7 @@ WRONG: list[tuple[str, Callable[[], object]]] = [
     ("broadcast is True or", lambda: PushConsumer("g", listen, broadcast=untyped(0))),
     ("auto_commit is True or", lambda: PullConsumer("g", auto_commit=untyped("no"))),
     (
-        "subscribe has no argument 'tags': there are topic, expression, sql",
+        "subscribe has no argument 'tags': it has topic, expression, sql",
         lambda: untyped(PushConsumer("g", listen)).subscribe("T", tags="new"),
     ),
     (
@@ -341,7 +341,7 @@ def test_a_choice_that_was_not_called_is_refused_at_the_send(cluster: Cluster) -
     with Producer("g", cluster.namesrv.address) as producer:
         for choice, said in (
             (RoundRobin, r"choose is the class RoundRobin: .* RoundRobin\(\)"),
-            (by_hash_of, r"choose is by_hash_of\(...\), with the key"),
+            (by_hash_of, r"choose is by_hash_of itself: call it with a key"),
             (0, "choose is a function, and not 0"),
         ):
             with pytest.raises(ArgumentIllegal, match=said):

@@ -86,12 +86,12 @@ CALLS: list[tuple[Callable[[], object], str]] = [
         " settings=ConsumerSettings(consume_threads=...)",
     ),
     (lambda: PullConsumer("g", **any_({"pull_batch": 4})), "ConsumerSettings(pull_batch_size=...)"),
-    (lambda: TransactionProducer("g", take, **any_({"zzz": 4})), "there are group, check, namesrv"),
+    (lambda: TransactionProducer("g", take, **any_({"zzz": 4})), "it has group, check, namesrv"),
     (lambda: ProducerSettings(**any_({"retry": 3})), "no argument 'retry': did you mean retries?"),
     (lambda: ConsumerSettings(**any_({"consume_thread": 3})), "did you mean consume_threads?"),
     (
         lambda: ConsumerSettings(**any_({"zzz": 3})),
-        "no argument 'zzz': there are consume_threads, ",
+        "no argument 'zzz': it has consume_threads, ",
     ),
     (lambda: ConsumerSettings(consume_threads=any_(2.5)), "consume_threads is 2.5, and not an int"),
     (
@@ -109,8 +109,8 @@ CALLS: list[tuple[Callable[[], object], str]] = [
         lambda: Producer("g", "http://h:9876"),
         "'http://h:9876' is a URL: a name server is host:port",
     ),
-    (lambda: Producer("g", ""), "'' names no name server: say host:port"),
-    (lambda: Producer("g", []), "[] names no name server: say host:port"),
+    (lambda: Producer("g", ""), "'' names no name server: use host:port"),
+    (lambda: Producer("g", []), "[] names no name server: use host:port"),
     (
         lambda: Producer("g", credentials=any_(("a", "b"))),
         "credentials are Credentials(access_key,",

@@ -43,7 +43,7 @@ TIMEOUT_MS = 5000
 INT_MAX = (1 << 31) - 1
 PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
 PROBE_TIMEOUT_MS = 1000
-IS_NAMESRV = "is a name server, and no broker: name a broker's port, 10911 as a rule"
+IS_NAMESRV = "is a name server, not a broker: use a broker's port, usually 10911"
 
 SILENT_S = 20.0
 """Time in which a long-running program does not ask a silent server again.
@@ -174,7 +174,7 @@ class AdminBase:
         """Return the decoded body of an answer. Raises BadAnswer for one that is not a `kind`."""
         answer = self.ask(address, code, header, None, timeout_ms)
         if not answer.body and answer.remark:
-            raise BadAnswer(f"{address} answered nothing: {answer.remark}")
+            raise BadAnswer(f"{address} sent an empty answer: {answer.remark}")
         return understood(kind.decode, answer.body)
 
     # --- the name servers
@@ -270,7 +270,7 @@ class AdminBase:
             return self.topic_brokers(RETRY_TOPIC_PREFIX + group)
         except RouteNotFound:
             raise RouteNotFound(
-                f"no broker knows the group {group}: it never consumed here"
+                f"consumer group {group} not found: no broker has its retry topic"
             ) from None
 
     # --- their key-value tables

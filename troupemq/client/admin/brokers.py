@@ -172,7 +172,7 @@ class NamesrvSettingChanged(_SettingChanged):
 class CleaningBegun(Change):
     """A broker that has begun to delete files."""
 
-    SENTENCE = "{0.broker_address} cleans."
+    SENTENCE = "{0.broker_address} has started to delete files."
     broker_address: str
     cleans: bool = True
 
@@ -244,7 +244,7 @@ def first_number(text: str | None) -> float:
 def setting(key: str, value: str) -> bytes:
     """Return a setting as one line. Raises ArgumentIllegal for line breaks or an empty key."""
     if not key.strip() or any(each in key + value for each in "\r\n"):
-        raise ArgumentIllegal("A setting is one line, and has a name.")
+        raise ArgumentIllegal("A setting has a name and no line breaks.")
     return format_property(key.strip(), value).encode()
 
 
@@ -286,7 +286,7 @@ class BrokerAdmin(AdminBase):
             try:
                 table = self.runtime_info(place.address)
             except BrokerError as error:
-                failures.add(f"{place.name} {place.id} refuses to say how it is: {error}")
+                failures.add(f"{place.name} {place.id} refuses to report its state: {error}")
             except ClientError as error:
                 failures.add(f"{place.name} {place.id} does not answer: {error}")
             else:

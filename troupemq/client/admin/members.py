@@ -149,14 +149,14 @@ class ClientInfo(Result):
         )
 
     def oddities(self) -> list[str]:
-        """Return sentences on invalid figures, which the sums leave out."""
+        """Return phrases on invalid figures, which the sums omit."""
         found = []
         for name, each in self.table.items():
             if not isinstance(each, dict):
-                found.append(f"nothing that can be understood of the queue {name}")
+                found.append(f"an invalid state of the queue {name}")
             elif each.get(_CACHED) is not None and whole(each[_CACHED]) is None:
                 odd = (odd_number(each[_CACHED]) or str(each[_CACHED]))[:_ODD_CHARS_MAX]
-                found.append(f"{odd!r} where the number of messages of the queue {name} should be")
+                found.append(f"an invalid number of messages of the queue {name}: {odd!r}")
         return found[:_ODDITIES_MAX]
 
 
@@ -252,12 +252,12 @@ class MemberAdmin(QueueAdmin):
             try:
                 info = self.running_info(group, client, broker=broker, with_stacks=with_stacks)
             except ClientError as error:
-                failures.add(f"{client} says nothing: {error}")
+                failures.add(f"{client} does not report its state: {error}")
                 continue
             found.append(info.state(member, with_stacks))
             yield found[-1]
             for sentence in info.oddities():
-                failures.add(f"{client} says {sentence}.")
+                failures.add(f"{client} reports {sentence}.")
         if len({each.subscriptions for each in found}) > 1:
             failures.add(f"The members of {group} subscribe differently: messages get lost.")
         shared = Counter(queue for each in found for queue in each.queue_names)

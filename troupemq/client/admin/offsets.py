@@ -32,7 +32,7 @@ class QueueReset(Result):
 class OffsetsCloned(Change):
     """A group that got the offsets of another group at one broker."""
 
-    SENTENCE = "{0.group} is where {0.source_group} is, in {0.topic} at {0.broker_address}."
+    SENTENCE = "{0.group} has the offsets of {0.source_group} in {0.topic} at {0.broker_address}."
     broker_address: str
     source_group: str
     group: str

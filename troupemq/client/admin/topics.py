@@ -86,7 +86,7 @@ class TopicDeleted(Change):
 class TopicForgotten(Change):
     """A topic that one name server has removed from its routes."""
 
-    SENTENCE = "{0.topic} is forgotten by {0.forgotten_by}."
+    SENTENCE = "{0.topic} is removed from the routes of {0.forgotten_by}."
     topic: str
     forgotten_by: str
 

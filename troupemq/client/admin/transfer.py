@@ -382,7 +382,7 @@ def parse_export(data: bytes) -> ExportedTables:
         orders = {str(name): str(value) for name, value in found["orders"].items()}
         for value in orders.values():
             if not all(_is_count(count) for count in order_entries(value).values()):
-                raise ValueError(f"no order: {value!r}")
+                raise ValueError(f"invalid order {value!r}")
     except (
         ValueError,
         KeyError,

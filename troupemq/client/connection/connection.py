@@ -120,7 +120,7 @@ class ServerConnection:
         except gaierror:  # a host name: resolving it may take seconds and must not block callers
             Thread(target=self._resolve, args=(host, port), daemon=True).start()
         except UnicodeError:  # longer than any host name
-            raise ConnectionFailed(f"{address}: no host has such a name") from None
+            raise ConnectionFailed(f"{address}: invalid host name") from None
         self.connect()
 
     def _resolve(self, host: str, port: int) -> None:
@@ -129,7 +129,7 @@ class ServerConnection:
         except gaierror as error:
             self._found = ConnectionFailed(f"{self.address}: {error.strerror}")
         except UnicodeError:
-            self._found = ConnectionFailed(f"{self.address}: no host has such a name")
+            self._found = ConnectionFailed(f"{self.address}: invalid host name")
         self._on_changed(self)
 
     def connect(self) -> None:
@@ -164,7 +164,10 @@ class ServerConnection:
             if self.broken_by is not None:
                 raise ConnectionFailed(f"{self.address}: {self.broken_by}")
             if self._unsent_bytes + len(frame) > UNSENT_BYTES_MAX:
-                raise ClientBusy(f"{self.address} has not taken {self._unsent_bytes} bytes yet")
+                raise ClientBusy(
+                    f"{self.address}: {self._unsent_bytes} bytes are unsent already:"
+                    " wait for some answers first"
+                )
             if waiting is not None:
                 self._pending[opaque] = waiting
                 new_step = self._expire_with_others(opaque, timeout_ms)
@@ -207,8 +210,8 @@ class ServerConnection:
         for opaque in expiring:
             waiting = self._pending.pop(opaque, None)
             if waiting is not None:
-                state = "not" if self.is_open else "no connection and not"
-                waiting.set_exception(RequestTimeout(f"{self.address} did {state} answer in time"))
+                state = "did not answer in time" if self.is_open else "could not be reached in time"
+                waiting.set_exception(RequestTimeout(f"{self.address} {state}"))
 
     # --- the I/O thread
 

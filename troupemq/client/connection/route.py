@@ -55,7 +55,7 @@ NAMESRV_CODES = (
 )
 """Requests that every name server answers, and no broker."""
 
-NO_NAMESRV = "a broker listens there, and no name server (port 9876 as a rule)"
+NO_NAMESRV = "a broker listens there, not a name server (usually port 9876)"
 
 
 def namesrv_addresses(given: str | Sequence[str] | None) -> tuple[str, ...]:
@@ -71,7 +71,7 @@ def namesrv_addresses(given: str | Sequence[str] | None) -> tuple[str, ...]:
     texts = given.replace(",", ";").split(";") if isinstance(given, str) else given
     addresses = tuple(text.strip() for text in texts if text.strip())
     if not addresses:
-        raise ConnectionFailed(f"{given!r} names no name server: say host:port")
+        raise ConnectionFailed(f"{given!r} names no name server: use host:port")
     for address in addresses:
         if "://" in address:
             raise ConnectionFailed(f"{address!r} is a URL: a name server is host:port alone")
@@ -238,7 +238,7 @@ class Routes:
         try:
             return self._fetch(DEFAULT_TOPIC)
         except RouteNotFound:
-            raise RouteNotFound(f"{unknown}, and no broker that would create it") from None
+            raise RouteNotFound(f"{unknown}, and no broker would create it") from None
 
     def _fetch(self, topic: str) -> TopicRouteData:
         header = GetRouteInfoHeader(topic)
@@ -250,7 +250,7 @@ class Routes:
                 raise RouteNotFound(f"the name server does not know the topic {topic}") from None
             raise
         if not answer.body:
-            raise RouteNotFound(f"the name server answered nothing for {topic}")
+            raise RouteNotFound(f"the name server sent an empty route of {topic}")
         return understood(TopicRouteData.decode, answer.body)
 
     def refresh(self, topics: Iterable[str], *, and_known: bool = True) -> None:

@@ -28,7 +28,8 @@ def check_assignment(assign: object) -> None:
     """Raise ArgumentIllegal for an invalid rule, such as `consistent_hash` without its call."""
     for each in (consistent_hash, by_config, by_machine_room):
         if assign is each:
-            raise ArgumentIllegal(f"assign is {each.__name__}(...), with its parentheses")
+            name = each.__name__
+            raise ArgumentIllegal(f"assign is {name} itself: call it, such as {name}(...)")
     check_callback(assign, "assign", *ASSIGNS)
 
 

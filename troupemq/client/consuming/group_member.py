@@ -164,8 +164,8 @@ class GroupMember(ClientMember):
             if member in _members:
                 raise ClientError(
                     f"a consumer of the group {self.group} with the client id {self._client.id}"
-                    " runs in this process: each would get all messages of both; give each an"
-                    " instance_name of its own"
+                    " already runs in this process, and both would consume all messages:"
+                    " give each an instance_name of its own"
                 )
             _members.add(member)
             self._member = member

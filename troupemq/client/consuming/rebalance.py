@@ -117,7 +117,7 @@ class Rebalancing:
     def _run_topic(self, topic: str) -> list[float]:
         queues = sorted(self._client.routes.get(topic).subscribe_queues)
         if not queues:
-            raise RouteNotFound(f"no broker lets {topic} be read")
+            raise RouteNotFound(f"no broker has readable queues of {topic}")
         if topic in self._missing:
             self._missing.discard(topic)
             log.info("topic found", group=self._group, topic=topic)

@@ -44,7 +44,7 @@ def may_choose(choose: object) -> bool:
 def check_choice(choose: object) -> None:
     """Raise ArgumentIllegal for an invalid choice, such as `by_hash_of` without its call."""
     if choose is by_hash_of:
-        raise ArgumentIllegal("choose is by_hash_of(...), with the key in its parentheses")
+        raise ArgumentIllegal("choose is by_hash_of itself: call it with a key, by_hash_of(key)")
     check_callback(choose, "choose", "queues", "message")
 
 

@@ -240,7 +240,7 @@ class Sending:
             left_ms = (self.deadline_s - self.begun_s) * 1000
             if left_ms <= 0:
                 raise RequestTimeout(
-                    f"the time of a send to {self.parcel.topic} was over before this try"
+                    f"the timeout of a send to {self.parcel.topic} expired before this try"
                 )
             queue = self.queue = self._choose_queue()
             self.tried.add(queue.broker_name)

@@ -81,7 +81,7 @@ def test_a_topic_without_readable_queues_is_reported(broker: FakeBroker) -> None
     serve_routes(broker.namesrv, {"b": broker.server}, {TOPIC: 2}, perm=2)
     with logged() as log, consumer(broker, Seen()):
         line = log.wait_for("WARNING topic not found")
-    assert "no broker lets T be read" in line
+    assert "no broker has readable queues of T" in line
 
 
 @pytest.mark.parametrize(
