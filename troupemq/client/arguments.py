@@ -67,7 +67,6 @@ def names_checked(made: type[Checked], settings: type | None = None) -> type[Che
 
 
 def method_names_checked(method: Callable[Called, Returned]) -> Callable[Called, Returned]:
-    """Make a method reject unknown argument names as `names_checked` does."""
     return _with_names_checked(method, method.__name__, None)
 
 
@@ -99,10 +98,7 @@ def _unknown(called: str, name: str, known: Sequence[str], settings: type | None
 
 
 def check_timeout(timeout_ms: object, least: int = 1) -> None:
-    """Raise ArgumentIllegal unless `timeout_ms` is None or a number from `least` on.
-
-    Reject a timedelta, and a fraction of 1, which looks like seconds.
-    """
+    """Raise ArgumentIllegal unless `timeout_ms` is None or from `least` on; recognize seconds."""
     if timeout_ms is None:
         return
     if isinstance(timeout_ms, timedelta):

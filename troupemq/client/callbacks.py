@@ -77,10 +77,7 @@ class ResultFuture(Future[Result]):
     """Future of a send or a request; its callbacks run on the I/O thread."""
 
     def add_done_callback(self, fn: Callable[[Future[Result]], object]) -> None:
-        """Call `fn` with this future when it is done.
-
-        Raises ArgumentIllegal for a coroutine or generator function.
-        """
+        """Call `fn` with this future when it is done. Raises ArgumentIllegal for async ones."""
         if not callable(fn):
             raise ArgumentIllegal(f"the callback is a function, and not {short(fn)}")
         check_runs(fn, "the callback")

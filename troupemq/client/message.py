@@ -166,10 +166,7 @@ def check_group(group: str) -> None:
 
 
 def check_own_group(group: str, kind: str) -> None:
-    """Raise ArgumentIllegal as `check_group`, and for the Java client's default group.
-
-    `kind` is "producer" or "consumer".
-    """
+    """Raise ArgumentIllegal as `check_group`, and for the Java client's default group of `kind`."""
     check_group(group)
     if group == f"DEFAULT_{kind.upper()}":
         raise ArgumentIllegal(f"{kind}Group can not equal {group}, please specify another one.")
@@ -325,7 +322,6 @@ class MessageView:
 
 
 def view_of(record: MessageRecord, queue: MessageQueue) -> MessageView:
-    """Return the view of a record that was read from `queue`."""
     properties = parse(record.properties)
     topic = record.topic
     if topic.startswith(RETRY_TOPIC_PREFIX):

@@ -37,8 +37,6 @@ CARRIED_CHARS_MAX = 2048
 
 
 class ClientSpans:
-    """Creates the spans of one client."""
-
     def __init__(
         self,
         client_id: str,
@@ -81,7 +79,6 @@ class ClientSpans:
         messages: Sequence[Message],
         send: Callable[[Sequence[Message]], Future[SendResult]],
     ) -> Future[SendResult]:
-        """Send a batch within a span that ends with the answer."""
         if not self.is_on or not messages:
             return send(messages)
         for each in messages:
@@ -152,7 +149,6 @@ class ClientSpans:
             raise
 
     def sent(self, span: Span, done: Future[SendResult]) -> None:
-        """End the span of a send with its answer."""
         error = done.exception()
         if error is not None:
             _fail(span, error)
@@ -274,7 +270,6 @@ def _fail(span: Span, error: BaseException) -> None:
 
 
 def _carried(properties: Mapping[str, str]) -> Context | None:
-    """Return the context that a message carries, or None."""
     if names.TRACEPARENT not in properties:
         return None
     found = propagate.extract(properties, context=Context())

@@ -20,8 +20,6 @@ from troupemq.client.errors import understood
 
 @dataclass(frozen=True, slots=True)
 class AccountChanged(Change):
-    """An account that one broker has now."""
-
     SENTENCE = "The account {0.access_key} is set at {0.broker_address}."
     broker_address: str
     access_key: str
@@ -29,8 +27,6 @@ class AccountChanged(Change):
 
 @dataclass(frozen=True, slots=True)
 class AccountDeleted(Change):
-    """An account that one broker has deleted."""
-
     SENTENCE = "The account {0.access_key} is deleted at {0.deleted_at}."
     access_key: str
     deleted_at: str
@@ -38,8 +34,6 @@ class AccountDeleted(Change):
 
 @dataclass(frozen=True, slots=True)
 class AddressesChanged(Change):
-    """The allowlisted addresses of one broker."""
-
     SENTENCE = "{0.broker_address} takes {0.addresses} without an account."
     broker_address: str
     addresses: str
@@ -114,8 +108,6 @@ class AclVersions:
 
 
 class AccessAdmin(AdminBase):
-    """The methods of an Admin about access control."""
-
     @changes
     def update_account(
         self,
@@ -158,7 +150,6 @@ class AccessAdmin(AdminBase):
     def delete_account(
         self, failures: Failures, access_key: str, **where: Unpack[Where]
     ) -> Iterator[AccountDeleted]:
-        """Delete an account."""
         header = DeleteAccessConfigHeader(access_key)
         for address in self.targets(**where, masters_only=False):
             with failures.attempt():
@@ -193,7 +184,6 @@ class AccessAdmin(AdminBase):
 
     @reads
     def accounts(self, failures: Failures, **where: Unpack[Where]) -> Iterator[BrokerAccounts]:
-        """Return the accounts of each broker."""
         for address in self.targets(**where, masters_only=False):
             with failures.attempt():
                 answer = self.ask(address, RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG)

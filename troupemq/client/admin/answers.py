@@ -43,8 +43,6 @@ class Time(int):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Base of all results."""
-
     def row(self) -> dict[str, object]:
         """Return the fields by name; the fields of a nested result are merged in."""
         found: dict[str, object] = {}
@@ -134,7 +132,6 @@ class Answers(Sequence[Found], Generic[Found]):
 
     @property
     def is_partial(self) -> bool:
-        """Whether there are failures."""
         return bool(self.failures)
 
     def __iter__(self) -> Iterator[Found]:

@@ -81,8 +81,6 @@ class BrokerPlace:
 
 
 class AdminBase:
-    """Asks brokers and name servers; every call blocks and raises ClientError."""
-
     def __init__(
         self,
         namesrv: str | Sequence[str] | None = None,
@@ -112,7 +110,6 @@ class AdminBase:
         self.close()
 
     def close(self) -> None:
-        """Close the connections."""
         self._client.remoting.close()
 
     def producer(
@@ -139,7 +136,6 @@ class AdminBase:
         return self._ask(address, command, timeout_ms)
 
     def _ask(self, address: str, command: RemotingCommand, timeout_ms: float) -> RemotingCommand:
-        """Return a successful answer of `address`."""
         since_s, silent = self._silent.get(address, (0.0, None))
         if silent is not None and monotonic() - since_s < self._silent_s:
             raise silent
@@ -190,10 +186,7 @@ class AdminBase:
         header: Header | None = None,
         body: bytes | None = None,
     ) -> list[tuple[str, RemotingCommand]]:
-        """Return the answers of all name servers: changes of their own tables must reach them all.
-
-        After a failure the remaining ones are still asked.
-        """
+        """Return the answers of all name servers: changes of their tables must reach all."""
         found = []
         for address in self.namesrvs:
             with failures.attempt():
@@ -252,20 +245,14 @@ class AdminBase:
         return understood(TopicRouteData.decode, answer.body)
 
     def topic_brokers(self, topic: str) -> list[BrokerPlace]:
-        """Return the master, else a slave, of each broker name that has the topic.
-
-        Raises RouteNotFound if no broker has it.
-        """
+        """Return the master, else a slave, of each broker of the topic. Raises RouteNotFound."""
         found = [min(_places(each)) for each in self.route(topic).broker_datas if each.broker_addrs]
         if not found:
             raise RouteNotFound(f"no broker has the topic {topic}")
         return sorted(found)
 
     def group_brokers(self, group: str) -> list[BrokerPlace]:
-        """Return the brokers of a consumer group: those with its retry topic.
-
-        Raises RouteNotFound for a group that no broker knows.
-        """
+        """Return the brokers with the retry topic of a group. Raises RouteNotFound without any."""
         try:
             return self.topic_brokers(RETRY_TOPIC_PREFIX + group)
         except RouteNotFound:
@@ -286,10 +273,7 @@ class AdminBase:
         return understood(GetKvConfigResponseHeader.decode, answer.fields).value
 
     def _put_kv(self, failures: Failures, namespace: str, key: str, value: str) -> list[str]:
-        """Set one entry at every name server; return the addresses of those that set it.
-
-        Raises ArgumentIllegal for an invalid namespace or key.
-        """
+        """Set an entry; return the name servers that did. Raises ArgumentIllegal."""
         if fault := key_fault(namespace) or key_fault(key):
             raise ArgumentIllegal(fault)
         header = PutKvConfigHeader(namespace, key, value)

@@ -62,8 +62,6 @@ class BrokerRates(Result):
 
 @dataclass(frozen=True, slots=True)
 class BrokerDays(Result):
-    """The messages of one broker, yesterday and today."""
-
     cluster: str
     broker: str
     id: int
@@ -84,8 +82,6 @@ class Properties:
 
 @dataclass(frozen=True, slots=True)
 class StoreReport(Result):
-    """The store of one broker, with its damage."""
-
     broker_address: str
     log_start: int
     log_end: int
@@ -106,7 +102,6 @@ class StoreReport(Result):
 
     @classmethod
     def of(cls, address: str, found: StoreState) -> "StoreReport":
-        """Return the report of a broker's answer."""
         return cls(
             address,
             found.log_start,
@@ -142,8 +137,6 @@ class _SettingChanged(Change):
 
 @dataclass(frozen=True, slots=True)
 class BrokerSettingChanged(_SettingChanged):
-    """A changed setting of one broker."""
-
     broker_address: str
     key: str
     value: str
@@ -156,8 +149,6 @@ class BrokerSettingChanged(_SettingChanged):
 
 @dataclass(frozen=True, slots=True)
 class NamesrvSettingChanged(_SettingChanged):
-    """A changed setting of one name server."""
-
     namesrv: str
     key: str
     value: str
@@ -170,8 +161,6 @@ class NamesrvSettingChanged(_SettingChanged):
 
 @dataclass(frozen=True, slots=True)
 class CleaningBegun(Change):
-    """A broker that has begun to delete files."""
-
     SENTENCE = "{0.broker_address} has started to delete files."
     broker_address: str
     cleans: bool = True
@@ -214,8 +203,6 @@ class WritesRestored(Change):
 
 @dataclass(frozen=True, slots=True)
 class OpenTransactionAt(Result):
-    """A transaction that is neither committed nor rolled back."""
-
     producer_group: str
     topic: str
     message_id: str
@@ -229,8 +216,6 @@ class OpenTransactionAt(Result):
 
 @dataclass(frozen=True, slots=True)
 class TransactionResumed(Change):
-    """A transaction that the broker checks back again."""
-
     SENTENCE = "{0.message_id} will be checked again."
     broker_address: str
     message_id: str
@@ -267,8 +252,6 @@ def _setting_in(line: str) -> dict[str, str]:
 
 
 class BrokerAdmin(AdminBase):
-    """The methods of an Admin about brokers and name servers."""
-
     @reads
     def broker_rates(self, failures: Failures) -> Iterator[BrokerRates]:
         """Return the load and the disk usage of all brokers."""
@@ -327,7 +310,6 @@ class BrokerAdmin(AdminBase):
                 yield Properties(address, self.settings_at(address))
 
     def settings_at(self, address: str) -> dict[str, str]:
-        """Return all settings of one broker."""
         return properties_of(self.ask(address, RequestCode.GET_BROKER_CONFIG).body)
 
     @changes
@@ -346,10 +328,7 @@ class BrokerAdmin(AdminBase):
                 yield BrokerSettingChanged(address, key, value, remark)
 
     def _check_known(self, address: str, code: RequestCode, key: str) -> None:
-        """Raise ClientError for a key that misspells a setting; `code` asks for all settings.
-
-        A server answers success for a key that it does not know.
-        """
+        """Raise ClientError for a misspelled key, as servers answer success for unknown keys."""
         try:
             known = properties_of(self.ask(address, code).body)
         except ClientError:
@@ -372,7 +351,6 @@ class BrokerAdmin(AdminBase):
 
     @reads
     def namesrv_settings(self, failures: Failures) -> Iterator[Properties]:
-        """Return the settings of each name server."""
         for address, answer in self._ask_all_namesrvs(failures, RequestCode.GET_NAMESRV_CONFIG):
             yield Properties(address, properties_of(answer.body))
 
@@ -413,7 +391,6 @@ class BrokerAdmin(AdminBase):
 
     @changes
     def restore_writes(self, failures: Failures, broker_name: str) -> Iterator[WritesRestored]:
-        """Restore a broker's write permission."""
         code, header = RequestCode.ADD_WRITE_PERM_OF_BROKER, BrokerNameHeader(broker_name)
         for address, answer in self._ask_all_namesrvs(failures, code, header):
             found = understood(AddWritePermResponseHeader.decode, answer.fields)

@@ -52,8 +52,6 @@ class GroupSettings(Result):
 
 @dataclass(frozen=True, slots=True)
 class GroupAtBroker(Result):
-    """A group's settings at one broker."""
-
     cluster: str
     broker: str
     settings: GroupSettings
@@ -61,8 +59,6 @@ class GroupAtBroker(Result):
 
 @dataclass(frozen=True, slots=True)
 class GroupChanged(Change):
-    """A group's settings at one broker after a change."""
-
     SENTENCE = "The group {0.settings.group_name} is set at {0.broker_address}."
     broker_address: str
     settings: GroupSettings
@@ -70,8 +66,6 @@ class GroupChanged(Change):
 
 @dataclass(frozen=True, slots=True)
 class GroupDeleted(Change):
-    """A group that one broker has deleted."""
-
     SENTENCE = "The group {0.group} is deleted at {0.deleted_at}."
     group: str
     deleted_at: str
@@ -86,8 +80,6 @@ class QueueOwner(Result):
 
 @dataclass(frozen=True, slots=True)
 class QueueProgress(Result):
-    """The offset of a group in one queue."""
-
     topic: str
     broker: str
     queue_id: int
@@ -106,8 +98,6 @@ class QueueProgress(Result):
 
 @dataclass(frozen=True, slots=True)
 class LagOfGroup(Result):
-    """The consumer lag of a group in one queue of a broker."""
-
     topic: str
     group: str
     broker: str
@@ -134,8 +124,6 @@ class GroupProgress(Result):
 
 
 class GroupAdmin(MemberAdmin):
-    """The methods of an Admin about consumer groups."""
-
     @changes
     def update_group(
         self, failures: Failures, settings: GroupSettings, **where: Unpack[Where]
@@ -176,7 +164,6 @@ class GroupAdmin(MemberAdmin):
 
     @reads
     def group_settings(self, failures: Failures, group: str) -> Iterator[GroupAtBroker]:
-        """Return a group's settings at each broker."""
         found = False
         for place in self.masters():
             with failures.attempt():

@@ -41,8 +41,6 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True, slots=True)
 class ConnectedClient(Result):
-    """A connected client."""
-
     client: str
     address: str
     language: str
@@ -51,8 +49,6 @@ class ConnectedClient(Result):
 
 @dataclass(frozen=True, slots=True)
 class ConnectedProducer(Result):
-    """A producer of a group at one broker."""
-
     broker: str
     connection: ConnectedClient
 
@@ -123,7 +119,6 @@ class ClientInfo(Result):
 
     @property
     def queues(self) -> list[MessageQueue]:
-        """Queues that are assigned to the member."""
         queues = (_queue_named(str(key)) for key in self.table)
         return [queue for queue in queues if queue is not None]
 
@@ -161,8 +156,6 @@ class ClientInfo(Result):
 
 
 class MemberAdmin(QueueAdmin):
-    """The methods of an Admin about members and producers."""
-
     @reads
     def producers_of(
         self, failures: Failures, group: str, topic: str
@@ -186,10 +179,7 @@ class MemberAdmin(QueueAdmin):
                 yield BrokerProducer(group, client, Time(each.last_update_timestamp))
 
     def group_members(self, group: str, *, broker: str | None = None) -> GroupMembers:
-        """Return the members of a consumer group, and their subscriptions.
-
-        Raises BrokerError(CONSUMER_NOT_ONLINE) for a group without members.
-        """
+        """Return a group's members. Raises BrokerError(CONSUMER_NOT_ONLINE) without members."""
         found = self.members_of(group, broker)
         return GroupMembers(
             tuple(map(_client, found.connection_set)),

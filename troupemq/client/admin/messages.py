@@ -67,8 +67,6 @@ class MessageTrack(Result):
 
 @dataclass(frozen=True, slots=True)
 class MessageSent(Result):
-    """A message that was sent, and its place."""
-
     broker: str
     queue_id: int
     queue_offset: int
@@ -79,8 +77,6 @@ class MessageSent(Result):
 
 @dataclass(frozen=True, slots=True)
 class SentAgain(Change):
-    """A message that was sent to its topic again."""
-
     SENTENCE = "{0.before} is sent again: {0.message_id} in {0.queue}."
     before: str
     message_id: str
@@ -90,8 +86,6 @@ class SentAgain(Change):
 
 @dataclass(frozen=True, slots=True)
 class ConsumedDirectly(Result):
-    """Result of a member for a message that it was given."""
-
     auto_commit: bool
     consume_result: str | None
     order: bool
@@ -125,8 +119,6 @@ class QueueUnits:
 
 
 class MessageAdmin(OffsetAdmin, BrokerAdmin):
-    """The methods of an Admin about messages."""
-
     def query_by_key(
         self,
         topic: str,
@@ -157,7 +149,6 @@ class MessageAdmin(OffsetAdmin, BrokerAdmin):
     def _query(
         self, address: str, broker_name: str, header: QueryMessageHeader
     ) -> list[MessageView]:
-        """Return the messages with the key at one broker."""
         command = RemotingCommand(RequestCode.QUERY_MESSAGE, key_question(header).encode())
         try:
             answer = self._ask(address, command, TIMEOUT_MS)
@@ -245,10 +236,7 @@ class MessageAdmin(OffsetAdmin, BrokerAdmin):
         )
 
     def has_accounts(self, topic: str) -> bool:
-        """Return whether a broker of the topic has access control, or refuses to answer.
-
-        Without access control every client may send to every topic, and no origin needs a proof.
-        """
+        """Return whether a broker of the topic has access control, or refuses to answer."""
         for address in self._masters(topic).values():
             try:
                 settings = self.settings_at(address)
@@ -259,10 +247,7 @@ class MessageAdmin(OffsetAdmin, BrokerAdmin):
         return False
 
     def original_of(self, copy: MessageView) -> MessageView | None:
-        """Return the original that a retry or a dead letter names.
-
-        Return None if no broker has it, or if it is in another topic or has another body.
-        """
+        """Return the original that a retry or dead letter names, if its topic and body match."""
         topic, origin = (copy.properties.get(name, "") for name in (RETRY_TOPIC, ORIGIN_MESSAGE_ID))
         found: list[MessageView] = []
         if is_offset_message_id(origin):
@@ -277,7 +262,6 @@ class MessageAdmin(OffsetAdmin, BrokerAdmin):
         return None
 
     def _masters(self, topic: str) -> dict[str, str]:
-        """Return broker name → address of every master that has the topic."""
         addresses = self._client.routes.look_up(topic).addresses
         return {name: ids[MASTER_ID] for name, ids in addresses.items() if MASTER_ID in ids}
 
@@ -301,10 +285,7 @@ class MessageAdmin(OffsetAdmin, BrokerAdmin):
     def reader(
         self, queue: MessageQueue, expression: str = "*", group: str | None = None
     ) -> QueueReader:
-        """Return a reader of a queue's messages, which changes no offsets.
-
-        Raises RouteNotFound for a broker that does not have the topic.
-        """
+        """Return a reader of a queue, which changes no offsets. Raises RouteNotFound."""
         for place in self.topic_brokers(queue.topic):
             if place.name == queue.broker_name:
                 return QueueReader(self, place.address, queue, expression, group or TOOLS_GROUP)

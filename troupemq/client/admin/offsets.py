@@ -30,8 +30,6 @@ class QueueReset(Result):
 
 @dataclass(frozen=True, slots=True)
 class OffsetsCloned(Change):
-    """A group that got the offsets of another group at one broker."""
-
     SENTENCE = "{0.group} has the offsets of {0.source_group} in {0.topic} at {0.broker_address}."
     broker_address: str
     source_group: str
@@ -40,8 +38,6 @@ class OffsetsCloned(Change):
 
 
 class OffsetAdmin(GroupAdmin):
-    """The methods of an Admin about offsets of groups."""
-
     @changes
     def reset_offsets(
         self,
@@ -82,10 +78,7 @@ class OffsetAdmin(GroupAdmin):
             yield QueueReset(queue.broker_name, queue.queue_id, offset, "told")
 
     def _reset_offline(self, place: BrokerPlace, header: ResetOffsetHeader) -> Iterator[QueueReset]:
-        """Set the broker's offsets of a group without members.
-
-        Raises ArgumentIllegal for invalid names.
-        """
+        """Set offsets of a group without members. Raises ArgumentIllegal for invalid names."""
         if fault := topic_name_fault(header.topic) or group_name_fault(header.group):
             raise ArgumentIllegal(fault)
         for queue, before in self._consumed(place, header):

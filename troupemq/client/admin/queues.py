@@ -39,8 +39,6 @@ class QueueBounds(Result):
 
 @dataclass(frozen=True, slots=True)
 class Allocation(Result):
-    """A queue that a member of a group would get."""
-
     member: str
     broker: str
     queue_id: int
@@ -48,8 +46,6 @@ class Allocation(Result):
 
 @dataclass(frozen=True, slots=True)
 class StoredTimes(Result):
-    """The store times of a queue's first and last message."""
-
     first_stored_ms: Time
     last_stored_ms: Time
 
@@ -87,8 +83,6 @@ class TopicTraffic(Result):
 
 
 class QueueAdmin(TopicAdmin):
-    """The methods of an Admin about queues."""
-
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """Return the readable queues. Raises RouteNotFound for a missing topic."""
         check_topic(topic)

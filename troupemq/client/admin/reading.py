@@ -40,8 +40,6 @@ PASSED_OVER = (
 
 @dataclass
 class QueueReader:
-    """Reads one queue at one broker."""
-
     admin: AdminBase
     address: str
     queue: MessageQueue

@@ -36,8 +36,6 @@ READ_WRITE = PERM_READ | PERM_WRITE
 
 @dataclass(frozen=True, slots=True)
 class TopicChanged(Change):
-    """A topic's settings at one broker after a change."""
-
     SENTENCE = (
         "{0.topic_name} has {0.read_queue_nums} queues to read and "
         "{0.write_queue_nums} to write at {0.broker_address}."
@@ -75,8 +73,6 @@ class TopicChanged(Change):
 
 @dataclass(frozen=True, slots=True)
 class TopicDeleted(Change):
-    """A topic that one broker has deleted."""
-
     SENTENCE = "{0.topic} is deleted at {0.deleted_at}."
     topic: str
     deleted_at: str
@@ -93,8 +89,6 @@ class TopicForgotten(Change):
 
 @dataclass(frozen=True, slots=True)
 class TopicPermissionChanged(Change):
-    """A changed permission of a topic at one broker."""
-
     SENTENCE = "{0.topic} at {0.broker_address}: permission {0.perm_before} is now {0.perm}."
     broker_address: str
     topic: str
@@ -138,8 +132,6 @@ class RouteBroker(Result):
 
 @dataclass(frozen=True, slots=True)
 class RoutePlace(Result):
-    """Brokers of one name and the queues that they have of a topic."""
-
     cluster: str
     broker: str
     addresses: Mapping[str, str]
@@ -190,8 +182,6 @@ def order_entries(text: str | None) -> dict[str, str]:
 
 
 class TopicAdmin(AdminBase):
-    """The methods of an Admin about topics."""
-
     def create_topic(self, topic: str, queue_count: int = 8, *, cluster: str | None = None) -> None:
         """Create or change a topic at every master of the cluster, or of all clusters.
 
@@ -354,7 +344,6 @@ class TopicAdmin(AdminBase):
         )
 
     def topic_clusters(self, topic: str) -> list[str]:
-        """Return the names of the clusters that have a topic."""
         return sorted({each.cluster for each in self.route(topic).broker_datas})
 
     @reads
@@ -399,10 +388,7 @@ class TopicAdmin(AdminBase):
     def _put_order(
         self, failures: Failures, topic: str, counts: Mapping[str, int], *, whole: bool
     ) -> None:
-        """Set an ordered topic's count of queues by broker at the name servers.
-
-        `whole`: replace the whole order; otherwise the counts of other brokers stay.
-        """
+        """Set an ordered topic's counts of queues; `whole`: remove the counts of other brokers."""
         kept = {} if whole else order_entries(self.order_of(topic))
         table = kept | {name: str(count) for name, count in counts.items()}
         value = ";".join(f"{name}:{count}" for name, count in table.items())

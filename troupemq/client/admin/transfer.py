@@ -69,7 +69,6 @@ class ExportedTables:
     orders: dict[str, str]
 
     def to_json(self) -> dict[str, object]:
-        """Return the tables as JSON values."""
         return {
             "brokers": [
                 {
@@ -84,10 +83,7 @@ class ExportedTables:
         }
 
     def for_broker(self, place: BrokerPlace) -> BrokerTables:
-        """Return a broker's tables; if it is not in the file, those that all its brokers share.
-
-        Raises ClientError if those differ.
-        """
+        """Return a broker's tables, else those shared by all. Raises ClientError if they differ."""
         own = self.brokers.get((place.cluster, place.name))
         if own is not None:
             return own
@@ -132,8 +128,6 @@ class TablesImported(Change):
 
 
 class TransferAdmin(MessageAdmin):
-    """The methods of an Admin about whole tables."""
-
     def user_topics(self, address: str, *, special: bool = False) -> Topics:
         """Return a broker's topics without system topics; `special`: with retries, dead letters."""
         own = self.read(TopicList, address, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
@@ -348,7 +342,6 @@ class TransferAdmin(MessageAdmin):
             return BrokerStatsData()
 
     def _clients(self, address: str) -> list[str]:
-        """Return the languages and versions of all consumers at a broker."""
         found = set()
         for group in self.user_groups(address):
             try:

@@ -45,8 +45,6 @@ class TrialSummary(Result):
 
 @dataclass(frozen=True, slots=True)
 class ClusterTrial(Result):
-    """The trials of one broker."""
-
     cluster: str
     broker: str
     room: str
@@ -54,8 +52,6 @@ class ClusterTrial(Result):
 
 
 class TrialAdmin(AdminBase):
-    """The methods of an Admin that measure the latency of sends."""
-
     def trial_sends(
         self, topic: str, count: int, size: int, *, broker_name: str | None = None
     ) -> list[SendTrial]:

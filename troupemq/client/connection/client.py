@@ -38,10 +38,7 @@ REFRESH_DELAY_MS = 20
 """Many sends fail together when a broker stops; one route look-up serves them all."""
 
 RequestHandler = Callable[[RemotingCommand], RemotingCommand | Answer | None]
-"""Handler of a broker's request, on the I/O thread: it must not block.
-
-For a longer task it returns a future of the answer.
-"""
+"""Handler of a broker's request, on the I/O thread; if it would block, it returns a future."""
 
 _instances = count(1)
 _ids_lock = Lock()
@@ -162,7 +159,6 @@ class Client:
         self._lock = Lock()
 
     def start(self) -> None:
-        """Start the housekeeping thread."""
         self.housekeeping.start()
         every = self.housekeeping.every
         every(ROUTE_INTERVAL_MS, self._refresh_routes, first_ms=ROUTE_INTERVAL_MS)
@@ -230,10 +226,7 @@ class Client:
         return RemotingCommand(RequestCode.HEART_BEAT, body=data.encode())
 
     def _greeting(self, address: str) -> RemotingCommand | None:
-        """Return the first request on a connection, a heartbeat; None for a name server.
-
-        A broker must know this client before it answers pulls or sends requests itself.
-        """
+        """Return a heartbeat as first request, without which a broker answers no pulls, or None."""
         if address in self.namesrvs or not (self.producer_groups or self.consumer_data()):
             return None
         return self._heartbeat()

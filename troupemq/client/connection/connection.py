@@ -48,8 +48,7 @@ UNSENT_BYTES_MAX = 64 << 20
 DIRECT_SENDS_MAX = 8
 """Open requests up to which callers send directly.
 
-Beyond it the I/O thread sends many requests in one call: concurrent system calls of many threads
-slow each other down.
+Beyond it the I/O thread sends many in one call: concurrent calls slow each other down.
 """
 
 PARTS_OF_A_SEND_MAX = 256
@@ -98,10 +97,7 @@ class ServerConnection:
         self._frames = CommandStream()
         self._lock = Lock()
         self._pending: dict[int, Waiting] = {}
-        """Receivers by opaque; added with the lock, removed without it.
-
-        Waiting for a sender to return from its system call tripled the time of an answer.
-        """
+        """Receivers by opaque; removed without the lock: waiting for it tripled answer times."""
 
         self._unsent: deque[memoryview] = deque()
         self._unsent_bytes = 0
@@ -155,10 +151,7 @@ class ServerConnection:
     def submit(
         self, frame: bytes, opaque: int, waiting: Waiting | None, timeout_ms: float = 0.0
     ) -> None:
-        """Send a request, or queue it until the socket accepts it; `waiting`: None for one-way.
-
-        Raises ConnectionFailed and ClientBusy; nothing was sent then.
-        """
+        """Send or queue a request. Raises ConnectionFailed and ClientBusy if nothing was sent."""
         new_step: int | None = None
         with self._lock:
             if self.broken_by is not None:
@@ -295,7 +288,6 @@ class ServerConnection:
                     sent -= min(sent, len(part))
 
     def answer(self, response: RemotingCommand) -> None:
-        """Answer a request of the peer."""
         try:
             self.submit(encode(response), response.opaque, None)
         except ClientError:

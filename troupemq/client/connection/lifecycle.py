@@ -135,7 +135,4 @@ class ClientMember(ABC):
 
     @abstractmethod
     def _finish(self, deadline_s: float) -> None:
-        """Reject new work and wait for in-flight work, before the Client unregisters.
-
-        `deadline_s` is of the monotonic clock.
-        """
+        """Reject new work and wait for in-flight work, until `deadline_s` (monotonic)."""

@@ -30,10 +30,7 @@ OPAQUE_MASK = 0x7FFFFFFF
 JOIN_TIMEOUT_S = 5.0
 
 OnRequest = Callable[[str, RemotingCommand], "RemotingCommand | Answer | None"]
-"""Handler of a server's address and request, on the I/O thread: it must not block.
-
-For a longer task it returns a future of the answer.
-"""
+"""Handler of a server's address and request, on the I/O thread; it may return a future."""
 
 Greeting = Callable[[str], RemotingCommand | None]
 """Function that returns the first request on a new connection to an address, or None."""

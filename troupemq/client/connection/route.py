@@ -39,10 +39,7 @@ DEFAULT_TOPIC = "TBW102"
 
 DEFAULT_TOPIC_QUEUE_COUNT = 4
 QUEUES_MAX = 1 << 18
-"""Limit of a topic's readable and writable queues at all brokers.
-
-Each queue is an object here, and two numbers in an answer may claim billions.
-"""
+"""Limit of a topic's queues: each is an object here, and an answer may claim billions."""
 
 LOOK_UP_TIMEOUT_MS = 3000
 DEFAULT_NAMESRV = "127.0.0.1:9876"
@@ -107,10 +104,7 @@ class Route:
 
 
 def route_of(topic: str, data: TopicRouteData, queue_count_max: int | None = None) -> Route:
-    """Return the route of `topic` from an answer, with at most `queue_count_max` queues a broker.
-
-    Raises BadAnswer for more than QUEUES_MAX.
-    """
+    """Return the route in an answer. Raises BadAnswer for more than QUEUES_MAX queues."""
     addresses = {each.broker_name: dict(each.broker_addrs) for each in data.broker_datas}
     limit = queue_count_max if queue_count_max is not None else 1 << 31
     claimed = sum(
@@ -163,10 +157,7 @@ class Routes:
         self._lock = Lock()
 
     def ask_namesrv(self, command: RemotingCommand) -> RemotingCommand:
-        """Return a success from the name server that answered last, else from the next one.
-
-        Raises BrokerError for another answer, ClientError if no name server is reached.
-        """
+        """Return a success from the last good name server, else the next. Raises ClientError."""
         error: ClientError | None = None
         failures: dict[str, str] = {}
         for turn in range(len(self.namesrvs)):
@@ -275,10 +266,7 @@ class Routes:
         )
 
     def address(self, broker_name: str, broker_id: int = MASTER_ID) -> str:
-        """Return a broker's address; for a missing id, that of another id of the name.
-
-        Raises RouteNotFound.
-        """
+        """Return a broker's address, of any id if `broker_id` is missing. Raises RouteNotFound."""
         ids = self._addresses.get(broker_name)
         if not ids:
             raise RouteNotFound(f"no address of the broker {broker_name} is known")
@@ -296,7 +284,6 @@ class Routes:
         return address
 
     def all_addresses(self, *, masters_only: bool) -> list[str]:
-        """Return the addresses of all brokers of the known topics."""
         return sorted(
             {
                 address

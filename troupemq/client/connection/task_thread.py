@@ -55,11 +55,9 @@ class TaskThread:
         return not self._thread.is_alive()
 
     def post(self, task: Task) -> None:
-        """Run `task` after those posted before it. Ignored after `stop`."""
         self.later(0, task)
 
     def later(self, delay_ms: float, task: Task) -> None:
-        """Run `task` after `delay_ms`. Ignored after `stop`."""
         due_s = monotonic() + delay_ms / 1000
         with self._changed:
             if not self._stopped:
@@ -67,8 +65,6 @@ class TaskThread:
                 self._changed.notify()
 
     def every(self, interval_ms: float, task: Task, *, first_ms: float = 0) -> None:
-        """Run `task` after `first_ms`, then `interval_ms` after each of its ends."""
-
         def again() -> None:
             try:
                 task()

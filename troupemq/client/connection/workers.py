@@ -28,7 +28,6 @@ class Workers:
             thread.start()
 
     def run(self, task: Task) -> None:
-        """Run `task` on the next free thread. For any thread."""
         self._tasks.put(task)
 
     def stop(self, timeout_s: float) -> bool:

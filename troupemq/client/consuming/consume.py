@@ -60,17 +60,13 @@ class Consuming(ABC):
         self._model = ""
 
     def make_spans(self, spans: "ClientSpans | None", model: str) -> None:
-        """Record a span of each listener call; `model`: clustering or broadcasting."""
         self._spans, self._model = spans, model
 
     def start(self) -> None:
         self.workers.start()
 
     def stop(self, timeout_s: float) -> bool:
-        """End the threads after their tasks; those of dropped queues do nothing.
-
-        Return False on timeout.
-        """
+        """End the threads after their tasks; return False on timeout."""
         return self.workers.stop(timeout_s)
 
     @abstractmethod
@@ -78,10 +74,7 @@ class Consuming(ABC):
         """Consume messages that the queue already holds."""
 
     def directly(self, view: MessageView, then: Callable[[Outcome, float], None]) -> None:
-        """Consume one message that is in no queue here, for an administrator.
-
-        `then` gets the outcome and the duration in ms.
-        """
+        """Consume one message for an administrator; `then` gets the outcome and the ms it took."""
 
         def consume() -> None:
             outcome, took_ms = self._call((view,))
@@ -103,7 +96,6 @@ class Consuming(ABC):
         return outcome, (monotonic() - begun_s) * 1000
 
     def _log_failure(self, views: Sequence[MessageView], outcome: Outcome, next_try: str) -> None:
-        """Log a call that raised or returned an invalid result."""
         if outcome.error is None:
             return
         named = views[:NAMED_MAX]

@@ -40,10 +40,7 @@ class OrderlyConsuming(Consuming):
         tasks: Tasks,
         now_s: Callable[[], float] = monotonic,
     ) -> None:
-        """Create the threads. `tasks` runs delayed tasks, which may block.
-
-        `sending_back` and `locks` are None for a broadcasting consumer, which shares no queue.
-        """
+        """Create the threads. `sending_back`, `locks`: None for broadcasting; `tasks` may block."""
         super().__init__(group, listener, settings, statistics, on_room)
         self._sending_back = sending_back
         self._locks = locks

@@ -46,10 +46,7 @@ class ConsumeFrom(Enum):
 
 
 def timestamp_ms(text: str) -> int:
-    """Return ms since 1970 of a local time in the Java client's form, `20261121143000`.
-
-    Raises ArgumentIllegal, a ValueError.
-    """
+    """Return ms since 1970 of a local time, `20261121143000`. Raises ArgumentIllegal."""
     if not isinstance(text, str) or not _TIME.fullmatch(text):
         raise ArgumentIllegal(f"a time is 14 digits, such as 20261121143000, and not {text!r}")
     return int(datetime.strptime(text, "%Y%m%d%H%M%S").timestamp() * 1000)
@@ -156,7 +153,6 @@ class GroupOffsets(Offsets):
         self._group = group
 
     def stored(self, queue: MessageQueue) -> int | None:
-        """Return the group's offset at the broker, or None. Raises ClientError."""
         header = QueryConsumerOffsetHeader(
             self._group, queue.topic, queue.queue_id, queue.broker_name
         )

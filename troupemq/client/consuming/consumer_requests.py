@@ -44,8 +44,6 @@ Reset = Callable[[MessageQueue, int], None]
 
 
 class Asked(Protocol):
-    """The consumer that serves the requests."""
-
     group: str
     orderly: bool
     _client: Client
@@ -66,7 +64,6 @@ class ConsumerRequests:
         self._reset = reset
 
     def handlers(self) -> dict[int, RequestHandler]:
-        """Return the handlers by request code."""
         return {
             RequestCode.RESET_CONSUMER_CLIENT_OFFSET: self._reset_offsets,
             RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: self._status,

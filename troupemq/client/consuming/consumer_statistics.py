@@ -56,7 +56,6 @@ class ConsumerStatistics:
         return found.counts
 
     def pulled(self, topic: str, count: int, took_ms: float) -> None:
-        """Count a pull that returned `count` messages."""
         with self._lock:
             counts = self._counts(topic)
             counts.pulls += 1

@@ -33,10 +33,7 @@ from troupemq.client.consuming.listener import (
 from troupemq.client.message import MessageView
 
 LEASE_S = 15 * 60.0
-"""Lease of a begun key, after which another call may begin it: its listener may have died.
-
-The same as the default of `consume_timeout_ms`.
-"""
+"""Lease of a begun key, in case its listener dies; as the default of `consume_timeout_ms`."""
 
 MEMORY_KEYS_MAX = 100_000
 KEEP_S = 3 * 24 * 3600.0
@@ -278,7 +275,6 @@ class SqliteSeen:
             )
 
     def _in_one(self, statement: str, rows: Sequence[tuple[object, ...]]) -> None:
-        """Execute a statement for all rows in one transaction."""
         self._database.execute("BEGIN IMMEDIATE")
         try:
             self._database.executemany(statement, rows)

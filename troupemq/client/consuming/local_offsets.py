@@ -34,7 +34,6 @@ INSTANCE_NAME = "DEFAULT"
 
 
 def default_folder() -> Path:
-    """Return the folder of the Java client's files."""
     return Path.home() / ".rocketmq_offsets"
 
 
@@ -82,12 +81,10 @@ class LocalOffsets(Offsets):
         return self.path.with_name(f"{FILE_NAME}.bak")
 
     def stored(self, queue: MessageQueue) -> int | None:
-        """Return the stored offset, or None."""
         with self._lock:
             return self._offsets.get(queue)
 
     def commit(self, queue: MessageQueue, offset: int) -> None:
-        """Write the file. Raises ClientError for a disk error."""
         try:
             self._write({queue: offset})
         except OSError as error:

@@ -133,7 +133,6 @@ class ProcessQueue:
             return roomy
 
     def holds(self, view: MessageView) -> bool:
-        """Return whether this message is not consumed yet."""
         return self._waiting.get(view.queue_offset) is view
 
     def overdue(self, timeout_ms: float) -> MessageView | None:
@@ -163,7 +162,6 @@ class ProcessQueue:
             return views
 
     def release(self) -> None:
-        """End the claim."""
         with self._changed:
             self._claimed = False
 
@@ -173,7 +171,6 @@ class ProcessQueue:
         return locked_at_s is not None and (self._now_s() - locked_at_s) * 1000 <= valid_ms
 
     def set_locked(self, is_ours: bool) -> None:
-        """Record the broker's answer about the lock."""
         self.locked_at_s = self._now_s() if is_ours else None
         if is_ours:
             self.last_lock_ms = now_ms()
@@ -195,7 +192,6 @@ class ProcessQueue:
             return self._changed.wait_for(lambda: self._running == 0, timeout_s)
 
     def info(self) -> ProcessQueueInfo:
-        """Return the state for administrators."""
         with self._changed:
             first = next(iter(self._waiting), 0)
             return ProcessQueueInfo(

@@ -27,21 +27,14 @@ from troupemq.client.message import MessageView, view_of
 log = client_logger(__name__)
 
 UNKNOWN_TO_BROKER_DELAY_MS = 200
-"""Pause after a pull that failed because the broker does not know the subscription yet.
-
-A heartbeat is sent meanwhile.
-"""
+"""Pause after a pull that a broker rejected because it does not know the subscription yet."""
 
 BROKER_BUSY_DELAY_MS = 20
 """Pause after FLOW_CONTROL."""
 
 HELD_S = 0.005
 NOT_HELD_DELAY_MS = 10
-"""Pause after PULL_NOT_FOUND within HELD_S.
-
-A broker that stops, or that has long polling switched off, does not hold pulls. The pause prevents
-a tight loop.
-"""
+"""Pause after PULL_NOT_FOUND within HELD_S, from a broker that does not hold pulls."""
 
 _OFFSET_CODES = frozenset(
     (
@@ -80,10 +73,7 @@ class Pulling:
         orderly: bool = False,
         tells_subscription: bool = False,
     ) -> None:
-        """Create the thread. `submit` gets messages after they were added to their queue.
-
-        `tells_subscription`: each pull carries the expression, so that no heartbeat is needed.
-        """
+        """Create the thread. `tells_subscription`: pulls carry the expression themselves."""
         self._client = client
         self._group = group
         self._settings = settings

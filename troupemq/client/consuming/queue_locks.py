@@ -39,10 +39,7 @@ class MemberLocks:
         return queue in self._ask(queue.broker_name, [queue])
 
     def renew(self, process_queues: Iterable[ProcessQueue]) -> bool:
-        """Renew the locks; return whether all are held.
-
-        Without a broker's answer its locks stay as they are, until they expire here.
-        """
+        """Renew the locks; return whether all are held. Without an answer, they expire here."""
         by_broker: defaultdict[str, list[ProcessQueue]] = defaultdict(list)
         for each in process_queues:
             if not each.dropped:

@@ -155,10 +155,7 @@ class Rebalancing:
         return self._settings.settle_ms - (now_s - since_s) * 1000
 
     def _members(self, queues: Sequence[MessageQueue]) -> list[str]:
-        """Return the sorted client ids of the group, from the first broker that answers.
-
-        Raises ClientError if no broker answers.
-        """
+        """Return the group's sorted client ids from the first broker with an answer, or raise."""
         header = GetConsumerListHeader(self._group)
         failure: ClientError | None = None
         for broker_name in sorted({queue.broker_name for queue in queues}):

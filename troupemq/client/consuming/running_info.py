@@ -25,8 +25,6 @@ MINUTE_MS = 60_000
 
 
 class Describable(Protocol):
-    """The attributes of a consumer that its state shows."""
-
     group: str
     settings: ConsumerSettings
     message_model: str

@@ -55,10 +55,7 @@ class SendingBack:
     def give_back(
         self, view: MessageView, delay_level: int = RISING_DELAY, reason: str = ""
     ) -> bool:
-        """Return a message to its broker, with the `reason` of the failure.
-
-        Return False if no broker took it.
-        """
+        """Return a message to its broker, with a `reason`; return False if no broker took it."""
         header = ConsumerSendMsgBackHeader(
             offset=view.physical_offset,
             group=self._group,
@@ -87,9 +84,9 @@ class SendingBack:
         return f"in {DELAYS[level - 1]} (delay level {level})"
 
     def send_again(self, view: MessageView, reconsume_times: int, reason: str = "") -> bool:
-        """Send a message to the retry topic; at the retry limit the broker makes it a dead letter.
+        """Send a message to the retry topic; return False if no broker took it.
 
-        Return False if no broker took it.
+        At the retry limit the broker makes it a dead letter.
         """
         tried: set[str] = set()
         try:

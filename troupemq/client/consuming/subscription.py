@@ -65,14 +65,10 @@ class TopicSubscription:
         return [(tag, hint) for tag in sorted(self.filter.tags) if (hint := _hint(tag))]
 
     def wants(self, view: MessageView) -> bool:
-        """Return whether the message's tag matches.
-
-        The broker compares only hashes of tags. It applies SQL92 expressions itself.
-        """
+        """Return whether the tag matches, as brokers compare only hashes; they apply SQL92."""
         return not self.filter.tags or view.tags in self.filter.tags
 
     def data(self) -> SubscriptionData:
-        """Return the form for heartbeats."""
         return SubscriptionData(
             topic=self.topic,
             sub_string=self.expression,

@@ -65,10 +65,7 @@ class Lanes:
             self._run(self._asking, task)
 
     def close(self) -> None:
-        """Fail the sends that have not started, and stop the threads.
-
-        An open request to a name server ends when the client closes its connections.
-        """
+        """Fail the sends that have not started, and stop the threads without waiting for them."""
         with self._lock:
             self._closed = True
             waiting, self._waiting = self._waiting, set()

@@ -64,10 +64,7 @@ class InFlight:
     def enter(
         self, size_bytes: int, deadline_s: float, may_wait: Callable[[], bool] = lambda: True
     ) -> None:
-        """Take a slot for a send; wait for one until `deadline_s` (monotonic) if `may_wait()`.
-
-        Raises ClientBusy, and then holds no slot.
-        """
+        """Take a slot; if `may_wait()`, wait until `deadline_s` (monotonic). Raises ClientBusy."""
         with self._changed:
             if not self._has_room(size_bytes):
                 self._wait(size_bytes, deadline_s if may_wait() else 0.0)
@@ -93,7 +90,6 @@ class InFlight:
             )
 
     def leave(self, size_bytes: int) -> None:
-        """Release the slot of a finished send."""
         with self._changed:
             self.count -= 1
             self.bytes -= size_bytes

@@ -48,10 +48,7 @@ class ProducerSettings:
     """Response codes of temporary failures; lost connections and timeouts always count as such."""
 
     retry_another_broker_when_not_ok: bool = False
-    """Whether a message that is stored with another status than OK also goes to another broker.
-
-    The first broker keeps its copy.
-    """
+    """Whether a message stored with another status than OK also goes to another broker."""
 
     max_message_bytes: int = MESSAGE_BYTES_MAX
     compress_over_bytes: int = COMPRESS_OVER_BYTES

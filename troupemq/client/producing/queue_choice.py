@@ -209,7 +209,6 @@ class LowestLatency(LearningChoice):
 
 
 def always(queue: MessageQueue) -> QueueChoice:
-    """Return a choice that always returns `queue`."""
     return lambda queues, message: queue
 
 

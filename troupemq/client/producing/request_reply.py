@@ -54,7 +54,6 @@ MEET_AGAIN_S = 10.0
 
 
 def request_of(message: Message, client_id: str, timeout_ms: float) -> Message:
-    """Return the message as a request of this client, with a new correlation id."""
     system = {
         **message.system_properties,
         CORRELATION_ID: str(uuid4()),
@@ -108,10 +107,7 @@ class Requests:
         send: Callable[[], Future[SendResult]],
         run: Callable[[Task], None],
     ) -> Future[MessageView]:
-        """Send the request with `send` and return a future of its reply.
-
-        Does not block: `run` runs blocking tasks on another thread.
-        """
+        """Send a request with `send` and return a future; `run` runs blocking steps elsewhere."""
         reply = self._expect(request, timeout_ms)
 
         def begin() -> None:
@@ -182,7 +178,6 @@ class Requests:
         return reply
 
     def _failed(self, request: Message, error: ClientError) -> None:
-        """Fail a request that was not sent."""
         expected = self._expected.pop(request.system_properties[CORRELATION_ID], None)
         if expected is not None:
             expected.reply.set_exception(error)

@@ -91,14 +91,12 @@ class EncodedMessage:
         return len(self.body) + len(self.properties)
 
     def compressed(self) -> "EncodedMessage":
-        """Return a copy with a compressed body."""
         body, sys_flag = compress(self.body, self.sys_flag)
         return EncodedMessage(
             self.topic, body, self.properties, self.message_id, self.flag, sys_flag, self.code
         )
 
     def command(self, queue: MessageQueue, producer_group: str) -> RemotingCommand:
-        """Return the request that stores it in `queue`."""
         header = SendMessageHeader(
             producer_group=producer_group,
             topic=self.topic,
@@ -117,7 +115,6 @@ class EncodedMessage:
 
 
 def parcel_of(message: Message, message_id: str) -> EncodedMessage:
-    """Return one message, encoded under this id."""
     system = message.system_properties
     parcel = EncodedMessage(
         message.topic,
@@ -164,7 +161,6 @@ class Sender:
             raise
 
     def later(self, delay_ms: float, task: Callable[[], None]) -> None:
-        """Run `task` on the I/O thread after `delay_ms`, or when that thread ends."""
         self._client.remoting.later(delay_ms, task)
 
     def route_in_doubt(self, topic: str) -> None:
@@ -228,7 +224,6 @@ class Sending:
 
     @property
     def is_half(self) -> bool:
-        """Whether this sends a half message."""
         return TRAN_MSG in self.message.system_properties
 
     def next_try(self) -> None:
@@ -254,7 +249,6 @@ class Sending:
         return chosen(self.choose, away_from(self.tried, queues), self.message)
 
     def set_result(self, response: RemotingCommand) -> None:
-        """Take the answer to the last try."""
         queue = self.queue
         assert queue is not None
         status = STATUS_OF_CODE.get(response.code)

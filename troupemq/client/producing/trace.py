@@ -54,7 +54,6 @@ class Tracing:
         self._keys_characters = 0
 
     def start(self) -> None:
-        """Start to send the collected records every SEND_INTERVAL_MS."""
         self._client.housekeeping.every(SEND_INTERVAL_MS, self.send_rest)
 
     def watch(self, sending: Sending) -> None:
@@ -91,11 +90,7 @@ class Tracing:
     def transaction_ended(
         self, message: Message | MessageView, message_id: str, address: str, state: str, asked: bool
     ) -> None:
-        """Add a record about the end of a transaction.
-
-        `state` is the Java client's name; `address` may also be a broker name; `asked`: after a
-        check-back.
-        """
+        """Add a record about the end of a transaction; `address` may also be a broker name."""
         keys = tuple(message.keys)
         self._add(
             (message_id, *keys),
@@ -136,7 +131,6 @@ class Tracing:
             self.send_rest()
 
     def send_rest(self) -> None:
-        """Send the collected records."""
         with self._lock:
             records, keys = self._records, self._keys
             self._empty()
