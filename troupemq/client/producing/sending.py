@@ -282,7 +282,7 @@ class Sending:
             try:
                 self.choose.learn(queue.broker_name, latency_ms, failed)
             except Exception:  # an application error must not end the I/O thread
-                log.error("queue choice failed", broker=queue.broker_name, exc_info=True)
+                log.error("queue choice update failed", broker=queue.broker_name, exc_info=True)
 
     def set_exception(self, error: ClientError) -> None:
         """Take the failure of the last try: retry, or fail the send."""

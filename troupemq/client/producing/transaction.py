@@ -235,7 +235,10 @@ class TransactionProducer(Producer):
                 return False
             self._client.remoting.ask(address, command, self.settings.send_timeout_ms)
         except ClientError as error:
-            log.warning("transaction end unconfirmed", message_id=header.msg_id, error=str(error))
+            hint = "the broker will check back"
+            log.warning(
+                "transaction end unconfirmed", message_id=header.msg_id, error=str(error), hint=hint
+            )
             return False
         return True
 
@@ -265,7 +268,8 @@ class TransactionProducer(Producer):
                 return
             self._decide(header, view, address)
         except ClientError as error:
-            log.warning("check-back failed", address=address, error=str(error))
+            hint = "the broker will check back again"
+            log.warning("check-back failed", address=address, error=str(error), hint=hint)
 
     def _decide(self, header: CheckTransactionStateHeader, view: MessageView, address: str) -> None:
         state, error = self._call("check", lambda: self._check_state(view), view.message_id)
