@@ -1,21 +1,21 @@
 """TroupeMQ from Python: `from troupemq import Producer, PushConsumer, Message`.
 
-A name is imported when it is asked for: a producer does without consumers, and the command line,
-for which this file is read, too, without any of them.
+Each name is imported at its first use. A producer therefore loads no consumers, and the command
+line, which also imports this package, loads no client.
 """
 
 import sys
 
-if sys.argv[:1] == ["-m"] and not sys.flags.safe_path:  # `python -m …`: a module is looked for
+if sys.argv[:1] == ["-m"] and not sys.flags.safe_path:  # `python -m …` is looking for its module
     _named = sys.orig_argv[sys.orig_argv.index("-m") + 1 :] if "-m" in sys.orig_argv else []
     _here = __file__.rpartition("/")[0].rpartition("/")[0]
     if _named and _named[0].partition(".")[0] == __name__ and sys.path[:1] != [_here]:
-        del sys.path[0]  # it is one of ours: import nothing from the working directory
+        del sys.path[0]  # The module is in this package: import nothing from the working directory.
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if sys.version_info < (3, 11):  # noqa: UP036  older ones come so far
+if sys.version_info < (3, 11):  # noqa: UP036  older versions can run up to this line
     sys.stderr.write("troupemq: TroupeMQ needs Python 3.11 or later: install one, or name it.\n")
     raise SystemExit(17)  # troupemq/exit_codes.py
 
@@ -151,14 +151,14 @@ _HOMES = {
     "producing.request_reply": "create_reply_message",
     "producing.transaction": "TransactionProducer TransactionResult TransactionState",
 }
-"""Which module below client/ has which names: those that type checkers see imported above."""
+"""Public names by module below client/; must match the imports for type checkers above."""
 
 
 def __getattr__(name: str) -> Any:
     for home, names in _HOMES.items():
         if name in names.split():
             value = getattr(import_module(f"{__name__}.client.{home}"), name)
-            globals()[name] = value  # the next time this function is not asked
+            globals()[name] = value  # later look-ups do not call this function
             return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

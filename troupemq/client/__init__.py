@@ -1,9 +1,9 @@
-"""The client: sends to and consumes from TroupeMQ and RocketMQ 4.9 brokers.
+"""Client for TroupeMQ and RocketMQ 4.9 brokers.
 
 message.py     Message, MessageView, SendResult, MessageQueue
-errors.py      what may have to be caught
+errors.py      errors that an application may catch
 producing/     Producer, TransactionProducer, requests
 consuming/     PushConsumer, PullConsumer, Idempotent
-connection/    connections, routes, heartbeats; below both
-admin/         Admin: all that administrators ask and change, with typed results
+connection/    connections, routes and heartbeats, shared by producing/ and consuming/
+admin/         Admin: administration of a cluster, with typed results
 """

@@ -1,4 +1,4 @@
-"""Checks of what callers pass, made before anything is done with it."""
+"""Checks of arguments, made before a call has any effect."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -17,24 +17,26 @@ SHOWN_CHARS_MAX = 200
 MS_MAX = (1 << 31) - 1
 TIME_MS_MAX = (1 << 63) - 1
 SECONDS_MIN, SECONDS_MAX = 10**8, 10**11
-"""Times in seconds from 1973 on; as ms they are before that."""
+"""Range of times in seconds since 1970, from 1973 to 5138. Read as ms, it ends in early 1973."""
 
 
 def shown(value: object) -> str:
-    """Return a value for an error, cut where it is long: it may be a body of megabytes."""
+    """Return the repr of `value` for an error, truncated: it may be a body of megabytes."""
     text = repr(value)
     return text if len(text) <= SHOWN_CHARS_MAX else f"{text[:SHOWN_CHARS_MAX]}…"
 
 
 def check_instance(value: object, wanted: type | UnionType, what: str) -> None:
-    """Raises ArgumentIllegal: "<what>, and not <value>"."""
+    """Raise ArgumentIllegal, "<what>, and not <value>", unless `value` has the type `wanted`."""
     if not isinstance(value, wanted):
         raise ArgumentIllegal(f"{what}, and not {shown(value)}")
 
 
 def check_ranges(settings: object, ranges: Mapping[str, tuple[int, int]]) -> None:
-    """Raise ArgumentIllegal for the first of these settings that is not within its range, and for
-    a flag that is neither True nor False. Times, which end in _ms, need not be integers."""
+    """Raise ArgumentIllegal for the first setting outside its range, and for an invalid flag.
+
+    A flag must be True or False. Times (names that end in _ms) need not be integers.
+    """
     for name, (least, most) in ranges.items():
         value = getattr(settings, name)
         if isinstance(value, timedelta):
@@ -47,15 +49,16 @@ def check_ranges(settings: object, ranges: Mapping[str, tuple[int, int]]) -> Non
 
 
 def check_flag(value: object, what: str) -> None:
-    """Raise ArgumentIllegal unless it is True or False: the text `false` would count as true."""
+    """Raise ArgumentIllegal unless `value` is True or False; the text "false" would be true."""
     if not isinstance(value, bool):
         raise ArgumentIllegal(f"{what} is True or False, and not {shown(value)}")
 
 
 def names_checked(made: type[Checked], settings: type | None = None) -> type[Checked]:
-    """Have a class refuse unknown argument names with an ArgumentIllegal that says which was meant.
+    """Make a class reject unknown argument names with an ArgumentIllegal that suggests one.
 
-    `settings` is the class of its argument of that name: for a setting that is given directly.
+    `settings` is the class of its argument `settings`. With it, the error also recognizes a
+    setting that was passed directly.
     """
     made.__init__ = _with_names_checked(  # type: ignore[method-assign]
         made.__init__, made.__name__, settings
@@ -64,7 +67,6 @@ def names_checked(made: type[Checked], settings: type | None = None) -> type[Che
 
 
 def method_names_checked(method: Callable[Called, Returned]) -> Callable[Called, Returned]:
-    """Have a method refuse unknown argument names as `names_checked` does."""
     return _with_names_checked(method, method.__name__, None)
 
 
@@ -84,7 +86,7 @@ def _with_names_checked(
 
 
 def _unknown(called: str, name: str, known: Sequence[str], settings: type | None) -> str:
-    from difflib import get_close_matches  # a client that is right needs none of it
+    from difflib import get_close_matches  # only needed for an error
 
     said = f"{called} has no argument {name!r}"
     of_settings = [] if settings is None else list(signature(settings).parameters)
@@ -92,11 +94,11 @@ def _unknown(called: str, name: str, known: Sequence[str], settings: type | None
         return f"{said}: did you mean {close[0]}?"
     if settings is not None and (close := get_close_matches(name, of_settings, 1)):
         return f"{said}: it is a setting, settings={settings.__name__}({close[0]}=...)"
-    return f"{said}: there are {', '.join(known)}"
+    return f"{said}: it has {', '.join(known)}"
 
 
 def check_timeout(timeout_ms: object, least: int = 1) -> None:
-    """Raise ArgumentIllegal unless it is None, or milliseconds that make sense."""
+    """Raise ArgumentIllegal unless `timeout_ms` is None or from `least` on; recognize seconds."""
     if timeout_ms is None:
         return
     if isinstance(timeout_ms, timedelta):
@@ -111,7 +113,7 @@ def check_timeout(timeout_ms: object, least: int = 1) -> None:
 
 
 def check_time(time_ms: object, what: str) -> None:
-    """Raise ArgumentIllegal unless it is a time in ms since 1970; seconds are told from those."""
+    """Raise ArgumentIllegal unless `time_ms` is in ms since 1970; recognize seconds."""
     if isinstance(time_ms, datetime):
         ms = int(time_ms.timestamp() * 1000)
         raise ArgumentIllegal(f"{what} is in ms since 1970, and not a datetime: pass {ms}")
@@ -124,13 +126,13 @@ def check_time(time_ms: object, what: str) -> None:
 
 
 def check_integer(value: object, least: int, most: int, what: str) -> None:
-    """Raises ArgumentIllegal: "<what> is <value>, and not an integer", and as `check_range`."""
+    """Raise ArgumentIllegal, "<what> is <value>, and not an integer", or as `check_range`."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise ArgumentIllegal(f"{what} is {value!r}, and not an integer")
     check_range(value, least, most, what)
 
 
 def check_range(value: object, least: int, most: int, what: str) -> None:
-    """Raises ArgumentIllegal: "<what> is <value>, and not within <least> to <most>"."""
+    """Raise ArgumentIllegal, "<what> is <value>, and not within <least> to <most>"."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
         raise ArgumentIllegal(f"{what} is {value!r}, and not within {least} to {most}")

@@ -1,8 +1,8 @@
-"""Checks of the application's functions, and of what they return.
+"""Checks of the application's callbacks and their results.
 
-A function that cannot work is refused where it is passed: a coroutine function, a generator, a
-class in place of an instance, a wrong number of parameters.  A lambda hides what it returns, so
-results are checked too.
+A callback that cannot work is rejected when it is passed: a coroutine function, a generator, a
+class in place of an instance, a wrong number of parameters. A lambda does not show what it
+returns, so results are checked as well.
 """
 
 import sys
@@ -33,14 +33,16 @@ Result = TypeVar("Result")
 
 _KINDS: tuple[tuple[Callable[[object], bool], str], ...] = (
     (iscoroutinefunction, "an async function, which nothing would await: pass a plain one"),
-    (isasyncgenfunction, "an async generator, whose body would never run: pass a plain function"),
-    (isgeneratorfunction, "a generator, whose body would never run: return instead of yield"),
+    (isasyncgenfunction, "an async generator, and its body would never run: pass a plain function"),
+    (isgeneratorfunction, "a generator, and its body would never run: return instead of yield"),
 )
 
 
 def check_callback(value: object, what: str, *parameters: str) -> None:
-    """Raise ArgumentIllegal unless `value` can be called with so many arguments and returns at
-    once. `parameters` names the arguments for the error."""
+    """Raise ArgumentIllegal unless `value` can be called with one argument per name.
+
+    `parameters` names the arguments for the error. A coroutine or generator function is rejected.
+    """
     if not callable(value):
         raise ArgumentIllegal(f"{what} is a function, and not {value!r}")
     if isclass(value):
@@ -49,7 +51,7 @@ def check_callback(value: object, what: str, *parameters: str) -> None:
     check_runs(value, what)
     try:
         wanted = signature(value)
-    except (TypeError, ValueError):  # a builtin without one
+    except (TypeError, ValueError):  # a builtin without a signature
         return
     try:
         wanted.bind(*parameters)
@@ -61,7 +63,7 @@ def check_callback(value: object, what: str, *parameters: str) -> None:
 
 
 def check_runs(value: object, what: str) -> None:
-    """Raise ArgumentIllegal for a function whose body does not run when it is called."""
+    """Raise ArgumentIllegal for a coroutine or generator function: a call does not run its body."""
     function = value
     while isinstance(function, partial):
         function = function.func
@@ -72,10 +74,10 @@ def check_runs(value: object, what: str) -> None:
 
 
 class ResultFuture(Future[Result]):
-    """The future of a send or a request: its callbacks run on the I/O thread."""
+    """Future of a send or a request; its callbacks run on the I/O thread."""
 
     def add_done_callback(self, fn: Callable[[Future[Result]], object]) -> None:
-        """Call `fn` with this future when it is done. Raises ArgumentIllegal for an async one."""
+        """Call `fn` with this future when it is done. Raises ArgumentIllegal for async ones."""
         if not callable(fn):
             raise ArgumentIllegal(f"the callback is a function, and not {short(fn)}")
         check_runs(fn, "the callback")
@@ -83,7 +85,7 @@ class ResultFuture(Future[Result]):
         def call(done: Future[Result]) -> None:
             try:
                 result = fn(done)
-            except SystemExit:  # others are logged by the future itself
+            except SystemExit:  # the future itself logs other exceptions
                 log.error("callback failed", callback=_name(fn), exc_info=True)
             else:
                 if iscoroutine(result):
@@ -94,17 +96,17 @@ class ResultFuture(Future[Result]):
 
 
 def runs_event_loop() -> bool:
-    """Return whether the calling thread runs an event loop of asyncio, which must not wait."""
-    asyncio = sys.modules.get("asyncio")  # importing it takes as long as all of the client
+    """Return whether the calling thread runs an asyncio event loop, which must not block."""
+    asyncio = sys.modules.get("asyncio")  # its import takes as long as that of the whole client
     return asyncio is not None and asyncio._get_running_loop() is not None
 
 
 def unknown_result(result: object, what: str, wanted: str) -> ResultUnknown:
-    """Return the error of a callback that returned `result`; a coroutine is closed."""
+    """Return the error for a callback that returned `result`; close a coroutine or generator."""
     said = "returned" if not isclass(result) else "returned the class"
     named = short(result) if not isclass(result) else result.__name__
     if iscoroutine(result) or isgenerator(result):
-        result.close()  # else Python warns later that it was never awaited
+        result.close()  # otherwise Python warns later that it was never awaited
         said, named = "returned a", f"{type(result).__name__}, and its body has not run"
     elif isasyncgen(result):
         said, named = "returned an", "async generator, and its body has not run"

@@ -1,4 +1,4 @@
-"""Errors that a user of the client may have to catch, all below one class."""
+"""Errors of the client, all derived from ClientError."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -11,54 +11,54 @@ Value = TypeVar("Value")
 
 
 class ClientError(Exception):
-    """Something that the client was asked for did not happen; the text says what and why."""
+    """Base of all errors of the client; the text says what failed and why."""
 
 
 class ClientClosed(ClientError):
-    """The producer or consumer was not started yet, or is stopped."""
+    """The producer or consumer is not started yet, or is stopped."""
 
 
 class ClientBusy(ClientError):
-    """Too much is under way already; nothing was sent."""
+    """A limit on in-flight sends or unsent bytes is reached; nothing was sent."""
 
 
 class ConnectionFailed(ClientError):
-    """No connection to the address, or it broke before the answer came.
+    """The connection could not be opened, or broke before the answer.
 
-    A request that was on its way may have been carried out.
+    The server may have carried out a request that was already sent.
     """
 
 
 class RequestTimeout(ClientError):
-    """No answer in time. The request may have been carried out all the same."""
+    """No answer arrived within the timeout; the server may have carried out the request."""
 
 
 class RouteNotFound(ClientError):
-    """No name server knows where this topic, or this broker, is."""
+    """No name server has a route of the topic, or an address of the broker."""
 
 
 class MessageNotFound(ClientError):
-    """No broker that was asked has this message."""
+    """None of the brokers that were asked has the message."""
 
 
 class ArgumentIllegal(ClientError, ValueError):
-    """What was passed is not what was asked for; nothing was done."""
+    """An argument is invalid; the call had no effect."""
 
 
 class MessageIllegal(ArgumentIllegal):
-    """A message that no broker would take, or that another client could not read."""
+    """A message is invalid: brokers would reject it, or other clients could not read it."""
 
 
 class QueueChoiceFailed(ClientError):
-    """The application's own choice of a queue raised something; it is the cause of this error."""
+    """The application's queue choice failed; its exception, if any, is the `__cause__`."""
 
 
 class ResultUnknown(ClientError, TypeError):
-    """A function of the application returned something that has no meaning."""
+    """A callback of the application returned a value without a meaning."""
 
 
 class BrokerError(ClientError):
-    """The other side answered that it would not; `code` and `remark` are its own."""
+    """A server answered with an error; `code` and `remark` are from its answer."""
 
     def __init__(self, code: int, remark: str | None, address: str) -> None:
         self.code = code
@@ -67,16 +67,16 @@ class BrokerError(ClientError):
         super().__init__(f"{address} answered {code_name(code)}: {self.remark or 'no remark'}")
 
     def __reduce__(self) -> tuple[type["BrokerError"], tuple[int, str, str]]:
-        """Copies and pickles are made of the same three."""
+        """Make copies and pickles from the arguments of `__init__`."""
         return type(self), (self.code, self.remark, self.address)
 
 
 class BadAnswer(ClientError):
-    """The other side answered something that cannot be understood."""
+    """A server's answer cannot be decoded."""
 
 
 def understood(decode: Callable[[Data], Value], data: Data) -> Value:
-    """What `decode` makes of an answer. Raises BadAnswer where it makes nothing of it."""
+    """Return `decode(data)`. Raises BadAnswer for data that it cannot decode."""
     try:
         return decode(data)
     except RemoteError as error:
@@ -84,6 +84,6 @@ def understood(decode: Callable[[Data], Value], data: Data) -> Value:
 
 
 def code_name(code: int) -> str:
-    """The response code in words where it has any."""
+    """Return the name of a response code, or "code <number>" for an unknown one."""
     known = ResponseCode._value2member_map_.get(code)
     return known.name if isinstance(known, ResponseCode) else f"code {code}"

@@ -1,7 +1,7 @@
-"""The client's log lines: they go to the standard library's logging.
+"""Log lines of the client, written through the standard library's logging.
 
-An application that sets up nothing sees warnings on stderr; `troupemq/logs.py` shows them like the
-broker's own lines.
+Without any set-up the application sees warnings on stderr. `troupemq/logs.py` formats them like
+the broker's lines.
 """
 
 from collections.abc import MutableMapping
@@ -16,7 +16,7 @@ _PLAIN = frozenset("-_.:/@%#+,;|[]<>*")
 
 
 def plain_line(_logger: object, _method: str, event: MutableMapping[str, Any]) -> str:
-    """The event, then its fields as `key=value`; a traceback comes on lines of its own."""
+    """Return the event and its fields as `key=value`; a traceback follows on its own lines."""
     trace = event.pop("exception", None)
     words = [str(event.pop("event", ""))]
     words += [f"{key}={_value(value)}" for key, value in event.items()]
@@ -30,7 +30,7 @@ def _value(value: object) -> str:
 
 
 def client_logger(name: str) -> BoundLogger:
-    """The logger of a module: events with fields, filtered by the level of the logger `name`."""
+    """Return a module's logger of events with fields, filtered by the level of logger `name`."""
     logger: BoundLogger = wrap_logger(
         getLogger(name),
         processors=[filter_by_level, format_exc_info, plain_line],

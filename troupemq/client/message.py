@@ -1,4 +1,4 @@
-"""Messages as an application sees them: what it sends, what it gets, and what a send came to."""
+"""Messages as an application sends and receives them, and results of sends."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,31 +37,32 @@ _BLANK = re.compile(r"\s")
 
 @dataclass(frozen=True)
 class Message:
-    """A message to send. Made once, it may be sent any number of times; each send has its own id.
+    """A message to send. It may be sent any number of times; each send has its own id.
 
-    `tags` is the one tag that subscriptions filter by. `keys` (a string or several) make the
-    message findable; a key holds no blanks. `properties` are the application's own: names and
-    values are not empty, and RocketMQ's own names (`protocol/properties.py`) are refused.
-    Raises MessageIllegal at once for what cannot be sent, in the Java client's words where it
-    refuses the same.
+        Message("Orders", b"...", tags="new", keys="4711", properties={"amount": "120"})
+
+    `tags` is the one tag that subscriptions filter by. `keys`, a string or several, are indexed
+    for queries; a key has no blanks. `properties` belong to the application: names and values are
+    not empty, and the names that RocketMQ reserves (`protocol/properties.py`) are rejected.
+    Raises MessageIllegal for invalid arguments, with the Java client's text where it has one.
     """
 
     topic: str
     body: bytes
-    """Not empty: the Java client sends no such message, and some consumers cannot do with one."""
+    """Must not be empty: the Java client rejects an empty body, and some consumers fail on one."""
 
     tags: str | None = None
     keys: str | Sequence[str] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
     flag: int = 0
     delay_level: int = 0
-    """1 is the first of the broker's delay levels (1 s by default); 0 delivers at once."""
+    """Number of the broker's delay level, from 1 (by default 1 s); 0 delivers at once."""
 
     wait_store_ok: bool = True
-    """False is answered before the message is as safe as the broker's settings ask for."""
+    """With False the broker answers without waiting for the sync or the slave it is set to."""
 
     system_properties: Mapping[str, str] = field(default_factory=dict, kw_only=True, repr=False)
-    """RocketMQ's own, beyond those above: for the parts of this client that know what they do."""
+    """Reserved properties; only the client itself sets them."""
 
     def __post_init__(self) -> None:
         check_topic(self.topic)
@@ -108,7 +109,7 @@ class Message:
                 raise MessageIllegal(f"no subscription could name the tag {self.tags!r}")
 
     def wire_properties(self, message_id: str) -> bytes:
-        """The property text of this message under the id `message_id`."""
+        """Return the encoded properties of this message with the id `message_id`."""
         properties = {**self.properties, **self.system_properties}
         if self.keys:
             properties[names.KEYS] = KEY_SEPARATOR.join(self.keys)
@@ -128,13 +129,13 @@ class Message:
 
 
 def check_sendable(topic: str) -> None:
-    """Raises MessageIllegal for a topic that brokers keep for themselves."""
+    """Raise MessageIllegal for a topic that brokers reserve."""
     if topic in REFUSED_TOPICS:
         raise MessageIllegal(f"Sending message to topic[{topic}] is forbidden.")
 
 
 def check_topic(topic: str) -> None:
-    """Raises MessageIllegal unless `topic` is a name that the Java client takes."""
+    """Raise MessageIllegal unless the Java client accepts the name `topic`."""
     if not isinstance(topic, str):
         raise MessageIllegal(
             f"a topic's name is a string, and not {topic!r}: {_given(topic, _TO_TEXT)}"
@@ -153,7 +154,7 @@ def check_topic(topic: str) -> None:
 
 
 def check_group(group: str) -> None:
-    """Raises ArgumentIllegal unless `group` is a name that the Java client takes."""
+    """Raise ArgumentIllegal unless the Java client accepts the name `group`."""
     if not isinstance(group, str):
         raise ArgumentIllegal(
             f"a group's name is a string, and not {group!r}: {_given(group, _TO_TEXT)}"
@@ -165,15 +166,14 @@ def check_group(group: str) -> None:
 
 
 def check_own_group(group: str, kind: str) -> None:
-    """Raises ArgumentIllegal as `check_group`, and for the name that the Java client has for the
-    groups of producers or consumers (`kind`) without one of their own."""
+    """Raise ArgumentIllegal as `check_group`, and for the Java client's default group of `kind`."""
     check_group(group)
     if group == f"DEFAULT_{kind.upper()}":
         raise ArgumentIllegal(f"{kind}Group can not equal {group}, please specify another one.")
 
 
 def shown(name: str) -> str:
-    """A name on one line, whatever its characters."""
+    """Return a name for an error, with its unprintable characters escaped."""
     return name if name.isprintable() else repr(name)[1:-1]
 
 
@@ -198,7 +198,7 @@ _TO_TEXT = {
 
 
 def _given(value: object, advice: Mapping[str, str]) -> str:
-    """Return "you gave <type>", and how it becomes what is wanted."""
+    """Return "you gave <type>", and how to convert it."""
     if value is None:
         return "you gave None"
     name = type(value).__name__
@@ -224,7 +224,7 @@ def _check_text(what: str, text: str) -> None:
 
 @dataclass(frozen=True, order=True)
 class MessageQueue:
-    """One queue of a topic at one broker. Ordered as Java's clients order it."""
+    """One queue of a topic at one broker; sorts as in the Java client."""
 
     topic: str
     broker_name: str
@@ -235,7 +235,7 @@ class MessageQueue:
 
 
 def check_queues(queues: object, what: str) -> tuple[MessageQueue, ...]:
-    """Return the queues, each once. Raises ArgumentIllegal unless they are MessageQueues."""
+    """Return the queues without duplicates. Raises ArgumentIllegal unless all are MessageQueues."""
     if isinstance(queues, str | bytes | MessageQueue) or not isinstance(queues, Iterable):
         raise ArgumentIllegal(f"{what} are a list of MessageQueues, and not {queues!r}")
     found = tuple(dict.fromkeys(queues))
@@ -246,7 +246,7 @@ def check_queues(queues: object, what: str) -> tuple[MessageQueue, ...]:
 
 
 class SendStatus(Enum):
-    """How safe a stored message is, against what the broker's settings ask for."""
+    """Durability of a stored message, compared with the broker's settings."""
 
     OK = "OK"
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
@@ -256,37 +256,37 @@ class SendStatus(Enum):
 
 @dataclass(frozen=True)
 class SendResult:
-    """Where a message was stored. Of a batch: ids joined with commas, the first one's offset."""
+    """The place of a stored message. For a batch: ids joined with commas, the first offset."""
 
     status: SendStatus
     message_id: str
-    """The client's own id (property UNIQ_KEY), by which the message can be found."""
+    """Id that the client assigned (property UNIQ_KEY); queries find the message by it."""
 
     offset_message_id: str
-    """The broker's id: where the record lies."""
+    """Id that the broker assigned: its address and the record's physical offset."""
 
     queue: MessageQueue
     queue_offset: int
     region_id: str = DEFAULT_REGION
     trace_on: bool = False
-    """Whether the broker wants traces of its messages."""
+    """Whether the broker asks for traces of its messages."""
 
 
 @dataclass(slots=True)
 class MessageView:
-    """A message that was received."""
+    """A received message."""
 
     topic: str
-    """The topic it was sent to, also when it comes back through the group's retry topic."""
+    """Topic that the message was sent to, also for a retry."""
 
     stored_body: bytes
-    """As the broker stores it: compressed, if its producer compressed it."""
+    """Body as the broker stores it, compressed if the producer compressed it."""
 
     properties: Mapping[str, str]
     message_id: str
     offset_message_id: str
     queue: MessageQueue
-    """Where it was pulled from; its topic is the retry topic for a message that comes again."""
+    """Queue that the message was pulled from; for a retry, of the group's retry topic."""
 
     queue_offset: int
     flag: int
@@ -302,14 +302,13 @@ class MessageView:
 
     @property
     def body(self) -> bytes:
-        """As its producer gave it. Raises CompressionError for a codec that is not here."""
+        """The body as sent. Raises CompressionError for a codec that is not installed."""
         if self._body is None:
             self._body = decompress(self.stored_body, self.sys_flag)
         return self._body
 
     @property
     def tags(self) -> str | None:
-        """None without one."""
         return self.properties.get(names.TAGS)
 
     @property
@@ -318,12 +317,11 @@ class MessageView:
 
     @property
     def failure(self) -> str | None:
-        """Why the last listener failed at it, if a TroupeMQ client and broker have told."""
+        """Reason of the last failed consumption; only TroupeMQ clients and brokers record it."""
         return self.properties.get(names.TROUPE_FAILURE)
 
 
 def view_of(record: MessageRecord, queue: MessageQueue) -> MessageView:
-    """The record as an application sees it."""
     properties = parse(record.properties)
     topic = record.topic
     if topic.startswith(RETRY_TOPIC_PREFIX):
@@ -350,6 +348,6 @@ def view_of(record: MessageRecord, queue: MessageQueue) -> MessageView:
 
 
 def host_text(packed: bytes) -> str:
-    """`ip:port` of a packed host, the address of IPv6 in brackets."""
+    """Return `ip:port` of a packed host; an IPv6 address is in brackets."""
     ip, port = unpack_host(packed)
     return host_port(ip, port)

@@ -1,15 +1,15 @@
-"""The spans of a client, as OpenTelemetry's conventions for messaging want them.
+"""Spans of a client, after OpenTelemetry's semantic conventions for messaging.
 
     send TOPIC      PRODUCER, from the send to its answer; the message carries it as `traceparent`
-    create TOPIC    PRODUCER, of each message of a batch, which carries it; then send TOPIC is a
-                    CLIENT with links to them
-    receive TOPIC   CLIENT, a poll that brought messages, with links to what they carry
-    process TOPIC   CONSUMER, around a listener: a child of what its message carries, and linked
-                    to it; of several messages only linked
+    create TOPIC    PRODUCER, one for each message of a batch, carried by the message; the
+                    batch's send TOPIC is then a CLIENT span with links to them
+    receive TOPIC   CLIENT, a poll that returned messages, with links to their contexts
+    process TOPIC   CONSUMER, around a listener call: child of the message's context and linked
+                    to it; for several messages only linked
 
-A message that carries a `traceparent` already keeps it: its send is linked to that.  Without a
-provider of spans there are none, but what came with a message is passed on with what its listener
-sends.  Needs opentelemetry-api.  For any thread.
+A message that already carries a `traceparent` keeps it, and its send is linked to it. Without a
+span provider there are no spans, but messages that a listener sends carry the context of the
+message that it consumes. Needs opentelemetry-api. For any thread.
 """
 
 import os
@@ -33,20 +33,20 @@ from troupemq.client.message import Message, MessageView, SendResult
 
 SCOPE = "troupemq"
 CARRIED_CHARS_MAX = 2048
-"""Of tracestate and baggage: more than that is not sent with a message, which has 32,767 bytes."""
+"""Limit of tracestate and baggage; all properties of a message have at most 32,767 bytes."""
 
 
 class ClientSpans:
-    """Those of one client."""
-
     def __init__(
         self,
         client_id: str,
         address_of: Callable[[str], str | None] = lambda _: None,
         provider: trace.TracerProvider | None = None,
     ) -> None:
-        """`address_of` a broker's name gives its host:port, if that is known. `provider` of spans:
-        by default the application's, whenever it sets one."""
+        """Take the application's span provider unless `provider` is given.
+
+        `address_of` returns the host:port of a broker by its name, or None if it is unknown.
+        """
         self._address_of, self._provider = address_of, provider
         self._tracer = trace.get_tracer(SCOPE, tracer_provider=provider)
         self._client_id = client_id
@@ -54,7 +54,7 @@ class ClientSpans:
 
     @property
     def is_on(self) -> bool:
-        """Whether somebody wants spans, or there is one to pass on."""
+        """Whether a span provider is set, or a current span is to be passed on."""
         provider = self._provider or trace.get_tracer_provider()
         is_provided = not isinstance(provider, trace.ProxyTracerProvider)
         return is_provided or trace.get_current_span().get_span_context().is_valid
@@ -64,7 +64,7 @@ class ClientSpans:
     def around(
         self, message: Message, send: Callable[[Message], Future[SendResult]]
     ) -> Future[SendResult]:
-        """Sends it within a span, which ends with the answer."""
+        """Send a message within a span that ends with the answer."""
         if not self.is_on:
             return send(message)
         check_instance(message, Message, "what is sent is a Message")
@@ -79,7 +79,6 @@ class ClientSpans:
         messages: Sequence[Message],
         send: Callable[[Sequence[Message]], Future[SendResult]],
     ) -> Future[SendResult]:
-        """The same of a batch."""
         if not self.is_on or not messages:
             return send(messages)
         for each in messages:
@@ -91,7 +90,7 @@ class ClientSpans:
         return sent
 
     def around_oneway(self, message: Message, send: Callable[[Message], str]) -> str:
-        """The same of one that nobody answers."""
+        """Send a one-way message within a span; return the message id."""
         if not self.is_on:
             return send(message)
         check_instance(message, Message, "what is sent is a Message")
@@ -103,7 +102,7 @@ class ClientSpans:
         return message_id
 
     def send(self, message: Message) -> tuple[Span, Message]:
-        """The span of a send that begins, and the message that carries it."""
+        """Start the span of a send; return it and the message that carries it."""
         carried = _carried(message.properties)
         span = self._tracer.start_span(
             f"send {message.topic}",
@@ -114,7 +113,7 @@ class ClientSpans:
         return span, message if carried is not None else _with(message, span)
 
     def send_batch(self, messages: Sequence[Message]) -> tuple[Span, Sequence[Message]]:
-        """The same of a batch, whose messages get a span each."""
+        """Start the span of a batch; return it and the messages, each carrying its own span."""
         sent: list[Message] = []
         for message in messages:
             if _carried(message.properties) is None:
@@ -141,7 +140,7 @@ class ClientSpans:
 
     @contextmanager
     def _ended_on_failure(self, span: Span) -> Iterator[None]:
-        """What cannot even be begun has failed."""
+        """End the span as failed if the send itself raises."""
         try:
             yield
         except BaseException as error:
@@ -150,7 +149,6 @@ class ClientSpans:
             raise
 
     def sent(self, span: Span, done: Future[SendResult]) -> None:
-        """The answer has come."""
         error = done.exception()
         if error is not None:
             _fail(span, error)
@@ -169,12 +167,12 @@ class ClientSpans:
     # --- consuming
 
     def wants(self, views: Sequence[MessageView]) -> bool:
-        """Whether there is anything to do for these."""
+        """Return whether a listener call with these messages needs a span or a context."""
         return self.is_on or any(names.TRACEPARENT in view.properties for view in views)
 
     @contextmanager
     def process(self, group: str, views: Sequence[MessageView], model: str) -> Iterator[Span]:
-        """The span of what a listener does. `model`: clustering or broadcasting."""
+        """Enter the span of a listener call. `model`: clustering or broadcasting."""
         carried = [_carried(view.properties) for view in views]
         token = None
         if len(views) == 1 and carried[0] is not None:
@@ -193,7 +191,7 @@ class ClientSpans:
                 contexts.detach(token)
 
     def to_be_retried(self, span: Span, error: BaseException | None) -> None:
-        """The listener has failed, or says that the messages are to come again."""
+        """Mark the span of a listener that failed, or that returned RETRY_LATER (no error)."""
         if error is not None:
             _fail(span, error)
         else:
@@ -201,7 +199,7 @@ class ClientSpans:
             span.set_status(Status(StatusCode.ERROR, "to be consumed again"))
 
     def receive(self, group: str, views: Sequence[MessageView], model: str, begun_ns: int) -> None:
-        """A poll has brought these; it began then, of the wall clock."""
+        """Record the span of a poll that returned messages; `begun_ns` is of the wall clock."""
         if not self.is_on:
             return
         span = self._tracer.start_span(
@@ -272,7 +270,6 @@ def _fail(span: Span, error: BaseException) -> None:
 
 
 def _carried(properties: Mapping[str, str]) -> Context | None:
-    """What a message carries; None: nothing."""
     if names.TRACEPARENT not in properties:
         return None
     found = propagate.extract(properties, context=Context())
@@ -288,7 +285,7 @@ def _links(carried: Sequence[Context | None]) -> list[Link]:
 
 
 def _with(message: Message, span: Span) -> Message:
-    """The message, carrying this span; as it is where there is nothing to carry."""
+    """Return the message carrying this span, or unchanged if the span has no context."""
     found: dict[str, str] = {}
     propagate.inject(found, context=trace.set_span_in_context(span))
     parent = found.pop(names.TRACEPARENT, None)

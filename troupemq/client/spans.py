@@ -1,4 +1,4 @@
-"""Spans of OpenTelemetry, where an application has it; without it nothing of it is imported."""
+"""Optional OpenTelemetry spans: nothing is imported unless opentelemetry-api is installed."""
 
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -11,9 +11,9 @@ AddressOf = Callable[[str], str | None]
 
 
 def spans_of(client_id: str, address_of: AddressOf = lambda _: None) -> "ClientSpans | None":
-    """What makes the spans of one client; None where opentelemetry-api is not installed.
+    """Return the span factory of one client; None unless opentelemetry-api is installed.
 
-    `address_of` a broker's name gives its host:port, if that is known.
+    `address_of` returns the host:port of a broker by its name, or None if it is unknown.
     """
     if find_spec("opentelemetry") is None or find_spec("opentelemetry.trace") is None:
         return None

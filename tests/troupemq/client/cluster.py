@@ -35,7 +35,7 @@ def refuse(code: ResponseCode) -> Callable[[RemotingCommand], RemotingCommand]:
 
 
 def sends(server: FakeServer) -> int:
-    """How many sends came there."""
+    """Return the number of sends that the broker received."""
     count = 0
     while not server.received.empty():
         count += server.received.get().code in (SEND, BATCH)

@@ -1,4 +1,4 @@
-"""What the tests of the client share."""
+"""Shared fixtures of the client's tests."""
 
 from collections.abc import Iterator
 from pathlib import Path

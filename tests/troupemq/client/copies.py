@@ -1,4 +1,4 @@
-"""What the tests of redrive and restore share: a topic, its messages, and runs that are killed."""
+"""Helpers for tests of redrive and restore: a topic, its messages, and killed runs."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -49,7 +49,7 @@ def copies(namesrv: str) -> list[MessageView]:
 
 
 def killed_after(count: int) -> Callable[..., None]:
-    """What can be called so often."""
+    """Return a function that raises after `count` calls."""
     left = count
 
     def kill(*given: object) -> None:

@@ -8,7 +8,7 @@ from troupemq.client.connection.workers import Workers
 
 
 class HandTasks:
-    """What a TaskThread does, by hand; `now_s` is its clock."""
+    """A TaskThread with a virtual clock, `now_s`."""
 
     def __init__(self) -> None:
         self._now_s = 1000.0

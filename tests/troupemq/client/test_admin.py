@@ -18,7 +18,7 @@ from troupemq.client.producing.producer import Producer
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[tuple[Admin, Producer]]:
-    """A broker with its name server, and who talks to them."""
+    """A broker with its name server, an Admin and a Producer."""
     with serving_namesrv(tmp_path / "names") as names:
         address = f"127.0.0.1:{names.port}"
         with (

@@ -65,7 +65,7 @@ def test_an_error_is_raised_each_time_and_never_looks_like_the_end() -> None:
             list(answers)
 
 
-def test_changes_are_carried_out_at_once_and_their_error_hides_none() -> None:
+def test_changes_are_carried_out_at_once_and_an_error_hides_no_results() -> None:
     asking = Asking(ends=True)
     answers = asking.change()
     assert asking.asked == ["a", "b", "c"]

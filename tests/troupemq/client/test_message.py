@@ -1,4 +1,4 @@
-"""What may be sent, what goes on the wire for it, and what a receiver sees."""
+"""Valid messages, their wire properties, and the views of receivers."""
 
 from typing import Any
 

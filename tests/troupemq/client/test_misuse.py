@@ -52,7 +52,7 @@ def listen(views: Sequence[MessageView]) -> None:
 
 
 def untyped(value: object) -> Any:
-    """What a type checker would object to."""
+    """Return a value that a type checker would reject."""
     return value
 
 
@@ -74,7 +74,7 @@ WRONG: list[tuple[str, Callable[[], object]]] = [
     ("broadcast is True or", lambda: PushConsumer("g", listen, broadcast=untyped(0))),
     ("auto_commit is True or", lambda: PullConsumer("g", auto_commit=untyped("no"))),
     (
-        "subscribe has no argument 'tags': there are topic, expression, sql",
+        "subscribe has no argument 'tags': it has topic, expression, sql",
         lambda: untyped(PushConsumer("g", listen)).subscribe("T", tags="new"),
     ),
     (
@@ -321,7 +321,7 @@ def test_a_broker_that_hangs_holds_a_stop_up_once_and_not_for_each_queue() -> No
 
 
 def test_a_stopped_consumer_takes_no_subscription() -> None:
-    """It was accepted, and nothing came."""
+    """Formerly the subscription was accepted without effect."""
     for stopped in (PushConsumer("g", listen), PullConsumer("g")):
         stopped.stop()
         with pytest.raises(ClientClosed, match="the consumer was stopped"):
@@ -329,7 +329,7 @@ def test_a_stopped_consumer_takes_no_subscription() -> None:
 
 
 def test_a_poll_without_a_subscription_is_refused(broker: FakeBroker) -> None:
-    """It waited for its time and gave nothing, as if there was nothing."""
+    """Formerly it waited for its timeout and returned no messages."""
     with PullConsumer("g", broker.namesrv.address) as polled:
         with pytest.raises(ClientError, match="the consumer has no queues: subscribe or assign"):
             polled.poll(0)
@@ -341,7 +341,7 @@ def test_a_choice_that_was_not_called_is_refused_at_the_send(cluster: Cluster) -
     with Producer("g", cluster.namesrv.address) as producer:
         for choice, said in (
             (RoundRobin, r"choose is the class RoundRobin: .* RoundRobin\(\)"),
-            (by_hash_of, r"choose is by_hash_of\(...\), with the key"),
+            (by_hash_of, r"choose is by_hash_of itself: call it with a key"),
             (0, "choose is a function, and not 0"),
         ):
             with pytest.raises(ArgumentIllegal, match=said):
@@ -351,7 +351,7 @@ def test_a_choice_that_was_not_called_is_refused_at_the_send(cluster: Cluster) -
 def test_a_second_consumer_with_the_same_client_id_is_refused_while_the_first_runs(
     broker: FakeBroker,
 ) -> None:
-    """Both consumed every message of the group."""
+    """Formerly both consumed every message of the group."""
 
     def second() -> PullConsumer:
         return PullConsumer("g", broker.namesrv.address, instance_name="one")

@@ -81,14 +81,14 @@ def test_a_send_without_an_answer_is_looked_up_before_it_is_tried_again(
 
 
 def test_a_group_without_dead_letters_is_one_sentence(namesrv: str) -> None:
-    with pytest.raises(RouteNotFound, match=r"no topic %DLQ%nobody: the group has no dead letters"):
-        Redrive("nobody", namesrv, rate=1, wait=bool).run()
+    with pytest.raises(RouteNotFound, match=r"no topic %DLQ%absent: the group has no dead letters"):
+        Redrive("absent", namesrv, rate=1, wait=bool).run()
 
 
 def test_a_forged_origin_moves_nothing_where_there_are_accounts(
     namesrv: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever could send a dead letter had it moved into any topic by the next redrive."""
+    """Formerly a forged dead letter was moved into any topic by the next redrive."""
     monkeypatch.setattr(Admin, "has_accounts", lambda admin, topic: True)
     forged = [view.offset_message_id for view in letters(namesrv)]
     assert redrive_one(GROUP, namesrv, forged[0]).without_original == 1

@@ -62,7 +62,7 @@ def made() -> Made:
 
 
 def text_of(found: SpanContext) -> str:
-    """As a message carries it."""
+    """Return the traceparent that a message carries."""
     return f"00-{found.trace_id:032x}-{found.span_id:016x}-{found.trace_flags:02x}"
 
 
@@ -224,7 +224,7 @@ def test_a_listener_works_within_a_span_below_that_of_the_message(made: Made) ->
     assert not trace.get_current_span().get_span_context().is_valid, "it is over"
 
 
-def test_several_messages_are_linked_and_nobodys_children(made: Made) -> None:
+def test_several_messages_are_linked_and_have_no_parent(made: Made) -> None:
     views = received({"traceparent": PARENT}), received({"traceparent": "00-zz"}), received({})
     consume(made.spans(), lambda _: None, *views)
     span = made.one()

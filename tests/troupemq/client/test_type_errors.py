@@ -65,7 +65,7 @@ def test_a_message_says_what_was_given_and_what_to_do(wrong: dict[str, Any], sai
 
 
 def take(messages: object) -> None:
-    """A listener."""
+    """Take messages as a listener."""
 
 
 ANY: Any = None
@@ -86,12 +86,12 @@ CALLS: list[tuple[Callable[[], object], str]] = [
         " settings=ConsumerSettings(consume_threads=...)",
     ),
     (lambda: PullConsumer("g", **any_({"pull_batch": 4})), "ConsumerSettings(pull_batch_size=...)"),
-    (lambda: TransactionProducer("g", take, **any_({"zzz": 4})), "there are group, check, namesrv"),
+    (lambda: TransactionProducer("g", take, **any_({"zzz": 4})), "it has group, check, namesrv"),
     (lambda: ProducerSettings(**any_({"retry": 3})), "no argument 'retry': did you mean retries?"),
     (lambda: ConsumerSettings(**any_({"consume_thread": 3})), "did you mean consume_threads?"),
     (
         lambda: ConsumerSettings(**any_({"zzz": 3})),
-        "no argument 'zzz': there are consume_threads, ",
+        "no argument 'zzz': it has consume_threads, ",
     ),
     (lambda: ConsumerSettings(consume_threads=any_(2.5)), "consume_threads is 2.5, and not an int"),
     (
@@ -101,13 +101,16 @@ CALLS: list[tuple[Callable[[], object], str]] = [
     (lambda: ProducerSettings(trace=any_("false")), "trace is True or False, and not 'false'"),
     (lambda: ProducerSettings(retries=any_(True)), "retries is True, and not an integer"),
     (lambda: ProducerSettings(retried_codes=any_(["SYSTEM_BUSY"])), "a code of retried_codes is"),
-    (lambda: ProducerSettings(retried_codes=any_(2)), "retried_codes are several codes, and not 2"),
+    (
+        lambda: ProducerSettings(retried_codes=any_(2)),
+        "retried_codes are a collection of codes, and not 2",
+    ),
     (
         lambda: Producer("g", "http://h:9876"),
         "'http://h:9876' is a URL: a name server is host:port",
     ),
-    (lambda: Producer("g", ""), "'' names no name server: say host:port"),
-    (lambda: Producer("g", []), "[] names no name server: say host:port"),
+    (lambda: Producer("g", ""), "'' names no name server: use host:port"),
+    (lambda: Producer("g", []), "[] names no name server: use host:port"),
     (
         lambda: Producer("g", credentials=any_(("a", "b"))),
         "credentials are Credentials(access_key,",
@@ -152,7 +155,7 @@ CALLS: list[tuple[Callable[[], object], str]] = [
 
 
 @pytest.mark.parametrize("wrong, said", CALLS)
-def test_a_call_says_what_is_wrong_at_once(wrong: Callable[[], object], said: str) -> None:
+def test_an_invalid_argument_is_an_error_at_once(wrong: Callable[[], object], said: str) -> None:
     with pytest.raises((ArgumentIllegal, ConnectionFailed)) as caught:
         wrong()
     assert said in str(caught.value) and isinstance(caught.value, ClientError)

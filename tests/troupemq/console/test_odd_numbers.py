@@ -49,7 +49,8 @@ def test_a_member_that_says_odd_numbers_is_shown_with_them(
         (member,) = found["members"]
         assert member["waiting_in_it"] == 7
         said = " ".join(note["text"] for note in found["agreement"])
-        assert "'many' where the number of messages" in said and "'a number of 16610 bits'" in said
+        assert "an invalid number of messages of the queue" in said
+        assert ": 'many'" in said and ": 'a number of 16610 bits'" in said
         assert live.get("/group/members", name="odd").status_code == 200
         page = live.get("/client", group="odd", client=member["client"])
         assert page.status_code == 200 and "a number of 16610 bits" in page.text

@@ -1,12 +1,12 @@
-"""Admin: what an application may ask of a cluster beyond sending and consuming.
+"""Admin: administration of a cluster.
 
-answers.py    results, and answers of several servers of which some may be missing
-base.py       connections, routes and questions, of which all is made
-topics.py     topics and their orders; queues.py: their queues and traffic
+answers.py    results, and answers of several servers with their failures
+base.py       connections, routes and requests, the base of all methods
+topics.py     topics and their order; queues.py: queues and traffic
 members.py    members of groups, producers; groups.py: settings and lag; offsets.py: resets
 brokers.py    brokers and name servers; access.py: accounts
-messages.py   messages, by reading.py; trials.py: how long sends take
-transfer.py   whole tables, exported and imported
+messages.py   messages; reading.py: reader of a queue, traces; trials.py: latency of sends
+transfer.py   export and import of whole tables
 """
 
 from troupemq.client.admin.access import AccessAdmin
@@ -19,8 +19,13 @@ __all__ = ["Admin", "Answers", "BrokerPlace", "Change", "Result", "Time"]
 
 
 class Admin(TransferAdmin, AccessAdmin, TrialAdmin):
-    """Asks brokers and name servers; every call blocks and raises ClientError.
+    """Asks and changes brokers and name servers; every call blocks and raises ClientError.
 
-    Methods that ask several servers return Answers: a list of results, with the failures of
-    those that did not answer. Changes are carried out when the method returns.
+        with Admin("127.0.0.1:9876") as admin:
+            admin.create_topic("Orders", queue_count=8)
+            progress = admin.group_progress("billing")
+            print(sum(each.lag for each in progress), progress.failures)
+
+    Methods that ask several servers return Answers: a sequence of results, and the failures of
+    servers that did not answer. Changes are complete when the method returns.
     """

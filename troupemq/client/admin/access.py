@@ -1,4 +1,4 @@
-"""Access control of brokers: accounts, addresses that need none, versions of files, refusals."""
+"""Access control of brokers: accounts, allowlisted addresses, versions of files, refusals."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -20,8 +20,6 @@ from troupemq.client.errors import understood
 
 @dataclass(frozen=True, slots=True)
 class AccountChanged(Change):
-    """An account that one broker has now."""
-
     SENTENCE = "The account {0.access_key} is set at {0.broker_address}."
     broker_address: str
     access_key: str
@@ -29,8 +27,6 @@ class AccountChanged(Change):
 
 @dataclass(frozen=True, slots=True)
 class AccountDeleted(Change):
-    """An account that one broker has deleted."""
-
     SENTENCE = "The account {0.access_key} is deleted at {0.deleted_at}."
     access_key: str
     deleted_at: str
@@ -38,8 +34,6 @@ class AccountDeleted(Change):
 
 @dataclass(frozen=True, slots=True)
 class AddressesChanged(Change):
-    """The allowlisted addresses of one broker."""
-
     SENTENCE = "{0.broker_address} takes {0.addresses} without an account."
     broker_address: str
     addresses: str
@@ -114,8 +108,6 @@ class AclVersions:
 
 
 class AccessAdmin(AdminBase):
-    """The methods of an Admin about access control."""
-
     @changes
     def update_account(
         self,
@@ -133,6 +125,8 @@ class AccessAdmin(AdminBase):
         **where: Unpack[Where],
     ) -> Iterator[AccountChanged]:
         """Create or change an account at one broker, or at the brokers of a cluster or of all.
+
+            admin.update_account("shop", "a long secret", topic_perms="Orders=PUB|SUB")
 
         Permissions: DENY, PUB, SUB or PUB|SUB; by name `topicA=DENY,topicB=PUB|SUB`.
         """
@@ -156,7 +150,6 @@ class AccessAdmin(AdminBase):
     def delete_account(
         self, failures: Failures, access_key: str, **where: Unpack[Where]
     ) -> Iterator[AccountDeleted]:
-        """Delete an account."""
         header = DeleteAccessConfigHeader(access_key)
         for address in self.targets(**where, masters_only=False):
             with failures.attempt():
@@ -176,7 +169,7 @@ class AccessAdmin(AdminBase):
 
     @reads
     def acl_files(self, failures: Failures, **where: Unpack[Where]) -> Iterator[AclFileVersion]:
-        """Return which version of the access control files each broker has."""
+        """Return the versions of the access control files at each broker."""
         for address in self.targets(**where, masters_only=False):
             with failures.attempt():
                 found = self._versions(address)
@@ -191,7 +184,6 @@ class AccessAdmin(AdminBase):
 
     @reads
     def accounts(self, failures: Failures, **where: Unpack[Where]) -> Iterator[BrokerAccounts]:
-        """Return the accounts of each broker."""
         for address in self.targets(**where, masters_only=False):
             with failures.attempt():
                 answer = self.ask(address, RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG)
@@ -208,9 +200,9 @@ class AccessAdmin(AdminBase):
     def compare_accounts(
         self, failures: Failures, *, cluster: str | None = None
     ) -> Iterator[AclContent]:
-        """Return what the files of each broker say; a failure where brokers differ.
+        """Return the file versions and fingerprints of each broker; differences are a failure.
 
-        Official brokers tell the versions of their files only.
+        Official brokers answer only the versions of their files.
         """
         found: list[AclContent] = []
         for address in self.targets(None, cluster, masters_only=False):
@@ -230,7 +222,7 @@ class AccessAdmin(AdminBase):
 
     @reads
     def acl_refusals(self, failures: Failures, **where: Unpack[Where]) -> Iterator[AclRefused]:
-        """Return what access control has refused since the start; `broker`: or a name server."""
+        """Return refusals of access control since the start; `broker` may be a name server."""
         for address in self.targets(**where, masters_only=False):
             with failures.attempt():
                 found = self.read(AclRefusals, address, RequestCode.GET_ACL_REFUSALS)

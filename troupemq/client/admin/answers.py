@@ -1,4 +1,4 @@
-"""Answers: what the methods of Admin return, with what failed beside it.
+"""Answers: results of the methods of Admin, with the failures of servers.
 
 A Result is frozen, and its fields are the keys of `troupemq admin --json`, in this order.
 """
@@ -29,7 +29,7 @@ Given = ParamSpec("Given")
 class Time(int):
     """A wall-clock time in ms since 1970: a number in JSON, local time in a table.
 
-    What is not above 0 is no time: null, and `-`.
+    0 and less mean that there is no time: null, and `-`.
     """
 
     def __str__(self) -> str:
@@ -43,10 +43,8 @@ class Time(int):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Base of all results."""
-
     def row(self) -> dict[str, object]:
-        """Return the fields by name, those of a result within it beside the others."""
+        """Return the fields by name; the fields of a nested result are merged in."""
         found: dict[str, object] = {}
         for each in fields(self):
             if "hidden" in each.metadata:
@@ -63,7 +61,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Change(Result):
-    """Base of the results of changes: each says in a sentence what was carried out."""
+    """Base of the results of changes; each describes the change in a sentence."""
 
     SENTENCE: ClassVar[str]
 
@@ -73,28 +71,28 @@ class Change(Result):
 
 
 class Failures:
-    """Sentences on the parts of one question that failed."""
+    """Failed parts of one method call, a sentence each."""
 
     def __init__(self) -> None:
         self._said: list[str] = []
         self._told: Callable[[str], None] | None = None
 
     def add(self, sentence: str) -> None:
-        """Note that a part did not work; the method goes on."""
+        """Record a failed part; the method continues."""
         self._said.append(sentence)
         if self._told is not None:
             self._told(sentence)
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
-        """Run a part that may fail: with one broker or name server of several, say."""
+        """Run a part that may fail, such as the request to one of several brokers."""
         try:
             yield
         except ClientError as error:
             self.add(str(error))
 
     def tell(self, told: Callable[[str], None]) -> None:
-        """Call `told` with each failure, from now on as it happens."""
+        """Call `told` with each earlier failure now, and with each later one as it occurs."""
         for each in self._said:
             told(each)
         self._told = told
@@ -104,10 +102,15 @@ class Failures:
 
 
 class Answers(Sequence[Found], Generic[Found]):
-    """The results of one method, in order; those of servers that failed are missing.
+    """The results of one method, in order, without those of failed servers.
 
-    Servers are asked while it is iterated over for the first time, or when its length or its
-    failures are wanted. Raises ClientError then.
+        answers = admin.broker_rates()
+        for each in answers:
+            print(each.broker, each.in_tps)
+        print(answers.failures)
+
+    Servers are asked during the first iteration, or when its length or its failures are read.
+    Raises ClientError then.
     """
 
     def __init__(self, ask: Callable[[Failures], Iterator[Found]]) -> None:
@@ -117,19 +120,18 @@ class Answers(Sequence[Found], Generic[Found]):
         self._rest = ask(self._failures)
 
     def tell(self, told: Callable[[str], None]) -> "Answers[Found]":
-        """Call `told` with each failure, from now on as it happens."""
+        """Call `told` with each earlier failure now, and with each later one as it occurs."""
         self._failures.tell(told)
         return self
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """A sentence for each server that did not answer, and for all that is not in order."""
+        """A sentence for each server that did not answer, and for each fault that was found."""
         self._complete()
         return tuple(self._failures)
 
     @property
     def is_partial(self) -> bool:
-        """Return whether something is missing or not in order."""
         return bool(self.failures)
 
     def __iter__(self) -> Iterator[Found]:
@@ -165,7 +167,7 @@ class Answers(Sequence[Found], Generic[Found]):
             pass
 
     def carry_out(self) -> "Answers[Found]":
-        """Ask all servers now; an error after the first change is one failure more."""
+        """Ask all servers now; an error after the first change becomes a failure."""
         try:
             self._complete()
         except ClientError as error:
@@ -180,13 +182,13 @@ _PLACES = tuple(
     Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=str | None)
     for name in ("broker", "cluster")
 )
-"""What `**where` stands for."""
+"""Parameters that `**where` stands for."""
 
 
 def reads(
     method: Callable[Concatenate[Asker, Failures, Given], Iterator[Found]],
 ) -> Callable[Concatenate[Asker, Given], Answers[Found]]:
-    """Make a method of Admin of a generator: it asks as its answers are iterated over."""
+    """Make a generator a method of Admin that asks servers as its answers are iterated over."""
 
     @wraps(method)
     def asked(self: Asker, /, *given: Given.args, **named: Given.kwargs) -> Answers[Found]:
@@ -203,7 +205,7 @@ def reads(
 def changes(
     method: Callable[Concatenate[Asker, Failures, Given], Iterator[Found]],
 ) -> Callable[Concatenate[Asker, Given], Answers[Found]]:
-    """Make a method of Admin of a generator: it has carried out all when it returns."""
+    """Make a generator a method of Admin that completes all changes before it returns."""
     ask = reads(method)
 
     @wraps(ask)

@@ -1,4 +1,4 @@
-"""AdminBase: the connections of an Admin, and the questions of which its methods are made."""
+"""AdminBase: connections of an Admin, and the requests that its methods consist of."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -43,27 +43,27 @@ TIMEOUT_MS = 5000
 INT_MAX = (1 << 31) - 1
 PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
 PROBE_TIMEOUT_MS = 1000
-IS_NAMESRV = "is a name server, and no broker: name a broker's port, 10911 as a rule"
+IS_NAMESRV = "is a name server, not a broker: use a broker's port, usually 10911"
 
 SILENT_S = 20.0
-"""Time in which a program that goes on does not ask a silent server again.
+"""Time in which a long-running program does not ask a silent server again.
 
-A command that ends by itself never asks it again: it may have a question for each topic.
+A command that ends by itself never asks it again, as it may have a request for each topic.
 """
 
 ORDER_CONFIGURATION = "ORDER_TOPIC_CONFIG"
-"""The name servers' namespace that says which topics are ordered across brokers."""
+"""Namespace in the name servers' tables for topics that are ordered across brokers."""
 
 Answered = TypeVar("Answered", bound=Body)
 
 
 class Where(TypedDict, total=False):
-    """The brokers that a method is about: all without it."""
+    """Brokers that a method applies to; all by default."""
 
     broker: str | None
-    """The address of one."""
+    """Address of one broker."""
     cluster: str | None
-    """The name of a cluster."""
+    """Name of a cluster."""
 
 
 @dataclass(frozen=True, order=True)
@@ -81,8 +81,6 @@ class BrokerPlace:
 
 
 class AdminBase:
-    """Asks brokers and name servers; every call blocks and raises ClientError."""
-
     def __init__(
         self,
         namesrv: str | Sequence[str] | None = None,
@@ -91,9 +89,13 @@ class AdminBase:
         tls: Tls | None = None,
         silent_s: float = 0.0,
     ) -> None:
-        """`credentials`: else TROUPEMQ_ACCESS_KEY and TROUPEMQ_SECRET_KEY of the environment;
-        `tls`: else TROUPEMQ_TLS and those beside it. A server that did not answer fails at once
-        for `silent_s`."""
+        """Raise ArgumentIllegal for invalid arguments, ConnectionFailed for an invalid address.
+
+        * `namesrv`: "host:port;host:port". [default: NAMESRV_ADDR, else 127.0.0.1:9876]
+        * `credentials`: [default: TROUPEMQ_ACCESS_KEY and TROUPEMQ_SECRET_KEY]
+        * `tls`: [default: TROUPEMQ_TLS and its related variables]
+        * `silent_s`: seconds in which requests to a server that did not answer fail at once.
+        """
         self._client = Client(namesrv, credentials=credentials, tls=tls)
         self._options: dict[str, Any] = {"credentials": credentials, "tls": tls}
         self._silent_s = silent_s
@@ -108,13 +110,12 @@ class AdminBase:
         self.close()
 
     def close(self) -> None:
-        """Close the connections."""
         self._client.remoting.close()
 
     def producer(
         self, group: str = PRODUCER_GROUP, settings: ProducerSettings | None = None
     ) -> Producer:
-        """Return a producer with the name servers and the account of this."""
+        """Return a producer with the same name servers, account and TLS options."""
         return Producer(group, self.namesrv, settings=settings, **self._options)
 
     # --- one address
@@ -128,14 +129,13 @@ class AdminBase:
         timeout_ms: float = TIMEOUT_MS,
         language: LanguageCode | None = None,
     ) -> RemotingCommand:
-        """Return the success that `address` answers. Raises BrokerError for any other answer."""
+        """Return a successful answer of `address`. Raises BrokerError for any other answer."""
         command = _command(code, header, body)
         if language is not None:
             command.language = language
         return self._ask(address, command, timeout_ms)
 
     def _ask(self, address: str, command: RemotingCommand, timeout_ms: float) -> RemotingCommand:
-        """Return the success that `address` answers."""
         since_s, silent = self._silent.get(address, (0.0, None))
         if silent is not None and monotonic() - since_s < self._silent_s:
             raise silent
@@ -148,7 +148,7 @@ class AdminBase:
             raise error from None
 
     def _is_namesrv(self, address: str) -> bool:
-        """Return whether a name server is there: it leaves requests for brokers unanswered."""
+        """Return whether `address` is a name server, which does not answer requests for brokers."""
         asked = _command(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, None, None)
         try:
             return self.call(address, asked, PROBE_TIMEOUT_MS).code == ResponseCode.SUCCESS
@@ -156,7 +156,7 @@ class AdminBase:
             return False
 
     def call(self, address: str, command: RemotingCommand, timeout_ms: float) -> RemotingCommand:
-        """Return what `address` answers, whatever its code."""
+        """Return the answer of `address` with any code."""
         return self._client.remoting.call(address, command, timeout_ms)
 
     def read(
@@ -167,16 +167,16 @@ class AdminBase:
         header: Header | None = None,
         timeout_ms: float = TIMEOUT_MS,
     ) -> Answered:
-        """Return the body that `address` answers. Raises BadAnswer for one that is not a `kind`."""
+        """Return the decoded body of an answer. Raises BadAnswer for one that is not a `kind`."""
         answer = self.ask(address, code, header, None, timeout_ms)
         if not answer.body and answer.remark:
-            raise BadAnswer(f"{address} answered nothing: {answer.remark}")
+            raise BadAnswer(f"{address} sent an empty answer: {answer.remark}")
         return understood(kind.decode, answer.body)
 
     # --- the name servers
 
     def ask_namesrv(self, code: RequestCode, header: Header | None = None) -> RemotingCommand:
-        """Return what one of the name servers answers: they all know the same brokers."""
+        """Return the answer of one name server: all of them know the same brokers."""
         return self._client.routes.ask_namesrv(_command(code, header, None))
 
     def _ask_all_namesrvs(
@@ -186,10 +186,7 @@ class AdminBase:
         header: Header | None = None,
         body: bytes | None = None,
     ) -> list[tuple[str, RemotingCommand]]:
-        """Return what each name server answers: changes of their own tables must reach them all.
-
-        A failure of one does not keep the others from being asked.
-        """
+        """Return the answers of all name servers: changes of their tables must reach all."""
         found = []
         for address in self.namesrvs:
             with failures.attempt():
@@ -204,7 +201,7 @@ class AdminBase:
     def brokers(self, cluster: str | None = None) -> list[BrokerPlace]:
         """Return the brokers of one cluster, or of all, masters before their slaves.
 
-        Raises RouteNotFound when there are no brokers.
+        Raises RouteNotFound without brokers.
         """
         found = sorted(
             place
@@ -217,7 +214,7 @@ class AdminBase:
         return found
 
     def masters(self, cluster: str | None = None) -> list[BrokerPlace]:
-        """Return the masters of a cluster, or of all. Raises RouteNotFound if there are none."""
+        """Return the masters of a cluster, or of all. Raises RouteNotFound without masters."""
         found = [place for place in self.brokers(cluster) if place.is_master]
         if not found:
             raise RouteNotFound(f"no master of {cluster or 'any cluster'} is registered")
@@ -226,7 +223,7 @@ class AdminBase:
     def targets(
         self, broker: str | None = None, cluster: str | None = None, *, masters_only: bool = True
     ) -> list[str]:
-        """Return the address of the broker that was named, else those of the cluster or of all."""
+        """Return `broker` if it is given, else the addresses of the cluster's brokers or of all."""
         if broker is not None:
             return [broker]
         places = self.masters(cluster) if masters_only else self.brokers(cluster)
@@ -248,25 +245,19 @@ class AdminBase:
         return understood(TopicRouteData.decode, answer.body)
 
     def topic_brokers(self, topic: str) -> list[BrokerPlace]:
-        """Return one broker for each name that has the topic: its master, else one of its slaves.
-
-        Raises RouteNotFound if no broker has it.
-        """
+        """Return the master, else a slave, of each broker of the topic. Raises RouteNotFound."""
         found = [min(_places(each)) for each in self.route(topic).broker_datas if each.broker_addrs]
         if not found:
             raise RouteNotFound(f"no broker has the topic {topic}")
         return sorted(found)
 
     def group_brokers(self, group: str) -> list[BrokerPlace]:
-        """Return the brokers of a consumer group, which have its retry topic.
-
-        Raises RouteNotFound for a group that no broker knows.
-        """
+        """Return the brokers with the retry topic of a group. Raises RouteNotFound without any."""
         try:
             return self.topic_brokers(RETRY_TOPIC_PREFIX + group)
         except RouteNotFound:
             raise RouteNotFound(
-                f"no broker knows the group {group}: it never consumed here"
+                f"consumer group {group} not found: no broker has its retry topic"
             ) from None
 
     # --- their key-value tables
@@ -282,10 +273,7 @@ class AdminBase:
         return understood(GetKvConfigResponseHeader.decode, answer.fields).value
 
     def _put_kv(self, failures: Failures, namespace: str, key: str, value: str) -> list[str]:
-        """Set one entry at every name server; return the addresses of those that have it.
-
-        Raises ArgumentIllegal for an entry that no name server could keep.
-        """
+        """Set an entry; return the name servers that did. Raises ArgumentIllegal."""
         if fault := key_fault(namespace) or key_fault(key):
             raise ArgumentIllegal(fault)
         header = PutKvConfigHeader(namespace, key, value)
@@ -300,7 +288,7 @@ class AdminBase:
 
 
 def json_object(body: bytes | memoryview | str | None) -> dict[fastjson.Key, object]:
-    """Return the object that an answer holds. Raises BadAnswer."""
+    """Return the JSON object in an answer. Raises BadAnswer."""
     try:
         return fastjson.loads_object(body, NODES_MAX)
     except fastjson.FastjsonError as error:

@@ -1,4 +1,4 @@
-"""Brokers and name servers: their figures, settings and stores; transactions that are open."""
+"""Brokers and name servers: figures, settings and stores; open transactions."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -28,19 +28,19 @@ Figures = TypeVar("Figures")
 
 
 class FilesToClean(Enum):
-    """The files that brokers are told to delete."""
+    """Files that brokers can be told to delete."""
 
     QUEUES = RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE
-    """Of consume queues, whose messages are gone."""
+    """Consume queue files of deleted messages."""
     LOG = RequestCode.DELETE_EXPIRED_COMMITLOG
-    """Of the commit log, which are expired."""
+    """Expired files of the commit log."""
     TOPICS = RequestCode.CLEAN_UNUSED_TOPIC
-    """Consume queues of topics that no longer exist."""
+    """Consume queues of deleted topics."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerRates(Result):
-    """One broker now; without figures of which it tells, they are 0."""
+    """Current figures of one broker; those that it does not answer are 0."""
 
     cluster: str
     broker: str
@@ -57,13 +57,11 @@ class BrokerRates(Result):
     kept_hours: float
     disk: float
     one_of: str | None = field(default=None, metadata=OPTIONAL)
-    """Of several brokers under one process: the name of the first."""
+    """Name of the first of several masters under one process."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerDays(Result):
-    """The messages of one broker, yesterday and today."""
-
     cluster: str
     broker: str
     id: int
@@ -84,8 +82,6 @@ class Properties:
 
 @dataclass(frozen=True, slots=True)
 class StoreReport(Result):
-    """The store of one broker, and what of it is damaged."""
-
     broker_address: str
     log_start: int
     log_end: int
@@ -106,7 +102,6 @@ class StoreReport(Result):
 
     @classmethod
     def of(cls, address: str, found: StoreState) -> "StoreReport":
-        """Return the report of what a broker says."""
         return cls(
             address,
             found.log_start,
@@ -135,15 +130,13 @@ class _SettingChanged(Change):
     remark: str | None
 
     def _said(self, address: str) -> str:
-        """Return the sentence, with what the server adds: that it has to be restarted, say."""
+        """Return the sentence with the server's remark, such as that it must be restarted."""
         says = f" It says: {self.remark}" if self.remark else ""
         return f"{self.key} is {self.value} at {address}.{says}"
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerSettingChanged(_SettingChanged):
-    """A setting of one broker."""
-
     broker_address: str
     key: str
     value: str
@@ -156,8 +149,6 @@ class BrokerSettingChanged(_SettingChanged):
 
 @dataclass(frozen=True, slots=True)
 class NamesrvSettingChanged(_SettingChanged):
-    """A setting of one name server."""
-
     namesrv: str
     key: str
     value: str
@@ -170,16 +161,14 @@ class NamesrvSettingChanged(_SettingChanged):
 
 @dataclass(frozen=True, slots=True)
 class CleaningBegun(Change):
-    """A broker that has begun to delete files."""
-
-    SENTENCE = "{0.broker_address} cleans."
+    SENTENCE = "{0.broker_address} has started to delete files."
     broker_address: str
     cleans: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class KvChanged(Change):
-    """An entry of a table at one name server; None: deleted."""
+    """A changed entry of a table at one name server; value None: deleted."""
 
     namesrv: str
     namespace: str
@@ -194,7 +183,7 @@ class KvChanged(Change):
 
 @dataclass(frozen=True, slots=True)
 class WritesWiped(Change):
-    """A broker whose topics can only be read, says one name server."""
+    """A broker without write permission at one name server: its topics are read-only."""
 
     SENTENCE = "{0.namesrv}: {0.topics} topics of {0.broker} can only be read."
     namesrv: str
@@ -204,7 +193,7 @@ class WritesWiped(Change):
 
 @dataclass(frozen=True, slots=True)
 class WritesRestored(Change):
-    """A broker whose topics can be written again, says one name server."""
+    """A broker with restored write permission at one name server."""
 
     SENTENCE = "{0.namesrv}: {0.topics} topics of {0.broker} can be written again."
     namesrv: str
@@ -214,8 +203,6 @@ class WritesRestored(Change):
 
 @dataclass(frozen=True, slots=True)
 class OpenTransactionAt(Result):
-    """A transaction that is neither committed nor rolled back."""
-
     producer_group: str
     topic: str
     message_id: str
@@ -229,8 +216,6 @@ class OpenTransactionAt(Result):
 
 @dataclass(frozen=True, slots=True)
 class TransactionResumed(Change):
-    """A transaction whose producers are asked again."""
-
     SENTENCE = "{0.message_id} will be checked again."
     broker_address: str
     message_id: str
@@ -242,14 +227,14 @@ def first_number(text: str | None) -> float:
 
 
 def setting(key: str, value: str) -> bytes:
-    """Return a setting as a line. Raises ArgumentIllegal for more than one line."""
+    """Return a setting as one line. Raises ArgumentIllegal for line breaks or an empty key."""
     if not key.strip() or any(each in key + value for each in "\r\n"):
-        raise ArgumentIllegal("A setting is one line, and has a name.")
+        raise ArgumentIllegal("A setting has a name and no line breaks.")
     return format_property(key.strip(), value).encode()
 
 
 def properties_of(body: bytes | memoryview | None) -> dict[str, str]:
-    """Return the settings in a body, in order of their names, without comments."""
+    """Return the settings in a body, sorted by name, without comments."""
     found = {}
     for line in bytes(body or b"").decode(errors="replace").split("\n"):
         if "=" in line:
@@ -267,16 +252,14 @@ def _setting_in(line: str) -> dict[str, str]:
 
 
 class BrokerAdmin(AdminBase):
-    """The methods of an Admin about brokers and name servers."""
-
     @reads
     def broker_rates(self, failures: Failures) -> Iterator[BrokerRates]:
-        """Return all brokers, how busy they are and how full."""
+        """Return the load and the disk usage of all brokers."""
         yield from self._figures(failures, _rates)
 
     @reads
     def broker_days(self, failures: Failures) -> Iterator[BrokerDays]:
-        """Return the messages of all brokers, yesterday and today."""
+        """Return the message counts of all brokers, yesterday and today."""
         yield from self._figures(failures, _days)
 
     def _figures(
@@ -286,14 +269,14 @@ class BrokerAdmin(AdminBase):
             try:
                 table = self.runtime_info(place.address)
             except BrokerError as error:
-                failures.add(f"{place.name} {place.id} refuses to say how it is: {error}")
+                failures.add(f"{place.name} {place.id} refuses to report its state: {error}")
             except ClientError as error:
                 failures.add(f"{place.name} {place.id} does not answer: {error}")
             else:
                 yield show(place, table)
 
     def runtime_info(self, address: str, timeout_ms: float = TIMEOUT_MS) -> dict[str, str]:
-        """Return what a broker says of itself."""
+        """Return a broker's figures by name, under RocketMQ's names."""
         code = RequestCode.GET_BROKER_RUNTIME_INFO
         return self.read(KVTable, address, code, timeout_ms=timeout_ms).table
 
@@ -306,7 +289,7 @@ class BrokerAdmin(AdminBase):
 
     @reads
     def store_reports(self, failures: Failures, **where: Unpack[Where]) -> Iterator[StoreReport]:
-        """Return what stores hold; damage is a failure, too. Official brokers do not tell."""
+        """Return the state of stores; damage is also a failure. Official brokers do not answer."""
         for address in self.targets(**where, masters_only=False):
             with failures.attempt():
                 found = self.read(StoreState, address, RequestCode.GET_STORE_STATE)
@@ -327,7 +310,6 @@ class BrokerAdmin(AdminBase):
                 yield Properties(address, self.settings_at(address))
 
     def settings_at(self, address: str) -> dict[str, str]:
-        """Return all settings of one broker."""
         return properties_of(self.ask(address, RequestCode.GET_BROKER_CONFIG).body)
 
     @changes
@@ -336,7 +318,7 @@ class BrokerAdmin(AdminBase):
     ) -> Iterator[BrokerSettingChanged]:
         """Change a setting of a broker, or of the masters of a cluster or of all.
 
-        It holds while the broker runs, and in its file.
+        The broker applies it at once and saves it in its file.
         """
         body = setting(key, value)
         for address in self.targets(**where):
@@ -346,14 +328,11 @@ class BrokerAdmin(AdminBase):
                 yield BrokerSettingChanged(address, key, value, remark)
 
     def _check_known(self, address: str, code: RequestCode, key: str) -> None:
-        """Raise ClientError for a key that misspells a setting; `code` asks for all settings.
-
-        A server answers success for a key that it does not know.
-        """
+        """Raise ClientError for a misspelled key, as servers answer success for unknown keys."""
         try:
             known = properties_of(self.ask(address, code).body)
         except ClientError:
-            return  # the change itself fails with the reason, or is allowed where this is not
+            return  # The change itself fails with the reason, or needs less permission than this.
         name = key.strip()
         if name not in known and (found := closest(name, known)) is not None:
             raise ClientError(f"unknown setting {name}: did you mean {found}? nothing was changed")
@@ -362,7 +341,7 @@ class BrokerAdmin(AdminBase):
     def clean(
         self, failures: Failures, what: FilesToClean, **where: Unpack[Where]
     ) -> Iterator[CleaningBegun]:
-        """Have files deleted at one broker, or at the masters of a cluster or of all."""
+        """Delete files at one broker, or at the masters of a cluster or of all."""
         for address in self.targets(**where):
             with failures.attempt():
                 self.ask(address, what.value)
@@ -372,7 +351,6 @@ class BrokerAdmin(AdminBase):
 
     @reads
     def namesrv_settings(self, failures: Failures) -> Iterator[Properties]:
-        """Return the settings of each name server."""
         for address, answer in self._ask_all_namesrvs(failures, RequestCode.GET_NAMESRV_CONFIG):
             yield Properties(address, properties_of(answer.body))
 
@@ -404,7 +382,7 @@ class BrokerAdmin(AdminBase):
 
     @changes
     def wipe_writes(self, failures: Failures, broker_name: str) -> Iterator[WritesWiped]:
-        """Have producers avoid a broker: name servers say that its topics can only be read."""
+        """Revoke a broker's write permission at the name servers, so that producers avoid it."""
         code, header = RequestCode.WIPE_WRITE_PERM_OF_BROKER, BrokerNameHeader(broker_name)
         for address, answer in self._ask_all_namesrvs(failures, code, header):
             found = understood(WipeWritePermResponseHeader.decode, answer.fields)
@@ -413,7 +391,6 @@ class BrokerAdmin(AdminBase):
 
     @changes
     def restore_writes(self, failures: Failures, broker_name: str) -> Iterator[WritesRestored]:
-        """Restore a broker's write permission."""
         code, header = RequestCode.ADD_WRITE_PERM_OF_BROKER, BrokerNameHeader(broker_name)
         for address, answer in self._ask_all_namesrvs(failures, code, header):
             found = understood(AddWritePermResponseHeader.decode, answer.fields)
@@ -421,7 +398,7 @@ class BrokerAdmin(AdminBase):
         self._check_registered(failures, broker_name)
 
     def _check_registered(self, failures: Failures, broker_name: str) -> None:
-        """Fail for an unknown broker: name servers answer a success, and 0 topics."""
+        """Add a failure for an unknown broker; name servers answer success with 0 topics."""
         with failures.attempt():
             if broker_name not in self.cluster_info().broker_addr_table:
                 failures.add(f"no broker {broker_name} is registered")
@@ -450,7 +427,7 @@ class BrokerAdmin(AdminBase):
                     )
 
     def _open_at(self, failures: Failures, address: str) -> Iterator[OpenTransaction]:
-        """Yield all open transactions of one broker, from as many answers as it takes."""
+        """Yield all open transactions of one broker, from as many answers as needed."""
         behind = -1
         code = RequestCode.GET_OPEN_TRANSACTIONS
         while True:
@@ -464,7 +441,7 @@ class BrokerAdmin(AdminBase):
             behind = found[-1].physical_offset
 
     def resume_transaction(self, broker: str, offset_message_id: str) -> TransactionResumed:
-        """Have producers asked again about a transaction that the broker has given up."""
+        """Make the broker check back a transaction again that it no longer checks."""
         header = ResumeCheckHalfMessageHeader(offset_message_id)
         self.ask(broker, RequestCode.RESUME_CHECK_HALF_MESSAGE, header)
         return TransactionResumed(broker, offset_message_id)

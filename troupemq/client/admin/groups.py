@@ -1,4 +1,4 @@
-"""Consumer groups: their settings, and how far they are behind."""
+"""Consumer groups: settings and consumer lag."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -39,7 +39,7 @@ class GroupSettings(Result):
     """A group's settings, under RocketMQ's names."""
 
     broker_id: int = 0
-    """The broker of each name that it consumes from: 0 is the master."""
+    """Id of the broker of each name to consume from; 0 is the master."""
     consume_broadcast_enable: bool = True
     consume_enable: bool = True
     consume_from_min_enable: bool = True
@@ -52,8 +52,6 @@ class GroupSettings(Result):
 
 @dataclass(frozen=True, slots=True)
 class GroupAtBroker(Result):
-    """A group's settings at one broker."""
-
     cluster: str
     broker: str
     settings: GroupSettings
@@ -61,8 +59,6 @@ class GroupAtBroker(Result):
 
 @dataclass(frozen=True, slots=True)
 class GroupChanged(Change):
-    """A group's settings at one broker, as they are now."""
-
     SENTENCE = "The group {0.settings.group_name} is set at {0.broker_address}."
     broker_address: str
     settings: GroupSettings
@@ -70,8 +66,6 @@ class GroupChanged(Change):
 
 @dataclass(frozen=True, slots=True)
 class GroupDeleted(Change):
-    """A group that one broker has deleted."""
-
     SENTENCE = "The group {0.group} is deleted at {0.deleted_at}."
     group: str
     deleted_at: str
@@ -86,8 +80,6 @@ class QueueOwner(Result):
 
 @dataclass(frozen=True, slots=True)
 class QueueProgress(Result):
-    """The offset of a group in one queue."""
-
     topic: str
     broker: str
     queue_id: int
@@ -97,7 +89,7 @@ class QueueProgress(Result):
     lag: int
     last_consumed_ms: Time
     group_tps: float = field(default=0.0, metadata=HIDDEN)
-    """Messages a second that the group consumes at this broker."""
+    """Throughput of the group at this broker, msg/s."""
 
     @property
     def client(self) -> str | None:
@@ -106,8 +98,6 @@ class QueueProgress(Result):
 
 @dataclass(frozen=True, slots=True)
 class LagOfGroup(Result):
-    """The consumer lag of a group in one queue of a broker."""
-
     topic: str
     group: str
     broker: str
@@ -117,7 +107,7 @@ class LagOfGroup(Result):
     lag: int
     last_consumed_ms: Time
     group_tps: float = field(default=0.0, metadata=HIDDEN)
-    """Messages a second of this topic that the group consumes at this broker."""
+    """Throughput of the group in this topic at this broker, msg/s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +124,6 @@ class GroupProgress(Result):
 
 
 class GroupAdmin(MemberAdmin):
-    """The methods of an Admin about consumer groups."""
-
     @changes
     def update_group(
         self, failures: Failures, settings: GroupSettings, **where: Unpack[Where]
@@ -158,7 +146,7 @@ class GroupAdmin(MemberAdmin):
     def delete_group(
         self, failures: Failures, group: str, *, with_offsets: bool = False, **where: Unpack[Where]
     ) -> Iterator[GroupDeleted]:
-        """Delete a group; of a whole cluster, with its retry topic and dead letters."""
+        """Delete a group; for a whole cluster, also its retry topic and dead-letter queue."""
         header = DeleteSubscriptionGroupHeader(group, with_offsets)
         addresses = self.targets(**where)
         for address in addresses:
@@ -176,7 +164,6 @@ class GroupAdmin(MemberAdmin):
 
     @reads
     def group_settings(self, failures: Failures, group: str) -> Iterator[GroupAtBroker]:
-        """Return a group's settings at each broker."""
         found = False
         for place in self.masters():
             with failures.attempt():
@@ -189,7 +176,7 @@ class GroupAdmin(MemberAdmin):
             failures.add(f"No broker has settings of the group {group}.")
 
     def _group_table(self, address: str) -> dict[str, SubscriptionGroupConfig]:
-        """Return all consumer groups that a broker has settings of."""
+        """Return a broker's settings of all consumer groups."""
         code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
         return self.read(SubscriptionGroupTable, address, code).subscription_group_table
 
@@ -197,7 +184,7 @@ class GroupAdmin(MemberAdmin):
 
     @reads
     def group_list(self, failures: Failures) -> Iterator[GroupProgress]:
-        """Return how far each group is behind."""
+        """Return the members and the consumer lag of each group."""
         names = [
             topic.removeprefix(RETRY_TOPIC_PREFIX)
             for topic in self.topics()
@@ -206,7 +193,7 @@ class GroupAdmin(MemberAdmin):
         for name in sorted(names):
             try:
                 stats = self._stats_of(failures, name)
-            except RouteNotFound:  # it was deleted meanwhile
+            except RouteNotFound:  # deleted in the meantime
                 continue
             yield self._progress_of(name, stats)
 
@@ -232,7 +219,7 @@ class GroupAdmin(MemberAdmin):
 
     @reads
     def late_groups(self, failures: Failures, level: int = 100_000) -> Iterator[GroupProgress]:
-        """Return the groups that are so far behind, or at all behind without a member."""
+        """Return groups with a lag of `level` or more, or with any lag and no members."""
         groups = self.group_list().tell(failures.add)
         yield from (each for each in groups if each.lag >= level or (each.lag and not each.members))
 
@@ -240,7 +227,7 @@ class GroupAdmin(MemberAdmin):
     def group_progress(
         self, failures: Failures, group: str, *, with_clients: bool = False
     ) -> Iterator[QueueProgress]:
-        """Return how far a group is behind, queue by queue; `with_clients`: the member of each."""
+        """Return a group's offset and lag in each queue; `with_clients`: also the owners."""
         found = self._stats_of(failures, group)
         owners = self._owners(group) if with_clients else {}
         offsets = [
@@ -260,7 +247,7 @@ class GroupAdmin(MemberAdmin):
             )
 
     def _stats_of(self, failures: Failures, group: str) -> list[ConsumeStatsBody]:
-        """Return what each broker says of a group. Raises RouteNotFound if no broker has any."""
+        """Return each broker's offsets of a group. Raises RouteNotFound if there are no offsets."""
         try:
             return list(self._asked(failures, group, self.group_brokers(group)))
         except RouteNotFound:  # offsets may be set or cloned before a member consumes
@@ -279,7 +266,7 @@ class GroupAdmin(MemberAdmin):
                 yield self.read(ConsumeStatsBody, place.address, code, header)
 
     def _owners(self, group: str) -> dict[MessageQueue, str]:
-        """Return the member of each queue, as far as members answer; pull consumers do not."""
+        """Return the owner of each queue; members that do not answer (pull consumers) lack."""
         found: dict[MessageQueue, str] = {}
         try:
             members = self.members_of(group).connection_set
@@ -304,7 +291,7 @@ class GroupAdmin(MemberAdmin):
         level: int = 0,
         only_ordered: bool = False,
     ) -> Iterator[LagOfGroup]:
-        """Return how far all groups of a broker are behind, where it is `level` or more."""
+        """Return the lag of all groups of a broker, in queues with a lag of `level` or more."""
         header = GetBrokerConsumeStatsHeader(only_ordered)
         code = RequestCode.GET_BROKER_CONSUME_STATS
         found = self.read(ConsumeStatsList, broker, code, header, timeout_ms)

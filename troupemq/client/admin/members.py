@@ -1,4 +1,4 @@
-"""Members of consumer groups, and producers: their connections, and what they say of themselves."""
+"""Members of consumer groups, and producers: their connections and their state."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -28,10 +28,10 @@ from troupemq.client.errors import ClientError, RouteNotFound, understood
 from troupemq.numbers import odd_number, whole
 
 DENIED_MS = 600_000
-"""A consumer tries again every 30 s: older refusals are of one that works by now, or is gone."""
+"""Age of refusals to show. A client retries every 30 s: an older refusal is resolved."""
 
 DENIED_SHOWN_MAX = 10
-"""Newest refusals of name servers: any of them may be the one looked for."""
+"""Limit of name server refusals to show, the newest; any of them may be the cause."""
 
 _CACHED = "cachedMsgCount"
 _KEY_CHARS_MAX, _ODD_CHARS_MAX, _ODDITIES_MAX = 100, 40, 5
@@ -41,8 +41,6 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True, slots=True)
 class ConnectedClient(Result):
-    """A connected client."""
-
     client: str
     address: str
     language: str
@@ -51,15 +49,13 @@ class ConnectedClient(Result):
 
 @dataclass(frozen=True, slots=True)
 class ConnectedProducer(Result):
-    """A producer of a group at one broker."""
-
     broker: str
     connection: ConnectedClient
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerProducer(Result):
-    """A producer at one broker, and when it was last heard of."""
+    """A producer at one broker, and the time of its last heartbeat."""
 
     group: str
     connection: ConnectedClient
@@ -68,7 +64,7 @@ class BrokerProducer(Result):
 
 @dataclass(frozen=True, slots=True)
 class GroupMembers(Result):
-    """The members of a group, and what they subscribe to: topic → expression."""
+    """The members of a group, and their subscriptions: topic → expression."""
 
     members: tuple[ConnectedClient, ...]
     subscriptions: Mapping[str, str]
@@ -79,14 +75,14 @@ class GroupMembers(Result):
 
 @dataclass(frozen=True, slots=True)
 class MemberStacks(Result):
-    """The stacks of a member's threads; None: it says none."""
+    """The stacks of a member's threads; None if it did not send them."""
 
     jstack: object
 
 
 @dataclass(frozen=True, slots=True)
 class MemberState(Result):
-    """State of one member of a group, as it says itself."""
+    """State of one member of a group, as it reports it."""
 
     client: str
     version: int
@@ -94,14 +90,14 @@ class MemberState(Result):
     subscriptions: tuple[str, ...]
     queues: int
     cached: int
-    """Messages that it has fetched and not consumed."""
+    """Messages that it has pulled and not consumed."""
     queue_names: tuple[str, ...]
     stacks: MemberStacks | None = field(default=None, metadata=OPTIONAL)
 
 
 @dataclass(frozen=True, slots=True)
 class MembershipChange(Result):
-    """A member that joined or left; each makes the members rebalance."""
+    """A member that joined or left, which starts a rebalance."""
 
     time_ms: Time
     what: str
@@ -114,7 +110,7 @@ class MembershipChange(Result):
 
 @dataclass(frozen=True, slots=True)
 class ClientInfo(Result):
-    """All that a member says of itself, under RocketMQ's names."""
+    """The complete state that a member reports, under RocketMQ's names."""
 
     said: Mapping[str, object]
 
@@ -123,7 +119,6 @@ class ClientInfo(Result):
 
     @property
     def queues(self) -> list[MessageQueue]:
-        """Assigned queues."""
         queues = (_queue_named(str(key)) for key in self.table)
         return [queue for queue in queues if queue is not None]
 
@@ -134,7 +129,7 @@ class ClientInfo(Result):
         return found if isinstance(found, dict) else {}
 
     def state(self, client: ClientConnection, with_stacks: bool) -> MemberState:
-        """Return the figures that a table shows of it."""
+        """Return its figures for a table."""
         settings = self.said.get("properties")
         cached = (each.get(_CACHED) for each in self.table.values() if isinstance(each, dict))
         return MemberState(
@@ -149,20 +144,18 @@ class ClientInfo(Result):
         )
 
     def oddities(self) -> list[str]:
-        """Return sentences on figures that are invalid, and not in the sum."""
+        """Return phrases on invalid figures, which the sums omit."""
         found = []
         for name, each in self.table.items():
             if not isinstance(each, dict):
-                found.append(f"nothing that can be understood of the queue {name}")
+                found.append(f"an invalid state of the queue {name}")
             elif each.get(_CACHED) is not None and whole(each[_CACHED]) is None:
                 odd = (odd_number(each[_CACHED]) or str(each[_CACHED]))[:_ODD_CHARS_MAX]
-                found.append(f"{odd!r} where the number of messages of the queue {name} should be")
+                found.append(f"an invalid number of messages of the queue {name}: {odd!r}")
         return found[:_ODDITIES_MAX]
 
 
 class MemberAdmin(QueueAdmin):
-    """The methods of an Admin about members and producers."""
-
     @reads
     def producers_of(
         self, failures: Failures, group: str, topic: str
@@ -186,10 +179,7 @@ class MemberAdmin(QueueAdmin):
                 yield BrokerProducer(group, client, Time(each.last_update_timestamp))
 
     def group_members(self, group: str, *, broker: str | None = None) -> GroupMembers:
-        """Return the members of a consumer group, and what they subscribe to.
-
-        Raises BrokerError(CONSUMER_NOT_ONLINE) for a group without members.
-        """
+        """Return a group's members. Raises BrokerError(CONSUMER_NOT_ONLINE) without members."""
         found = self.members_of(group, broker)
         return GroupMembers(
             tuple(map(_client, found.connection_set)),
@@ -200,7 +190,7 @@ class MemberAdmin(QueueAdmin):
         )
 
     def members_of(self, group: str, broker: str | None = None) -> ConsumerConnection:
-        """Return what a broker says of the members: all members are at every broker."""
+        """Return the members as one broker knows them: members connect to every broker."""
         code, header = RequestCode.GET_CONSUMER_CONNECTION_LIST, ConsumerGroupHeader(group)
         return self._of_any(
             group, broker, lambda address: self.read(ConsumerConnection, address, code, header)
@@ -209,7 +199,7 @@ class MemberAdmin(QueueAdmin):
     def running_info(
         self, group: str, client_id: str, *, broker: str | None = None, with_stacks: bool = False
     ) -> ClientInfo:
-        """Return what a member says of itself, asked by one broker, or by any of the group's."""
+        """Return the state of a member, through `broker` or any broker of the group."""
         header = GetConsumerRunningInfoHeader(group, client_id, with_stacks)
 
         def ask(address: str) -> ClientInfo:
@@ -219,7 +209,7 @@ class MemberAdmin(QueueAdmin):
         return self._of_any(group, broker, ask)
 
     def _of_any(self, group: str, broker: str | None, ask: Callable[[str], Found]) -> Found:
-        """Return what the broker answers, or the first of the group's brokers that does."""
+        """Return the answer of `broker`, or of the first broker of the group that answers."""
         if broker is not None:
             return ask(broker)
         *others, last = self.group_brokers(group)
@@ -237,7 +227,7 @@ class MemberAdmin(QueueAdmin):
         broker: str | None = None,
         with_stacks: bool = False,
     ) -> Iterator[MemberState]:
-        """Return what the members of a group say of themselves; a failure where they disagree."""
+        """Return the state of each member of a group; contradictions are failures."""
         for sentence in self._denied(group, broker):
             failures.add(sentence)
         try:
@@ -252,12 +242,12 @@ class MemberAdmin(QueueAdmin):
             try:
                 info = self.running_info(group, client, broker=broker, with_stacks=with_stacks)
             except ClientError as error:
-                failures.add(f"{client} says nothing: {error}")
+                failures.add(f"{client} does not report its state: {error}")
                 continue
             found.append(info.state(member, with_stacks))
             yield found[-1]
             for sentence in info.oddities():
-                failures.add(f"{client} says {sentence}.")
+                failures.add(f"{client} reports {sentence}.")
         if len({each.subscriptions for each in found}) > 1:
             failures.add(f"The members of {group} subscribe differently: messages get lost.")
         shared = Counter(queue for each in found for queue in each.queue_names)
@@ -267,20 +257,20 @@ class MemberAdmin(QueueAdmin):
             failures.add(sentence)
 
     def _denied(self, group: str, broker: str | None) -> list[str]:
-        """Return sentences on members that access control refuses; official brokers have none."""
+        """Return sentences on refused members; official brokers do not report them."""
         found = []
         for address in self.targets(broker, None):
             try:
                 seen = self._changes_of(group, address)
             except ClientError:
-                continue  # an official broker, or one that is gone: others say so
+                continue  # An official broker, or a stopped one: other requests report that.
             found += [_refused(address, each) for each in seen.refusals if _is_recent(each)]
         return found
 
     def _denied_routes(self) -> list[str]:
-        """Return sentences on clients that got no route: they reach no broker of their group.
+        """Return sentences on clients that were refused a route, and so reach no broker.
 
-        Only of name servers of TroupeMQ, and for accounts that may ask them.
+        Only TroupeMQ name servers report them, and only to accounts with the permission.
         """
         found: list[tuple[int, str]] = []
         for address in self.namesrvs:
@@ -304,7 +294,7 @@ class MemberAdmin(QueueAdmin):
     def rebalances(
         self, failures: Failures, group: str, *, broker: str | None = None
     ) -> Iterator[MembershipChange]:
-        """Return the latest membership changes of a group; a failure where members disagree."""
+        """Return the latest membership changes of a group; different subscriptions are failures."""
         places = [] if broker is not None else self.group_brokers(group)
         found: list[MembershipChange] = []
         differing: set[str] = set()
@@ -354,7 +344,7 @@ def _refused(address: str, refusal: AclRefusal) -> str:
 
 
 def _queue_named(text: str) -> MessageQueue | None:
-    """Return the queue of a text `topic@broker:number`; None for other texts."""
+    """Return the queue that `topic@broker:number` names; None for other texts."""
     names, colon, number = text.rpartition(":")
     topic, at, broker = names.rpartition("@")
     queue_id = plain_number(number, INT_MAX)
@@ -368,7 +358,7 @@ def plain_names(found: Mapping[Key, object]) -> dict[str, object]:
 
 
 def _plain(value: object) -> object:
-    """For JSON: keys that are queues become texts."""
+    """Return a value for JSON: queues as keys become texts."""
     if isinstance(value, dict):
         return {_key(key): _plain(each) for key, each in value.items()}
     return [_plain(each) for each in value] if isinstance(value, list) else value

@@ -1,4 +1,4 @@
-"""Messages: found by id, key or offset; their consumers; sent, and consumed again."""
+"""Messages: queries by id, key or offset, consumers, sends, and direct consumption."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -47,7 +47,7 @@ from troupemq.client.producing.producer_settings import ProducerSettings
 
 FOREVER_MS = (1 << 63) - 1
 QUERIED_MAX = 64
-"""Messages of one answer: as many as 4.9.7 gives."""
+"""Maximum messages of one answer, as in 4.9.7."""
 
 DIRECTLY_TIMEOUT_MS = 30_000
 TOOLS_GROUP = "TOOLS_CONSUMER"
@@ -58,7 +58,7 @@ TOOLS_GROUP = "TOOLS_CONSUMER"
 class MessageTrack(Result):
     """The state of a message for a group of its topic.
 
-    consumed, filtered, not_yet, offline, pull (which does not tell) or unknown.
+    consumed, filtered, not_yet, offline, pull (pull consumers do not report it) or unknown.
     """
 
     group: str
@@ -67,8 +67,6 @@ class MessageTrack(Result):
 
 @dataclass(frozen=True, slots=True)
 class MessageSent(Result):
-    """A message that was sent, and its place."""
-
     broker: str
     queue_id: int
     queue_offset: int
@@ -79,8 +77,6 @@ class MessageSent(Result):
 
 @dataclass(frozen=True, slots=True)
 class SentAgain(Change):
-    """A message that was sent to its topic again."""
-
     SENTENCE = "{0.before} is sent again: {0.message_id} in {0.queue}."
     before: str
     message_id: str
@@ -90,8 +86,6 @@ class SentAgain(Change):
 
 @dataclass(frozen=True, slots=True)
 class ConsumedDirectly(Result):
-    """Result of a member for a message that it was given."""
-
     auto_commit: bool
     consume_result: str | None
     order: bool
@@ -101,7 +95,7 @@ class ConsumedDirectly(Result):
 
 @dataclass(frozen=True, slots=True)
 class QueueUnit(Result):
-    """One unit of a consume queue, and what a group's filter says of it."""
+    """One unit of a consume queue, and the result of a group's filter for it."""
 
     index: int
     bit_map: str | None
@@ -125,8 +119,6 @@ class QueueUnits:
 
 
 class MessageAdmin(OffsetAdmin, BrokerAdmin):
-    """The methods of an Admin about messages."""
-
     def query_by_key(
         self,
         topic: str,
@@ -136,10 +128,12 @@ class MessageAdmin(OffsetAdmin, BrokerAdmin):
         begin_ms: int = 0,
         end_ms: int = FOREVER_MS,
     ) -> list[MessageView]:
-        """Return the messages of a topic that have `key` among their keys, or as their message id.
+        """Return messages of a topic that have `key` among their keys, or as their message id.
 
-        Stored between the two times (both included, ms since 1970); of each broker the newest,
-        oldest first. Raises RouteNotFound for a topic that does not exist.
+            admin.query_by_key("Orders", "4711")
+
+        The times, in ms since 1970, are inclusive bounds of the store time. Returns the newest
+        `count_max` of each broker, oldest first. Raises RouteNotFound for a missing topic.
         """
         check_topic(topic)
         check_instance(key, str, "a key is a string")
@@ -155,7 +149,6 @@ class MessageAdmin(OffsetAdmin, BrokerAdmin):
     def _query(
         self, address: str, broker_name: str, header: QueryMessageHeader
     ) -> list[MessageView]:
-        """Return the messages with the key that one broker has."""
         command = RemotingCommand(RequestCode.QUERY_MESSAGE, key_question(header).encode())
         try:
             answer = self._ask(address, command, TIMEOUT_MS)
@@ -166,10 +159,10 @@ class MessageAdmin(OffsetAdmin, BrokerAdmin):
         return views_with_key(answer.body, broker_name, header)
 
     def view_message(self, offset_message_id: str) -> MessageView:
-        """Return the message with this id of the broker's (`SendResult.offset_message_id`).
+        """Return a message by the broker's id (`SendResult.offset_message_id`).
 
-        Raises MessageIllegal for a text that is no such id, RouteNotFound where no name server
-        lists the broker, BrokerError when nothing lies there.
+        Raises MessageIllegal for an invalid id, RouteNotFound if no name server lists the broker,
+        BrokerError if the message does not exist.
         """
         check_instance(offset_message_id, str, "a message's id is a string")
         try:
@@ -187,10 +180,10 @@ class MessageAdmin(OffsetAdmin, BrokerAdmin):
         return view_of(records[0], _queue_of(records[0], name))
 
     def listed(self, address: str) -> tuple[str, str]:
-        """Return the name and the address of the broker there, as the name servers list it.
+        """Return the name and the address of a broker as the name servers list it.
 
-        Any server may be at the address of a message, and would get a signed request.
-        Raises RouteNotFound for one that no name server lists.
+        An address in a message may lead to any server, which must not get a signed request.
+        Raises RouteNotFound for an unlisted address.
         """
         places = [
             (each.broker_name, where)
@@ -207,10 +200,10 @@ class MessageAdmin(OffsetAdmin, BrokerAdmin):
         raise RouteNotFound(f"{address} is not asked: no name server lists a broker there")
 
     def find_message(self, message_id: str, topic: str | None = None) -> MessageView:
-        """Return the message with this id, be it the broker's or its producer's.
+        """Return a message by the broker's id or the producer's id.
 
-        A producer's id does not name a place: without `topic` all topics are searched, retries and
-        dead letters last. Raises ClientError when no topic has it.
+        A producer's id does not contain a place. Without `topic` all topics are searched, retries
+        and dead letters last. Raises ClientError if no topic has it.
         """
         error: ClientError | None = None
         if is_offset_message_id(message_id):
@@ -224,7 +217,7 @@ class MessageAdmin(OffsetAdmin, BrokerAdmin):
             except RouteNotFound:
                 if topic is not None:
                     raise
-                continue  # it was deleted meanwhile
+                continue  # deleted in the meantime
             for place in places:
                 header = QueryMessageHeader(each, message_id, QUERIED_MAX, 0, FOREVER_MS)
                 try:
@@ -243,10 +236,7 @@ class MessageAdmin(OffsetAdmin, BrokerAdmin):
         )
 
     def has_accounts(self, topic: str) -> bool:
-        """Return whether a broker of the topic has access control, or refuses to say so.
-
-        Without it every client may send to every topic, and no origin needs a proof.
-        """
+        """Return whether a broker of the topic has access control, or refuses to answer."""
         for address in self._masters(topic).values():
             try:
                 settings = self.settings_at(address)
@@ -257,14 +247,11 @@ class MessageAdmin(OffsetAdmin, BrokerAdmin):
         return False
 
     def original_of(self, copy: MessageView) -> MessageView | None:
-        """Return the message that a retry or a dead letter says it is a copy of.
-
-        None where no broker has it, or where it is in another topic or has another body.
-        """
+        """Return the original that a retry or dead letter names, if its topic and body match."""
         topic, origin = (copy.properties.get(name, "") for name in (RETRY_TOPIC, ORIGIN_MESSAGE_ID))
         found: list[MessageView] = []
         if is_offset_message_id(origin):
-            with suppress(BrokerError, RouteNotFound):  # deleted, or its broker has moved
+            with suppress(BrokerError, RouteNotFound):  # deleted, or its broker has a new address
                 found = [self.view_message(origin)]
         if topic and not found:
             with suppress(RouteNotFound):
@@ -275,7 +262,6 @@ class MessageAdmin(OffsetAdmin, BrokerAdmin):
         return None
 
     def _masters(self, topic: str) -> dict[str, str]:
-        """Return broker name → address of every master that has the topic."""
         addresses = self._client.routes.look_up(topic).addresses
         return {name: ids[MASTER_ID] for name, ids in addresses.items() if MASTER_ID in ids}
 
@@ -284,7 +270,7 @@ class MessageAdmin(OffsetAdmin, BrokerAdmin):
     def readable_queues(
         self, topic: str, broker_name: str | None = None, queue_id: int | None = None
     ) -> list[MessageQueue]:
-        """Return the queues that can be read. Raises RouteNotFound where the named ones are not."""
+        """Return readable queues. Raises RouteNotFound if the named ones are not readable."""
         found = [
             queue
             for queue in sorted(route_of(topic, self.route(topic)).subscribe_queues)
@@ -299,10 +285,7 @@ class MessageAdmin(OffsetAdmin, BrokerAdmin):
     def reader(
         self, queue: MessageQueue, expression: str = "*", group: str | None = None
     ) -> QueueReader:
-        """Return a reader of a queue's messages; a group's offsets stay as they are.
-
-        Raises RouteNotFound for a broker that does not have the topic.
-        """
+        """Return a reader of a queue, which changes no offsets. Raises RouteNotFound."""
         for place in self.topic_brokers(queue.topic):
             if place.name == queue.broker_name:
                 return QueueReader(self, place.address, queue, expression, group or TOOLS_GROUP)
@@ -318,7 +301,7 @@ class MessageAdmin(OffsetAdmin, BrokerAdmin):
         broker: str | None = None,
         group: str | None = None,
     ) -> QueueUnits:
-        """Return units of a consume queue, and what the filter of a group says of them."""
+        """Return units of a consume queue, and the results of a group's filter for them."""
         address = broker or self.topic_brokers(topic)[0].address
         header = QueryConsumeQueueHeader(topic, queue_id, index, count, group)
         found = self.read(ConsumeQueueView, address, RequestCode.QUERY_CONSUME_QUEUE, header)
@@ -338,7 +321,7 @@ class MessageAdmin(OffsetAdmin, BrokerAdmin):
 
     @reads
     def message_tracks(self, failures: Failures, view: MessageView) -> Iterator[MessageTrack]:
-        """Return the consumer groups of a message, and what is known of each."""
+        """Return the state of a message for each consumer group of its topic."""
         try:
             places = self.topic_brokers(view.topic)
         except RouteNotFound:
@@ -350,7 +333,7 @@ class MessageAdmin(OffsetAdmin, BrokerAdmin):
         if not groups:
             return
         address = None
-        with suppress(RouteNotFound):  # it was stored by a broker that is gone, or has moved
+        with suppress(RouteNotFound):  # its broker is unregistered, or has a new address
             _, address = self.listed(view.store_host)
         found = [
             MessageTrack(group, "unknown" if address is None else self._track(view, group, address))
@@ -382,7 +365,7 @@ class MessageAdmin(OffsetAdmin, BrokerAdmin):
         )
 
     def trace_events(self, message_id: str, trace_topic: str = TRACE_TOPIC) -> list[TraceEvent]:
-        """Return what clients have noted about a message: sent, consumed, how long it took."""
+        """Return the traces of a message: sends and consumptions with their duration."""
         found = [
             event
             for view in self.query_by_key(trace_topic, message_id)
@@ -403,7 +386,7 @@ class MessageAdmin(OffsetAdmin, BrokerAdmin):
         queue: MessageQueue | None = None,
         trace: bool = False,
     ) -> MessageSent:
-        """Send one message; a program that sends more has a Producer."""
+        """Send one message; to send many, use a Producer."""
         message = Message(topic, body, tags=tags, keys=tuple(keys))
         with self.producer(settings=ProducerSettings(trace=trace)) as producer:
             result = producer.send(message, queue=queue)
@@ -419,10 +402,10 @@ class MessageAdmin(OffsetAdmin, BrokerAdmin):
     def send_again(self, view: MessageView) -> SentAgain:
         """Send a message to its topic again.
 
-        Raises MessageNotFound for a retry whose original no broker has, where there are accounts.
+        With access control, raises MessageNotFound for a retry without an original at any broker.
         """
         source = view
-        is_retry = view.queue.topic != view.topic  # its sender says which topic it is from
+        is_retry = view.queue.topic != view.topic  # `view.topic` is only the sender's claim
         if is_retry and self.has_accounts(view.queue.topic):
             original = self.original_of(view)
             if original is None:
@@ -441,7 +424,7 @@ class MessageAdmin(OffsetAdmin, BrokerAdmin):
         )
 
     def consume_directly(self, view: MessageView, group: str, client_id: str) -> ConsumedDirectly:
-        """Have one member of a group consume a message now; no offset is moved."""
+        """Make one member of a group consume a message now, without changing offsets."""
         found = self.read(
             ConsumeMessageDirectlyResult,
             self.listed(view.store_host)[1],
@@ -464,7 +447,7 @@ def _wants(subscription: SubscriptionData, tags: str | None) -> bool:
 
 
 def _is_at(listed: str, ip: str, port: int) -> bool:
-    """Return whether a listed address, which may be a name, leads there."""
+    """Return whether a listed address, possibly a host name, resolves to `ip` and `port`."""
     try:
         host, listed_port = split_address(listed)
         found = getaddrinfo(host, port, type=SOCK_STREAM) if listed_port == port else []
@@ -474,16 +457,16 @@ def _is_at(listed: str, ip: str, port: int) -> bool:
 
 
 def key_question(header: QueryMessageHeader) -> QueryMessageHeader:
-    """Return what a broker is asked: 4.9.7 knows seconds only, and may leave out the begin."""
+    """Return the query for a broker, begun 999 ms earlier: 4.9.7 compares whole seconds."""
     return replace(header, begin_timestamp=max(0, header.begin_timestamp - 999))
 
 
 def views_with_key(
     body: bytes | memoryview | None, broker_name: str, header: QueryMessageHeader
 ) -> list[MessageView]:
-    """Return what one broker has found of a key.
+    """Return the messages with the key in one broker's answer.
 
-    The index of 4.9.7 knows only the hash of topic and key: messages of others may have it, too.
+    The index of 4.9.7 has only hashes of topic and key, so the answer may hold others.
     """
     key, times = header.key, (header.begin_timestamp, header.end_timestamp)
     found = [view_of(each, _queue_of(each, broker_name)) for each in records_of(body)]

@@ -1,4 +1,4 @@
-"""Offsets of consumer groups: reset, skipped, cloned."""
+"""Offsets of consumer groups: reset and clone."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ NEWEST = -1
 
 @dataclass(frozen=True, slots=True)
 class QueueReset(Result):
-    """The offset of a group in one queue, as it is now; members: told, or offline."""
+    """The offset of a group in one queue after a reset; members: told, or offline."""
 
     broker: str
     queue_id: int
@@ -30,9 +30,7 @@ class QueueReset(Result):
 
 @dataclass(frozen=True, slots=True)
 class OffsetsCloned(Change):
-    """A group that has the offsets of another one, at one broker."""
-
-    SENTENCE = "{0.group} is where {0.source_group} is, in {0.topic} at {0.broker_address}."
+    SENTENCE = "{0.group} has the offsets of {0.source_group} in {0.topic} at {0.broker_address}."
     broker_address: str
     source_group: str
     group: str
@@ -40,8 +38,6 @@ class OffsetsCloned(Change):
 
 
 class OffsetAdmin(GroupAdmin):
-    """The methods of an Admin about offsets of groups."""
-
     @changes
     def reset_offsets(
         self,
@@ -53,9 +49,11 @@ class OffsetAdmin(GroupAdmin):
         force: bool = True,
         is_cplus: bool = False,
     ) -> Iterator[QueueReset]:
-        """Set a group to a time, in one topic; None: behind the last message.
+        """Reset a group's offsets in one topic to a time; None: behind the last message.
 
-        `force`: forward too. `is_cplus`: the members are C++ clients.
+            admin.reset_offsets("billing", "Orders", time_ms=1_790_000_000_000)
+
+        `time_ms`: ms since 1970. `force`: also forward. `is_cplus`: the members are C++ clients.
         """
         header = ResetOffsetHeader(topic, group, NEWEST if time_ms is None else time_ms, force)
         for place in self.topic_brokers(topic):
@@ -71,7 +69,7 @@ class OffsetAdmin(GroupAdmin):
     def _reset_online(
         self, place: BrokerPlace, header: ResetOffsetHeader, is_cplus: bool
     ) -> Iterator[QueueReset]:
-        """Have the broker tell the members, which go there."""
+        """Let the broker send the reset to the members."""
         language = LanguageCode.CPP if is_cplus else LanguageCode.JAVA
         code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
         answer = self.ask(place.address, code, header, language=language)
@@ -80,10 +78,7 @@ class OffsetAdmin(GroupAdmin):
             yield QueueReset(queue.broker_name, queue.queue_id, offset, "told")
 
     def _reset_offline(self, place: BrokerPlace, header: ResetOffsetHeader) -> Iterator[QueueReset]:
-        """Set the offsets that the broker keeps, for a group without members.
-
-        Raises ArgumentIllegal for names under which it keeps none.
-        """
+        """Set offsets of a group without members. Raises ArgumentIllegal for invalid names."""
         if fault := topic_name_fault(header.topic) or group_name_fault(header.group):
             raise ArgumentIllegal(fault)
         for queue, before in self._consumed(place, header):
@@ -100,7 +95,7 @@ class OffsetAdmin(GroupAdmin):
     def _consumed(
         self, place: BrokerPlace, header: ResetOffsetHeader
     ) -> list[tuple[MessageQueue, int]]:
-        """Return the group's offset in each queue; the min offset where it has none."""
+        """Return the group's offset in each queue, or the min offsets if it has no offsets."""
         of_group = GetConsumeStatsHeader(header.group)
         code = RequestCode.GET_CONSUME_STATS
         stats = self.read(ConsumeStatsBody, place.address, code, of_group)
@@ -133,7 +128,7 @@ class OffsetAdmin(GroupAdmin):
         *,
         offline: bool = False,
     ) -> Iterator[OffsetsCloned]:
-        """Set a group to the offsets of another one; `offline`: also a group without members."""
+        """Copy the offsets of another group; `offline`: also to a group without members."""
         if fault := group_name_fault(group):
             raise ArgumentIllegal(fault)
         header = CloneGroupOffsetHeader(source_group, group, topic, offline)

@@ -1,4 +1,4 @@
-"""Queues of topics: their offsets, what they hold, and the traffic of topics."""
+"""Queues of topics: offsets and message counts; traffic of topics."""
 
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
@@ -28,7 +28,7 @@ from troupemq.client.message import MessageQueue, check_topic
 
 @dataclass(frozen=True, slots=True)
 class QueueBounds(Result):
-    """The offsets that one queue begins and ends with; `max_offset` is behind its last message."""
+    """The min offset and the max offset, behind the last message, of one queue."""
 
     broker: str
     queue_id: int
@@ -39,8 +39,6 @@ class QueueBounds(Result):
 
 @dataclass(frozen=True, slots=True)
 class Allocation(Result):
-    """A queue that a member of a group would get."""
-
     member: str
     broker: str
     queue_id: int
@@ -48,15 +46,13 @@ class Allocation(Result):
 
 @dataclass(frozen=True, slots=True)
 class StoredTimes(Result):
-    """The times at which the first and the last message of a queue were stored."""
-
     first_stored_ms: Time
     last_stored_ms: Time
 
 
 @dataclass(frozen=True, slots=True)
 class QueueOfGroup(Result):
-    """The offset of a group in a queue, and whether the broker still keeps it; None: no offset."""
+    """A group's offset in a queue, and whether its next message is retained; None: no offset."""
 
     group_offset: int | None
     group_offset_kept: bool | None
@@ -64,7 +60,7 @@ class QueueOfGroup(Result):
 
 @dataclass(frozen=True, slots=True)
 class QueueState(Result):
-    """One queue, and what was asked of it."""
+    """One queue, with the requested details."""
 
     broker: str
     queue_id: int
@@ -75,7 +71,7 @@ class QueueState(Result):
 
 @dataclass(frozen=True, slots=True)
 class TopicTraffic(Result):
-    """Messages sent to a topic and consumed by one of its groups; an empty group: none does."""
+    """Messages sent to a topic and consumed by a group; empty for a topic without groups."""
 
     topic: str
     group: str
@@ -87,15 +83,13 @@ class TopicTraffic(Result):
 
 
 class QueueAdmin(TopicAdmin):
-    """The methods of an Admin about queues."""
-
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """Return the queues that can be read. Raises RouteNotFound for a missing topic."""
+        """Return the readable queues. Raises RouteNotFound for a missing topic."""
         check_topic(topic)
         return self._client.routes.look_up(topic).subscribe_queues
 
     def offsets(self, queue: MessageQueue) -> tuple[int, int]:
-        """Return the min offset of a queue and the one behind its last message."""
+        """Return the min and max offset of a queue; the max is behind its last message."""
         check_instance(queue, MessageQueue, "the queue is a MessageQueue")
         self._client.routes.get(queue.topic)
         address = self._client.routes.master(queue.broker_name)
@@ -119,7 +113,7 @@ class QueueAdmin(TopicAdmin):
         return sum(end - begin for begin, end in map(self.offsets, queues))
 
     def allocate_queues(self, topic: str, members: Iterable[str]) -> list[Allocation]:
-        """Return which queues members of a group would get, by the default allocation."""
+        """Return the queues that each member would get by the default assignment rule."""
         queues = sorted(route_of(topic, self.route(topic)).subscribe_queues)
         names = sorted(set(members))
         return [
@@ -130,7 +124,7 @@ class QueueAdmin(TopicAdmin):
 
     @reads
     def topic_status(self, failures: Failures, topic: str) -> Iterator[QueueBounds]:
-        """Return the first and the last offset of each queue, and when it last grew."""
+        """Return the min and max offset of each queue, and the time of its last message."""
         for place in self.topic_brokers(topic):
             table: list[tuple[TableQueue, TopicOffset]] = []
             with failures.attempt():
@@ -153,9 +147,10 @@ class QueueAdmin(TopicAdmin):
     def queue_states(
         self, failures: Failures, topic: str, *, with_times: bool = False, group: str | None = None
     ) -> Iterator[QueueState]:
-        """Return the queues of a topic, how much they hold, and since when.
+        """Return the queues of a topic with their message counts.
 
-        `group`: whether what this group wants next is still kept.
+        `with_times`: also store times. `group`: also its offset, and whether the next message is
+        retained.
         """
         known = False
         found: list[QueueState] = []
@@ -206,7 +201,7 @@ class QueueAdmin(TopicAdmin):
 
     @reads
     def topic_traffic(self, failures: Failures, topic: str | None = None) -> Iterator[TopicTraffic]:
-        """Return what goes into and out of one topic or of all, and the lag of the groups."""
+        """Return the throughput of one topic or of all, and the lag of the groups."""
         if topic is not None:
             self.route(topic)  # a missing one is an error
         for each in self.topics() if topic is None else [topic]:
@@ -237,7 +232,7 @@ class QueueAdmin(TopicAdmin):
             )
 
     def _counter(self, place: BrokerPlace, name: str, key: str) -> BrokerStatsData:
-        """Return one counter of a broker; zeros where it never counted that."""
+        """Return one counter of a broker; zeros if it has never counted that."""
         try:
             return self.counter(place.address, name, key)
         except BrokerError as error:
@@ -246,7 +241,7 @@ class QueueAdmin(TopicAdmin):
             return BrokerStatsData()
 
     def counter(self, address: str, name: str, key: str) -> BrokerStatsData:
-        """Return a counter of a broker. Raises BrokerError(SYSTEM_ERROR) where it never counted."""
+        """Return a counter of a broker. Raises BrokerError(SYSTEM_ERROR) if it never counted."""
         header = ViewBrokerStatsHeader(name, key)
         return self.read(BrokerStatsData, address, RequestCode.VIEW_BROKER_STATS_DATA, header)
 

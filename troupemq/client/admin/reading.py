@@ -1,7 +1,7 @@
-"""Reading of queues, for no group's consumption, and of the messages that are traces.
+"""Reading of queues outside of any group, and of trace messages.
 
-A body holds records that end with the character 2; the fields of a record are separated by the
-character 1, the first one names its kind:
+A trace body consists of records that end with the character 2. The fields of a record are
+separated by the character 1; the first one is its kind:
 
     Pub             time, region, group, topic, message id, tags, keys, store host, body bytes,
                     cost ms, message type, broker's id, success, client host
@@ -10,7 +10,7 @@ character 1, the first one names its kind:
     EndTransaction  time, region, group, topic, message id, tags, keys, store host, message type,
                     client host, transaction id, state, from a check
 
-Older clients leave the last fields out.
+Older clients omit the last fields.
 
 Source: client/trace/TraceDataEncoder.java.
 """
@@ -40,8 +40,6 @@ PASSED_OVER = (
 
 @dataclass
 class QueueReader:
-    """Reads one queue at one broker."""
-
     admin: AdminBase
     address: str
     queue: MessageQueue
@@ -49,14 +47,14 @@ class QueueReader:
     group: str
 
     def ends(self) -> tuple[int, int]:
-        """Return the min offset and the one behind the last message."""
+        """Return the min and max offset; the max is behind the last message."""
         header = QueueHeader(self.queue.topic, self.queue.queue_id, self.queue.broker_name)
         first = self._offset(self.admin.ask(self.address, RequestCode.GET_MIN_OFFSET, header))
         last = self._offset(self.admin.ask(self.address, RequestCode.GET_MAX_OFFSET, header))
         return first, last
 
     def offset_at(self, time_ms: int) -> int:
-        """Return the offset of the first message that was stored then or later."""
+        """Return the offset of the first message stored at `time_ms` or later."""
         queue = self.queue
         header = SearchOffsetHeader(queue.topic, queue.queue_id, time_ms, queue.broker_name)
         code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
@@ -66,7 +64,7 @@ class QueueReader:
         return understood(OffsetResponseHeader.decode, answer.fields).offset
 
     def at(self, offset: int) -> MessageView | None:
-        """Return the message there, if there is one."""
+        """Return the message at `offset`, or None."""
         views, _ = self._pull(offset, 1)
         return next((view for view in views if view.queue_offset == offset), None)
 
@@ -104,7 +102,7 @@ class QueueReader:
         return [view for view in views if self._wants(view)], found.next_begin_offset
 
     def _wants(self, view: MessageView) -> bool:
-        """Return whether its tag is wanted: brokers compare hashes, which tags may share."""
+        """Return whether its tag matches: brokers compare only hashes, which tags may share."""
         tags = {tag.strip() for tag in self.expression.split("||")}
         return "*" in tags or "" in tags or view.tags in tags
 
@@ -119,12 +117,12 @@ def records_of(body: bytes | memoryview | None) -> list[MessageRecord]:
 
 @dataclass(frozen=True, slots=True)
 class TraceEvent(Result):
-    """One record of a trace: what a client notes about a message, as texts."""
+    """One record of a trace, written by a client about a message; fields are texts."""
 
     kind: str
     message_id: str
     time_ms: Time | str | None
-    """A time that is no number stays the text that it is."""
+    """Time in ms since 1970; an invalid one stays a text."""
     group: str | None
     client: str | None
     cost_ms: str | None
@@ -147,7 +145,7 @@ _FIELDS = {
 
 
 def events_of(body: bytes) -> Iterator[TraceEvent]:
-    """Yield the records of a trace message that can be understood."""
+    """Yield the valid records of a trace message."""
     for record in body.decode(errors="replace").split(RECORD):
         kind, *values = record.split(FIELD)
         found = dict(zip(_FIELDS.get(kind, "").split(), values, strict=False))

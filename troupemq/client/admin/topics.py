@@ -1,4 +1,4 @@
-"""Topics: created, changed and deleted; their brokers, queues, offsets and traffic."""
+"""Topics: creation, changes and deletion; routes, groups and order."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -36,8 +36,6 @@ READ_WRITE = PERM_READ | PERM_WRITE
 
 @dataclass(frozen=True, slots=True)
 class TopicChanged(Change):
-    """A topic's settings at one broker, as they are now."""
-
     SENTENCE = (
         "{0.topic_name} has {0.read_queue_nums} queues to read and "
         "{0.write_queue_nums} to write at {0.broker_address}."
@@ -51,7 +49,7 @@ class TopicChanged(Change):
     topic_sys_flag: int
     write_queue_nums: int
     unread_messages: int | None = field(default=None, metadata=OPTIONAL)
-    """Messages in queues that consumers can no longer read; None: there are none."""
+    """Messages in queues that consumers can no longer read; None for no messages."""
     unread_queues: tuple[int, ...] = field(default=(), metadata=HIDDEN)
 
     @property
@@ -75,8 +73,6 @@ class TopicChanged(Change):
 
 @dataclass(frozen=True, slots=True)
 class TopicDeleted(Change):
-    """A topic that one broker has deleted."""
-
     SENTENCE = "{0.topic} is deleted at {0.deleted_at}."
     topic: str
     deleted_at: str
@@ -84,17 +80,15 @@ class TopicDeleted(Change):
 
 @dataclass(frozen=True, slots=True)
 class TopicForgotten(Change):
-    """A topic that one name server has taken out of its routes."""
+    """A topic that one name server has removed from its routes."""
 
-    SENTENCE = "{0.topic} is forgotten by {0.forgotten_by}."
+    SENTENCE = "{0.topic} is removed from the routes of {0.forgotten_by}."
     topic: str
     forgotten_by: str
 
 
 @dataclass(frozen=True, slots=True)
 class TopicPermissionChanged(Change):
-    """A topic's permission at one broker."""
-
     SENTENCE = "{0.topic} at {0.broker_address}: permission {0.perm_before} is now {0.perm}."
     broker_address: str
     topic: str
@@ -104,7 +98,7 @@ class TopicPermissionChanged(Change):
 
 @dataclass(frozen=True, slots=True)
 class OrderChanged(Change):
-    """The order of a topic at one name server; None: deleted."""
+    """The changed order of a topic at one name server; None: deleted."""
 
     namesrv: str
     topic: str
@@ -138,8 +132,6 @@ class RouteBroker(Result):
 
 @dataclass(frozen=True, slots=True)
 class RoutePlace(Result):
-    """Brokers of one name and the queues that they have of a topic."""
-
     cluster: str
     broker: str
     addresses: Mapping[str, str]
@@ -158,7 +150,7 @@ class TopicRoute(Result):
 
     @property
     def places(self) -> list[RoutePlace]:
-        """Queues and addresses together."""
+        """Brokers with their addresses and queues."""
         brokers = {each.broker: each for each in self.brokers}
         return [
             RoutePlace(
@@ -176,7 +168,7 @@ class TopicRoute(Result):
 
 @dataclass(frozen=True, slots=True)
 class TopicGroup(Result):
-    """A group that consumes a topic; empty where no group does."""
+    """A group that consumes a topic; empty for a topic without groups."""
 
     cluster: str
     topic: str
@@ -184,18 +176,16 @@ class TopicGroup(Result):
 
 
 def order_entries(text: str | None) -> dict[str, str]:
-    """Return broker name → count of queues, of `broker-a:4;broker-b:4`."""
+    """Return broker name → count of queues from a text `broker-a:4;broker-b:4`."""
     pairs = (entry.split(":") for entry in (text or "").split(";"))
     return {pair[0]: pair[1] for pair in pairs if len(pair) == 2}
 
 
 class TopicAdmin(AdminBase):
-    """The methods of an Admin about topics."""
-
     def create_topic(self, topic: str, queue_count: int = 8, *, cluster: str | None = None) -> None:
         """Create or change a topic at every master of the cluster, or of all clusters.
 
-        Raises MessageIllegal for a name that no topic may have, RouteNotFound without a master.
+        Raises MessageIllegal for an invalid name, RouteNotFound without masters.
         """
         check_topic(topic)
         check_integer(queue_count, 1, QUEUES_MAX, "queue_count")
@@ -249,7 +239,7 @@ class TopicAdmin(AdminBase):
             self._put_order(failures, topic, counts, whole=broker is None)
 
     def _place_of(self, address: str) -> BrokerPlace:
-        """Return the master there: name servers know brokers of ordered topics by their names."""
+        """Return the master at an address; orders of topics use broker names."""
         for place in self.masters():
             if place.address == address:
                 return place
@@ -272,10 +262,10 @@ class TopicAdmin(AdminBase):
         self.ask(address, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
 
     def _unread_messages(self, address: str, config: TopicConfig) -> dict[int, int]:
-        """Return how many messages each queue holds that `config` would not let consumers read.
+        """Return the messages by queue that consumers could not read with `config`.
 
-        Ask before the change: afterwards no broker lists these queues. Where the broker does not
-        answer, the change itself tells.
+        Must run before the change: afterwards no broker lists these queues. If the broker does not
+        answer, the change itself reports that.
         """
         table = TopicStatsTable()
         header = TopicHeader(config.topic_name).encode()
@@ -305,7 +295,7 @@ class TopicAdmin(AdminBase):
             yield TopicForgotten(topic, address)
 
     def _forget_topic(self, failures: Failures, topic: str, cluster: str) -> list[str]:
-        """Take a topic out of the name servers' tables; return the addresses of those that did."""
+        """Remove a topic from the name servers' tables; return the addresses of those that did."""
         header = DeleteTopicInNamesrvHeader(topic, cluster)
         code = RequestCode.DELETE_TOPIC_IN_NAMESRV
         done = self._ask_all_namesrvs(failures, code, header)
@@ -316,7 +306,7 @@ class TopicAdmin(AdminBase):
     def update_topic_permission(
         self, failures: Failures, topic: str, perm: int, **where: Unpack[Where]
     ) -> Iterator[TopicPermissionChanged]:
-        """Change what clients may do with a topic: 4 read, 2 write, 6 both."""
+        """Change the permission of a topic: 4 read, 2 write, 6 both."""
         for address in sorted(set(self.targets(**where))):
             with failures.attempt():
                 table = self.read(TopicConfigTable, address, RequestCode.GET_ALL_TOPIC_CONFIG)
@@ -329,7 +319,7 @@ class TopicAdmin(AdminBase):
                 yield TopicPermissionChanged(address, topic, before, perm)
 
     def topic_route(self, topic: str) -> TopicRoute:
-        """Return which brokers have a topic, and how many of its queues."""
+        """Return the brokers of a topic, with their addresses and queues."""
         route = self.route(topic)
         return TopicRoute(
             tuple(
@@ -354,7 +344,6 @@ class TopicAdmin(AdminBase):
         )
 
     def topic_clusters(self, topic: str) -> list[str]:
-        """Return the names of the clusters that have a topic."""
         return sorted({each.cluster for each in self.route(topic).broker_datas})
 
     @reads
@@ -374,14 +363,14 @@ class TopicAdmin(AdminBase):
                     yield TopicGroup(cluster, topic, group)
 
     def _consumers_of(self, place: BrokerPlace, topic: str) -> list[str]:
-        """Return the groups that consume a topic at one broker, or once did."""
+        """Return the groups that consume or have consumed a topic at one broker."""
         code = RequestCode.QUERY_TOPIC_CONSUME_BY_WHO
         return self.read(GroupList, place.address, code, TopicHeader(topic)).group_list
 
     # --- the order of a topic
 
     def order_of(self, topic: str) -> str | None:
-        """Return how many queues each broker has of an ordered topic: `broker-a:4;broker-b:4`."""
+        """Return an ordered topic's count of queues by broker, `broker-a:4;broker-b:4`, or None."""
         return self.kv(ORDER_CONFIGURATION, topic)
 
     @changes
@@ -399,10 +388,7 @@ class TopicAdmin(AdminBase):
     def _put_order(
         self, failures: Failures, topic: str, counts: Mapping[str, int], *, whole: bool
     ) -> None:
-        """Tell the name servers how many queues of an ordered topic each broker has.
-
-        `whole`: no other broker has any; else those of before stay.
-        """
+        """Set an ordered topic's counts of queues; `whole`: remove the counts of other brokers."""
         kept = {} if whole else order_entries(self.order_of(topic))
         table = kept | {name: str(count) for name, count in counts.items()}
         value = ";".join(f"{name}:{count}" for name, count in table.items())

@@ -1,4 +1,4 @@
-"""Tables of brokers as one value: exported, imported, and written as mqadmin writes them."""
+"""Export and import of brokers' tables, also in the form of mqadmin."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,7 +23,7 @@ from troupemq.client.errors import ArgumentIllegal, BrokerError, ClientError
 from troupemq.numbers import whole
 
 SYSTEM_GROUPS = frozenset((*ALWAYS_PRESENT, TRANSACTION_GROUP))
-"""Every broker has these by itself."""
+"""Groups that every broker creates itself."""
 
 EXPORTED_SETTINGS = (
     "brokerClusterName",
@@ -69,7 +69,6 @@ class ExportedTables:
     orders: dict[str, str]
 
     def to_json(self) -> dict[str, object]:
-        """Return it as JSON holds it."""
         return {
             "brokers": [
                 {
@@ -84,10 +83,7 @@ class ExportedTables:
         }
 
     def for_broker(self, place: BrokerPlace) -> BrokerTables:
-        """Return its tables; for one that is not in the file, what all brokers there have alike.
-
-        Raises ClientError where those differ.
-        """
+        """Return a broker's tables, else those shared by all. Raises ClientError if they differ."""
         own = self.brokers.get((place.cluster, place.name))
         if own is not None:
             return own
@@ -117,7 +113,7 @@ def _differ(table: Mapping[str, object], name: str, config: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TablesImported(Change):
-    """The topics and groups that were set at one broker, or would be."""
+    """The topics and groups that were set at one broker, or with `dry_run` would be."""
 
     broker_address: str
     topics: tuple[str, ...]
@@ -132,10 +128,8 @@ class TablesImported(Change):
 
 
 class TransferAdmin(MessageAdmin):
-    """The methods of an Admin about whole tables."""
-
     def user_topics(self, address: str, *, special: bool = False) -> Topics:
-        """Return the topics of a broker but its own; with retries and dead letters if `special`."""
+        """Return a broker's topics without system topics; `special`: with retries, dead letters."""
         own = self.read(TopicList, address, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
         table = self.read(TopicConfigTable, address, RequestCode.GET_ALL_TOPIC_CONFIG)
         return {
@@ -146,7 +140,7 @@ class TransferAdmin(MessageAdmin):
         }
 
     def user_groups(self, address: str) -> Groups:
-        """Return the consumer groups of a broker but its own."""
+        """Return the consumer groups of a broker without system groups."""
         table = self._group_table(address)
         return {name: each for name, each in sorted(table.items()) if name not in SYSTEM_GROUPS}
 
@@ -163,7 +157,7 @@ class TransferAdmin(MessageAdmin):
         return found
 
     def _places(self, broker: str | None = None, cluster: str | None = None) -> list[BrokerPlace]:
-        """Return the named masters; a broker that is named by its address says its name itself."""
+        """Return the selected masters; a broker given by its address is asked for its name."""
         if broker is None:
             return self.masters(cluster)
         settings = self.settings_at(broker)
@@ -181,7 +175,7 @@ class TransferAdmin(MessageAdmin):
     ) -> Iterator[TablesImported]:
         """Set topics and groups at the brokers that had them, or at the named ones.
 
-        What is not in `contents` stays as it is. `dry_run`: return what would be set.
+        Topics and groups that are not in `contents` do not change. `dry_run`: change nothing.
         """
         places = self._places(**where)
         if where.get("cluster") is None and where.get("broker") is None:
@@ -202,7 +196,7 @@ class TransferAdmin(MessageAdmin):
         wanted: list[tuple[BrokerPlace, BrokerTables]],
         orders: dict[str, str],
     ) -> None:
-        """Set orders before topics: a broker learns which are ordered as it registers them."""
+        """Set orders before topics: a broker reads the order of a topic as it registers it."""
         ordered: dict[str, dict[str, int]] = {}
         for place, tables in wanted:
             for topic in (each for each in tables.topics.values() if each.order):
@@ -240,7 +234,7 @@ class TransferAdmin(MessageAdmin):
         special: bool = False,
         **where: Unpack[Where],
     ) -> dict[str, object]:
-        """Return topics and groups as mqadmin writes them: the queues of brokers are added up."""
+        """Return topics and groups in mqadmin's form, with queues summed over brokers."""
         topics, groups = self._added_up(self.targets(**where), special)
         found: dict[str, object] = {}
         if with_topics:
@@ -267,7 +261,7 @@ class TransferAdmin(MessageAdmin):
         return topics, groups
 
     def export_configs(self, cluster: str) -> dict[str, object]:
-        """Return the settings of a cluster's brokers as mqadmin writes them."""
+        """Return the settings of a cluster's brokers in mqadmin's form."""
         places = self.brokers(cluster)
         masters = [place for place in places if place.is_master]
         settings = {place.name: self.settings_at(place.address) for place in masters}
@@ -284,7 +278,7 @@ class TransferAdmin(MessageAdmin):
         }
 
     def export_metrics(self, cluster: str) -> dict[str, object]:
-        """Return the figures of a cluster's brokers as mqadmin writes them."""
+        """Return the figures of a cluster's brokers in mqadmin's form."""
         reports = {}
         rates: dict[str, float] = {}
         counts: dict[str, int] = {}
@@ -348,7 +342,6 @@ class TransferAdmin(MessageAdmin):
             return BrokerStatsData()
 
     def _clients(self, address: str) -> list[str]:
-        """Language and version of all consumers that are there."""
         found = set()
         for group in self.user_groups(address):
             try:
@@ -364,12 +357,12 @@ def _total(name: str) -> str:
 
 
 def _changes(before: TopicConfig | None, topic: TopicConfig) -> bool:
-    """Return whether a topic differs; `order` apart, which a broker takes from name servers."""
+    """Return whether a topic differs, without `order`, which brokers take from name servers."""
     return before is None or replace(before, order=topic.order) != topic
 
 
 def parse_export(data: bytes) -> ExportedTables:
-    """Return what a file holds. Raises ClientError for one that `export` has not written."""
+    """Return the tables in an exported file. Raises ClientError for an invalid file."""
     try:
         found = json.loads(data)
         brokers = {
@@ -382,7 +375,7 @@ def parse_export(data: bytes) -> ExportedTables:
         orders = {str(name): str(value) for name, value in found["orders"].items()}
         for value in orders.values():
             if not all(_is_count(count) for count in order_entries(value).values()):
-                raise ValueError(f"no order: {value!r}")
+                raise ValueError(f"invalid order {value!r}")
     except (
         ValueError,
         KeyError,

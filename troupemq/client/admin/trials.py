@@ -1,4 +1,4 @@
-"""Trial sends: messages that are sent to see how long that takes."""
+"""Trial sends, which measure the latency of brokers."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ TRIAL_GROUP = "troupemq-admin-trial"
 
 @dataclass(frozen=True, slots=True)
 class SendTrial(Result):
-    """One message that was sent: its status is OK, or a sentence."""
+    """One trial send; its status is OK or another SendStatus, or an error text."""
 
     broker: str
     queue_id: int
@@ -26,7 +26,7 @@ class SendTrial(Result):
 
 @dataclass(frozen=True, slots=True)
 class TrialSummary(Result):
-    """Several trials; None: no message was stored."""
+    """Summary of trials; times are None if no message was stored."""
 
     sent: int
     failed: int
@@ -35,7 +35,7 @@ class TrialSummary(Result):
 
     @classmethod
     def of(cls, trials: Sequence[SendTrial]) -> "TrialSummary":
-        """Return the summary; the average leaves out the longest, which pays for the connection."""
+        """Return the summary; the average omits the longest trial, which opens the connection."""
         times = sorted(each.took_ms for each in trials if each.status == "OK")
         later = times[:-1] if len(times) > 1 else times
         average_ms = sum(later) / len(later) if later else None
@@ -45,8 +45,6 @@ class TrialSummary(Result):
 
 @dataclass(frozen=True, slots=True)
 class ClusterTrial(Result):
-    """The trials of one broker."""
-
     cluster: str
     broker: str
     room: str
@@ -54,12 +52,10 @@ class ClusterTrial(Result):
 
 
 class TrialAdmin(AdminBase):
-    """The methods of an Admin that send messages to see how long that takes."""
-
     def trial_sends(
         self, topic: str, count: int, size: int, *, broker_name: str | None = None
     ) -> list[SendTrial]:
-        """Send messages to the queues of a topic in turn, each with its time."""
+        """Send messages to the queues of a topic in turn; return the latency of each."""
         with self.producer(TRIAL_GROUP) as producer:
             return self._trials(producer, topic, count, size, broker_name)
 
@@ -74,7 +70,7 @@ class TrialAdmin(AdminBase):
         cluster: str | None = None,
         room: str = "",
     ) -> Iterator[ClusterTrial]:
-        """Send messages to every broker of a cluster or of all, to the topic of its name."""
+        """Send messages to each broker of a cluster or of all, to the topic with its name."""
         for place in self.masters(cluster):
             with failures.attempt():
                 trials = self._trials(producer, place.name, count, size, place.name)

@@ -1,8 +1,8 @@
-"""The base of every client: connections, routes, heartbeats, threads, start and stop.
+"""The shared base of producers, consumers and Admin.
 
-client.py        heartbeats, client id, what producers and consumers share
+client.py        client id, heartbeats, requests of brokers
 lifecycle.py     start, stop and `with`
-route.py         where topics are
-remoting.py      calls to any address, one I/O thread; connection.py: one of them
-task_thread.py   one thread of timed tasks; workers.py: some of plain ones
+route.py         routes of topics
+remoting.py      calls to any address, on one I/O thread; connection.py: one connection
+task_thread.py   one thread for timed tasks; workers.py: a pool of threads
 """

@@ -1,4 +1,4 @@
-"""The connections, routes and heartbeats of one producer or consumer."""
+"""Connections, routes and heartbeats of one producer or consumer."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -35,11 +35,10 @@ HEARTBEAT_INTERVAL_MS = 30_000
 ROUTE_INTERVAL_MS = 30_000
 HEARTBEAT_TIMEOUT_MS = 3000
 REFRESH_DELAY_MS = 20
-"""Many sends fail together when a broker goes: one question answers them all."""
+"""Many sends fail together when a broker stops; one route look-up serves them all."""
 
 RequestHandler = Callable[[RemotingCommand], RemotingCommand | Answer | None]
-"""Serves one request of a broker, on the I/O thread: it must not block. What takes longer is
-answered with a future."""
+"""Handler of a broker's request, on the I/O thread; if it would block, it returns a future."""
 
 _instances = count(1)
 _ids_lock = Lock()
@@ -48,24 +47,24 @@ _SEED = getrandbits(32)
 
 
 def now_ms() -> int:
-    """The wall clock in milliseconds: what goes into timestamps."""
+    """Return the wall clock in ms since 1970."""
     return time_ns() // 1_000_000
 
 
 def local_ip(toward: str) -> str:
-    """This machine's address as `toward` would see it; no packet is sent."""
+    """Return this machine's address on the route to `toward`, without sending a packet."""
     host, port = split_address(toward)
     try:
         with socket(AF_INET6 if ":" in host else AF_INET, SOCK_DGRAM) as probe:
             probe.connect((host, port))
             ip: str = probe.getsockname()[0]
             return ip.partition("%")[0]
-    except OSError:  # a name that has IPv6 addresses only, or a network that is down
+    except OSError:  # a host with IPv6 addresses only, or a network that is down
         return "127.0.0.1"
 
 
 def next_message_id(ip: str) -> str:
-    """A new UNIQ_KEY; one count for the whole process, as they are distinguished by pid only."""
+    """Return a new UNIQ_KEY, from one counter per process: ids of two processes differ by pid."""
     packed = ip_address(ip).packed
     with _ids_lock:
         ids = _ids.get(packed)
@@ -79,11 +78,11 @@ def _unregister(header: UnregisterClientHeader) -> RemotingCommand:
 
 
 def credentials_of_environment() -> Credentials | None:
-    """The account that TROUPEMQ_ACCESS_KEY and TROUPEMQ_SECRET_KEY name, with
-    TROUPEMQ_SECURITY_TOKEN, else that of the file TROUPEMQ_ACL_FILE.
+    """Return the account that the environment names, or None.
 
-    Raises ArgumentIllegal for one of the first two without the other, and for a file that cannot
-    be read.
+    TROUPEMQ_ACCESS_KEY and TROUPEMQ_SECRET_KEY, with TROUPEMQ_SECURITY_TOKEN, have precedence over
+    the file that TROUPEMQ_ACL_FILE names. Raises ArgumentIllegal for one of the two keys without
+    the other, and for an unreadable file.
     """
     try:
         return account_of_environment(os.environ)
@@ -94,7 +93,7 @@ def credentials_of_environment() -> Credentials | None:
 def _check_account(credentials: Credentials | None) -> None:
     if credentials is None:
         return
-    if not isinstance(credentials, Credentials):  # its value is not shown: it may be a secret
+    if not isinstance(credentials, Credentials):  # do not show the value: it may be a secret
         given = type(credentials).__name__
         raise ArgumentIllegal(
             f"credentials are Credentials(access_key, secret_key), you gave {given}"
@@ -111,7 +110,7 @@ def _context_of(tls: Tls | None) -> SSLContext | None:
 
 
 class Client:
-    """One member of a cluster as brokers see it: a client id, its groups, its connections."""
+    """One client as brokers see it: a client id, its groups and its connections."""
 
     def __init__(
         self,
@@ -121,11 +120,12 @@ class Client:
         credentials: Credentials | None = None,
         tls: Tls | None = None,
     ) -> None:
-        """Without an `instance_name` each client of this process gets one of its own. `ip` is this
-        machine's address, by default the one toward the first name server. `credentials`: an
-        account of servers with access control, by default that of the environment. `tls`: how
-        servers are called with TLS, by default as the environment says; raises ArgumentIllegal for
-        files that cannot be used."""
+        """Raise ArgumentIllegal for invalid arguments, such as unusable files of `tls`.
+
+        * `instance_name`: part of the client id. [default: unique in this process]
+        * `ip`: address of this machine. [default: on the route to the first name server]
+        * `credentials`, `tls`: [default: from the environment]
+        """
         _check_account(credentials)
         if tls is not None:
             check_instance(tls, Tls, "tls is a Tls(...), Tls() for this machine's certificates")
@@ -144,13 +144,13 @@ class Client:
         self.routes = Routes(self.remoting, addresses, named_by(namesrv))
         self.housekeeping = TaskThread("troupemq-housekeeping")
         self.serves: dict[int, RequestHandler] = {}
-        """Who serves which request code of a broker; the rest is answered as not supported."""
+        """Handlers by request code; other requests are answered as not supported."""
 
         self.asked_by = ""
-        """The address of the broker whose request is being served: for handlers, while they run."""
+        """Address of the broker that sent the current request; valid while its handler runs."""
 
         self.topics: Callable[[], Sequence[str]] = tuple
-        """The topics whose routes are wanted beyond those already known."""
+        """Return topics to look up in each refresh, besides those with a known route."""
 
         self.consumer_data: Callable[[], list[ConsumerData]] = list
         self.producer_groups: list[str] = []
@@ -159,14 +159,13 @@ class Client:
         self._lock = Lock()
 
     def start(self) -> None:
-        """Begins the housekeeping."""
         self.housekeeping.start()
         every = self.housekeeping.every
         every(ROUTE_INTERVAL_MS, self._refresh_routes, first_ms=ROUTE_INTERVAL_MS)
         every(HEARTBEAT_INTERVAL_MS, self.heartbeat, first_ms=HEARTBEAT_INTERVAL_MS)
 
     def stop(self, timeout_s: float) -> None:
-        """Leaves every broker that it is connected to and closes the connections."""
+        """Unregister from all connected brokers and close the connections."""
         self.housekeeping.stop(timeout_s)
         timeout_ms = min(HEARTBEAT_TIMEOUT_MS, timeout_s * 1000)
         goodbyes = [UnregisterClientHeader(self.id, group) for group in self.producer_groups]
@@ -184,17 +183,17 @@ class Client:
             try:
                 answer.result()
             except ClientError as error:
-                log.info("not unregistered", address=address, reason=str(error))
+                log.info("client unregistration failed", address=address, reason=str(error))
         self.remoting.close()
 
     def heartbeat(self) -> None:
-        """Tells every broker that this client lives and what its groups subscribe to. Blocks."""
+        """Send a heartbeat with groups and subscriptions to every broker. Blocks."""
         consumers = self.consumer_data()
         for address in self.routes.all_addresses(masters_only=not consumers):
             self.heartbeat_to(address)
 
     def heartbeat_to(self, address: str) -> None:
-        """Tells one broker; a failure is logged, the next round tries again. Blocks."""
+        """Send a heartbeat to one broker; a failure is logged. Blocks."""
         try:
             self.remoting.ask(address, self._heartbeat(), HEARTBEAT_TIMEOUT_MS)
         except ClientClosed:
@@ -206,7 +205,7 @@ class Client:
         self.routes.refresh(self.topics())
 
     def refresh_soon(self, topic: str) -> None:
-        """Asks for the route of `topic` again, a moment later and once for all who wish it."""
+        """Refresh the route of `topic` after REFRESH_DELAY_MS, once for all calls until then."""
         with self._lock:
             if topic in self._to_refresh:
                 return
@@ -227,7 +226,7 @@ class Client:
         return RemotingCommand(RequestCode.HEART_BEAT, body=data.encode())
 
     def _greeting(self, address: str) -> RemotingCommand | None:
-        """A broker must know us before we pull, and before it may ask us anything."""
+        """Return a heartbeat as first request, without which a broker answers no pulls, or None."""
         if address in self.namesrvs or not (self.producer_groups or self.consumer_data()):
             return None
         return self._heartbeat()
@@ -241,8 +240,8 @@ class Client:
             try:
                 return handler(command)
             except RemoteError as error:
-                log.warning("request not understood", address=address, code=command.code)
+                log.warning("invalid request rejected", address=address, code=command.code)
                 return command.answer(error.code, remark=error.remark)
-        log.info("request not supported", address=address, code=command.code)
+        log.info("unsupported request rejected", address=address, code=command.code)
         remark = f" request type {command.code} not supported"
         return command.answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)

@@ -1,7 +1,7 @@
-"""One TCP connection of the client: requests out, answers back to whoever waits for them.
+"""One TCP connection of the client: sends requests and delivers their answers.
 
-Requests come from any thread and go out on it, as long as the socket takes them; what it does not
-take waits for the I/O thread (`remoting.py`), which alone reads, closes and talks to the selector.
+A request is sent on its caller's thread as far as the socket accepts it. The I/O thread
+(`remoting.py`) sends the rest. Only that thread reads, closes and uses the selector.
 """
 
 from collections import deque
@@ -43,20 +43,22 @@ from troupemq.client.errors import ClientBusy, ClientError, ConnectionFailed, Re
 RECEIVE_BYTES = 256 << 10
 
 UNSENT_BYTES_MAX = 64 << 20
-"""Requests that the other side does not take; past it new ones are refused at once."""
+"""Limit of unsent requests; further ones fail at once with ClientBusy."""
 
 DIRECT_SENDS_MAX = 8
-"""With more requests waiting for answers, the I/O thread sends them, many in one call: threads
-that each make their own calls get into each other's way."""
+"""Open requests up to which callers send directly.
+
+Beyond it the I/O thread sends many in one call: concurrent calls slow each other down.
+"""
 
 PARTS_OF_A_SEND_MAX = 256
 
 EXPIRY_STEP_MS = 10
-"""Requests whose time ends within one step are given up together: one timer for all of them."""
+"""Requests that time out within one step share a timer."""
 
 
 class Waiting(Protocol):
-    """Who waits for an answer, such as a Future: it is told one of the two, once."""
+    """Receiver of an answer, such as a Future; exactly one of its methods is called, once."""
 
     def set_result(self, answer: RemotingCommand, /) -> object: ...
 
@@ -67,7 +69,7 @@ Answer = Future[RemotingCommand]
 
 
 class ServerConnection:
-    """A connection to `address`, opened in the background; requests may be given before it is."""
+    """A connection to `address` that opens in the background; it accepts requests at once."""
 
     def __init__(
         self,
@@ -77,9 +79,12 @@ class ServerConnection:
         later: Callable[[float, Callable[[], None]], None],
         tls: SSLContext | None = None,
     ) -> None:
-        """`on_command` gets the other side's requests, on the I/O thread; `on_changed` is told, on
-        any thread, that the I/O thread must look at this connection again; `later` runs something
-        on that thread in so many ms."""
+        """Start to connect. Raises ConnectionFailed.
+
+        `on_command` takes the peer's requests, on the I/O thread. `on_changed` is called on any
+        thread when the I/O thread must check this connection. `later` runs a task on the I/O
+        thread after a number of ms.
+        """
         self.address = address
         self.watched = 0
         self.is_open = False
@@ -92,26 +97,26 @@ class ServerConnection:
         self._frames = CommandStream()
         self._lock = Lock()
         self._pending: dict[int, Waiting] = {}
-        """Added to under the lock, taken from without it: waiting for a sender to come back from
-        its system call tripled the time of an answer."""
+        """Receivers by opaque; removed without the lock: waiting for it tripled answer times."""
 
         self._unsent: deque[memoryview] = deque()
         self._unsent_bytes = 0
         self._tls = tls
         self._opens_on = EVENT_READ | EVENT_WRITE
-        """What it waits for until it is open."""
+        """Selector events to wait for until it is open."""
+
         self.socket: socket | TlsSocket
         self._has_socket = False
         self._found: tuple[AddressFamily, Any] | ConnectionFailed | None = None
-        """Where the host's name leads to, once that is known."""
+        """Resolved address of the host, or the failure; None while it is being resolved."""
 
         host, port = split_address(address)
         try:
             self._found = _resolved(host, port, AI_NUMERICHOST)
-        except gaierror:  # a name: asking for it may take seconds, and callers must not wait
+        except gaierror:  # a host name: resolving it may take seconds and must not block callers
             Thread(target=self._resolve, args=(host, port), daemon=True).start()
-        except UnicodeError:  # longer than any name
-            raise ConnectionFailed(f"{address}: no host has such a name") from None
+        except UnicodeError:  # longer than any host name
+            raise ConnectionFailed(f"{address}: invalid host name") from None
         self.connect()
 
     def _resolve(self, host: str, port: int) -> None:
@@ -120,11 +125,11 @@ class ServerConnection:
         except gaierror as error:
             self._found = ConnectionFailed(f"{self.address}: {error.strerror}")
         except UnicodeError:
-            self._found = ConnectionFailed(f"{self.address}: no host has such a name")
+            self._found = ConnectionFailed(f"{self.address}: invalid host name")
         self._on_changed(self)
 
     def connect(self) -> None:
-        """Begin to connect if the host's address has just become known. Raises ConnectionFailed."""
+        """Open the socket once the host is resolved. Raises ConnectionFailed."""
         if self._found is None or self._has_socket or self.broken_by is not None:
             return
         if isinstance(self._found, ConnectionFailed):
@@ -146,16 +151,16 @@ class ServerConnection:
     def submit(
         self, frame: bytes, opaque: int, waiting: Waiting | None, timeout_ms: float = 0.0
     ) -> None:
-        """Sends a request, or keeps it until it can be sent; `waiting` is None for one-way.
-
-        Raises ConnectionFailed and ClientBusy, and then nothing was sent.
-        """
+        """Send or queue a request. Raises ConnectionFailed and ClientBusy if nothing was sent."""
         new_step: int | None = None
         with self._lock:
             if self.broken_by is not None:
                 raise ConnectionFailed(f"{self.address}: {self.broken_by}")
             if self._unsent_bytes + len(frame) > UNSENT_BYTES_MAX:
-                raise ClientBusy(f"{self.address} has not taken {self._unsent_bytes} bytes yet")
+                raise ClientBusy(
+                    f"{self.address}: {self._unsent_bytes} bytes are unsent already:"
+                    " wait for some answers first"
+                )
             if waiting is not None:
                 self._pending[opaque] = waiting
                 new_step = self._expire_with_others(opaque, timeout_ms)
@@ -167,22 +172,22 @@ class ServerConnection:
         if new_step is not None:
             due_ms = new_step * EXPIRY_STEP_MS - monotonic() * 1000
             self._later(due_ms, lambda: self._expire(new_step))
-        if rest and is_first:  # else it was told already and is not done
+        if rest and is_first:  # otherwise an earlier call is still pending
             self._on_changed(self)
 
     def _send_directly(self, frame: bytes) -> memoryview:
-        """What is left of it."""
+        """Send as much as the socket accepts; return the rest."""
         rest = memoryview(frame)
         if not self.is_open or isinstance(self.socket, TlsSocket):
-            return rest  # OpenSSL takes no calls from two threads at once
+            return rest  # OpenSSL does not allow calls of two threads at once
         sock = self.socket
         if len(self._pending) <= DIRECT_SENDS_MAX:
-            with suppress(OSError):  # full, or broken: the I/O thread finds out which
+            with suppress(OSError):  # full or broken: the I/O thread finds out which
                 rest = rest[sock.send(rest) :]
         return rest
 
     def _expire_with_others(self, opaque: int, timeout_ms: float) -> int | None:
-        """The step in which it ends, if it is the first one of that."""
+        """Add the request to its expiry step; return the step if it is new."""
         step = ceil((monotonic() * 1000 + timeout_ms) / EXPIRY_STEP_MS)
         expiring = self._expiring.get(step)
         if expiring is not None:
@@ -192,28 +197,28 @@ class ServerConnection:
         return step
 
     def _expire(self, step: int) -> None:
-        """Gives up on the answers that have not come."""
+        """Fail the unanswered requests of a step with RequestTimeout."""
         with self._lock:
             expiring = self._expiring.pop(step)
         for opaque in expiring:
             waiting = self._pending.pop(opaque, None)
             if waiting is not None:
-                state = "not" if self.is_open else "no connection and not"
-                waiting.set_exception(RequestTimeout(f"{self.address} did {state} answer in time"))
+                state = "did not answer in time" if self.is_open else "could not be reached in time"
+                waiting.set_exception(RequestTimeout(f"{self.address} {state}"))
 
     # --- the I/O thread
 
     def wanted(self) -> int:
-        """The selector events that this connection waits for; 0 once it is broken."""
+        """Return the selector events that this connection waits for; 0 once it is broken."""
         if self.broken_by is not None or not self._has_socket:
             return 0
         if not self.is_open:
             return self._opens_on
         write = EVENT_WRITE if self._unsent else 0
-        return write | EVENT_READ  # without the lock: who adds to what is unsent tells us after it
+        return write | EVENT_READ  # No lock: `submit` calls `on_changed` after it adds to _unsent.
 
     def ready(self, events: int) -> None:
-        """Takes what came and sends what waits. Raises ConnectionFailed when it is over."""
+        """Receive answers and send queued requests. Raises ConnectionFailed at the end."""
         if not self.is_open and not self._opened():
             return
         if events & EVENT_READ:
@@ -222,7 +227,7 @@ class ServerConnection:
             self._send()
 
     def _opened(self) -> bool:
-        """Goes on with the opening; whether that is over. Raises ConnectionFailed."""
+        """Continue to open; return whether it is open. Raises ConnectionFailed."""
         sock = self.socket
         if isinstance(sock, socket) and (status := sock.getsockopt(SOL_SOCKET, SO_ERROR)):
             raise ConnectionFailed(f"{self.address}: {strerror(status).lower()}")
@@ -240,7 +245,7 @@ class ServerConnection:
                 return False
             except OSError as error:
                 raise ConnectionFailed(f"{self.address}: {reason_of_tls(error)}") from None
-            except ValueError as error:  # a name that no certificate can have
+            except ValueError as error:  # a host name that no certificate can have
                 raise ConnectionFailed(f"{self.address}: {error}") from None
         self.is_open = True
         return True
@@ -265,7 +270,7 @@ class ServerConnection:
             raise ConnectionFailed(f"{self.address} sent a broken frame: {error}") from None
 
     def _send(self) -> None:
-        while self._unsent:  # what is on its way stays there: nobody sends past it
+        while self._unsent:  # Parts stay there until they are sent, so that no sender overtakes.
             with self._lock:
                 parts = list(islice(self._unsent, PARTS_OF_A_SEND_MAX))
             try:
@@ -283,14 +288,13 @@ class ServerConnection:
                     sent -= min(sent, len(part))
 
     def answer(self, response: RemotingCommand) -> None:
-        """Answers a request of the other side."""
         try:
             self.submit(encode(response), response.opaque, None)
         except ClientError:
-            return  # the asker is gone, or does not read
+            return  # the peer has disconnected, or does not read
 
     def fail(self, reason: ClientError) -> None:
-        """Closes the socket and tells everyone who waits for an answer."""
+        """Close the socket and fail all open requests."""
         with self._lock:
             self.broken_by = str(reason).removeprefix(f"{self.address}: ")
             self._unsent.clear()
@@ -298,7 +302,7 @@ class ServerConnection:
             self.socket.close()
         while self._pending:
             _, waiting = self._pending.popitem()
-            waiting.set_exception(type(reason)(*reason.args))  # their own: errors take notes
+            waiting.set_exception(type(reason)(*reason.args))  # a copy each: notes are added
 
     def _lost(self, error: OSError) -> ConnectionFailed:
         text = reason_of_tls(error)
@@ -318,7 +322,7 @@ def _resolved(host: str, port: int, flags: int = 0) -> tuple[AddressFamily, Any]
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Host and port of `host:port` or `[v6]:port`. Raises ConnectionFailed for other texts."""
+    """Return host and port of `host:port` or `[v6]:port`. Raises ConnectionFailed."""
     try:
         return host_and_port(address)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""The shared part of producers and consumers: a group, a Client, one start, one stop."""
+"""Base of producers and consumers: a group, a Client, one start and one stop."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -15,11 +15,11 @@ from troupemq.client.errors import ClientClosed
 from troupemq.client.message import check_own_group
 
 LAST_TIMEOUT_S = 1.0
-"""For what brokers are told in the end, where the time is over already."""
+"""Minimum time for the last requests to brokers, even after the deadline of a stop."""
 
 
 def seconds_to(deadline_s: float) -> float:
-    """How long until then, of the monotonic clock; 0 if it is past."""
+    """Return the seconds to a monotonic deadline; 0 if it is past."""
     return max(0.0, deadline_s - monotonic())
 
 
@@ -30,16 +30,16 @@ class _State(Enum):
 
 
 class ClientMember(ABC):
-    """A producer or consumer with a Client of its own. Start it, or use it in a `with` block.
+    """A producer or consumer with its own Client; call `start` and `stop`, or use `with`.
 
-    A start that fails may be tried again; a stopped one does not start again.
+    A failed start may be repeated; after a stop, make a new one.
     """
 
     kind: ClassVar[str]
-    """What errors call it, as in "the producer is not started", and its group."""
+    """Name of the class in errors, such as "the producer is not started"."""
 
     stop_timeout_s: ClassVar[float]
-    """How long a stop waits unless it is told."""
+    """Default timeout of `stop`."""
 
     def __init__(
         self,
@@ -50,10 +50,11 @@ class ClientMember(ABC):
         credentials: Credentials | None = None,
         tls: Tls | None = None,
     ) -> None:
-        """`namesrv`: "host:port;host:port", else NAMESRV_ADDR, else 127.0.0.1:9876.
+        """Raise ArgumentIllegal for invalid arguments, ConnectionFailed for an invalid address.
 
-        `credentials`: else TROUPEMQ_ACCESS_KEY and TROUPEMQ_SECRET_KEY, else requests are not
-        signed. `tls`: else as TROUPEMQ_TLS and those beside it say, else without.
+        * `namesrv`: "host:port;host:port". [default: NAMESRV_ADDR, else 127.0.0.1:9876]
+        * `credentials`: [default: TROUPEMQ_ACCESS_KEY and TROUPEMQ_SECRET_KEY, else unsigned]
+        * `tls`: [default: TROUPEMQ_TLS and its related variables, else plain TCP]
         """
         check_own_group(group, self.kind)
         self.group = group
@@ -62,7 +63,7 @@ class ClientMember(ABC):
         self._state_lock = Lock()
 
     def start(self) -> None:
-        """Begins; does nothing if it runs. Raises ClientClosed after a stop, else ClientError."""
+        """Start; do nothing if it runs. Raises ClientError: ClientClosed after a stop."""
         with self._state_lock:
             if self._state is _State.RUNNING:
                 return
@@ -73,10 +74,10 @@ class ClientMember(ABC):
             self._begin()
 
     def stop(self, timeout_s: float | None = None) -> None:
-        """Ends what is under way, waiting `timeout_s` for it, and leaves the brokers.
+        """Finish in-flight work within `timeout_s`, then unregister from the brokers.
 
-        Does nothing if it is stopped, or another thread is about it. Raises ClientError in a
-        callback, which must not wait.
+        Does nothing if it is stopped or another thread stops it. Raises ClientError in a callback
+        on the I/O thread, which must not block.
         """
         if timeout_s is not None:
             check_range(timeout_s, 0, MS_MAX, "timeout_s")
@@ -104,16 +105,16 @@ class ClientMember(ABC):
 
     @property
     def client_id(self) -> str:
-        """How brokers name this client."""
+        """Id of this client at the brokers, `ip@instance`."""
         return self._client.id
 
     @property
     def is_running(self) -> bool:
-        """Whether it was started and not stopped since."""
+        """Whether it is started and not stopped."""
         return self._state is _State.RUNNING
 
     def check_running(self) -> None:
-        """Raises ClientClosed unless it runs."""
+        """Raise ClientClosed unless it runs."""
         self._check(_State.RUNNING)
 
     def check_not_stopped(self) -> None:
@@ -126,13 +127,12 @@ class ClientMember(ABC):
         if state is not wanted:
             raise ClientClosed(f"the {self.kind} {state.value}")
 
-    def _prepare(self) -> None:  # noqa: B027 (not every one has something to do)
-        """Before the Client starts: what may fail."""
+    def _prepare(self) -> None:  # noqa: B027 (optional)
+        """Run the steps of a start that may fail, before the Client starts."""
 
-    def _begin(self) -> None:  # noqa: B027 (the same)
-        """After the Client started: own threads and timers."""
+    def _begin(self) -> None:  # noqa: B027 (optional)
+        """Start own threads and timers, after the Client has started."""
 
     @abstractmethod
     def _finish(self, deadline_s: float) -> None:
-        """Before the Client leaves the brokers: takes nothing new, and waits for what is under way
-        until `deadline_s` of the monotonic clock."""
+        """Reject new work and wait for in-flight work, until `deadline_s` (monotonic)."""

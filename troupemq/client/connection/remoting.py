@@ -1,7 +1,7 @@
-"""Calls to brokers and name servers: one connection for each address, one I/O thread for all.
+"""Calls to brokers and name servers: one connection per address, one I/O thread for all.
 
-Whoever calls, on whatever thread, sends on its own thread; the I/O thread reads the answers, runs
-the futures' callbacks, and gives up on what is not answered in time.
+A call sends on its own thread. The I/O thread reads the answers, runs the futures' callbacks, and
+fails requests that time out.
 """
 
 from collections import deque
@@ -30,22 +30,21 @@ OPAQUE_MASK = 0x7FFFFFFF
 JOIN_TIMEOUT_S = 5.0
 
 OnRequest = Callable[[str, RemotingCommand], "RemotingCommand | Answer | None"]
-"""Gets a request of the other side and its address, on the I/O thread: it must not block. What
-takes longer is answered with a future."""
+"""Handler of a server's address and request, on the I/O thread; it may return a future."""
 
 Greeting = Callable[[str], RemotingCommand | None]
-"""Makes the request that is the first one on a new connection to that address, or none."""
+"""Function that returns the first request on a new connection to an address, or None."""
 
 
 def check_success(answer: RemotingCommand, address: str) -> RemotingCommand:
-    """The answer itself. Raises BrokerError for any other code than success."""
+    """Return the answer. Raises BrokerError unless its code is SUCCESS."""
     if answer.code != ResponseCode.SUCCESS:
         raise BrokerError(answer.code, answer.remark, address)
     return answer
 
 
 class Remoting:
-    """Starts with its first call, ends with `close`."""
+    """All connections of a client; its I/O thread starts with the first call."""
 
     def __init__(
         self,
@@ -54,13 +53,14 @@ class Remoting:
         credentials: Credentials | None = None,
         tls: SSLContext | None = None,
     ) -> None:
-        """With `credentials` every request is signed."""
+        """Open nothing yet. With `credentials` every request is signed."""
         self._on_request = on_request
         self._credentials = credentials
         self._tls = tls
         self._greeting = greeting
         self.check_address: Callable[[str], None] = lambda address: None
-        """Called before each request is signed; raises ClientError for a server not to be asked."""
+        """Check before each request is signed; raises ClientError to keep it from that server."""
+
         self._connections: dict[str, ServerConnection] = {}
         self._lock = Lock()
         self._opaque = count(1)
@@ -79,16 +79,16 @@ class Remoting:
     # --- any thread
 
     def call(self, address: str, command: RemotingCommand, timeout_ms: float) -> RemotingCommand:
-        """The answer, whatever its code. Blocks; raises ClientError. Not on the I/O thread."""
+        """Return the answer with any code. Blocks; raises ClientError, always on the I/O thread."""
         self.check_may_wait()
         return self.call_async(address, command, timeout_ms).result()
 
     def ask(self, address: str, command: RemotingCommand, timeout_ms: float) -> RemotingCommand:
-        """The answer, if it is a success; raises BrokerError for any other code."""
+        """Return a successful answer. Blocks; raises BrokerError for any other code."""
         return check_success(self.call(address, command, timeout_ms), address)
 
     def call_async(self, address: str, command: RemotingCommand, timeout_ms: float) -> Answer:
-        """The answer to come; its callbacks run on the I/O thread. Raises nothing itself."""
+        """Return a future of the answer; its callbacks run on the I/O thread. Raises nothing."""
         answer: Answer = Future()
         answer.set_running_or_notify_cancel()
         self.call_for(answer, address, command, timeout_ms)
@@ -97,7 +97,7 @@ class Remoting:
     def call_for(
         self, waiting: Waiting, address: str, command: RemotingCommand, timeout_ms: float
     ) -> None:
-        """`call_async` for somebody who is told on the I/O thread, or at once of what cannot be."""
+        """Send a request; call `waiting` on the I/O thread, or at once for an immediate error."""
         command.opaque = next(self._opaque) & OPAQUE_MASK
         try:
             self.check_address(address)
@@ -107,31 +107,31 @@ class Remoting:
             waiting.set_exception(error)
 
     def oneway(self, address: str, command: RemotingCommand) -> None:
-        """Sends and hears nothing of it. Raises ClientError if it cannot even be sent."""
+        """Send a request without an answer. Raises ClientError if nothing was sent."""
         self.check_address(address)
         command.opaque = next(self._opaque) & OPAQUE_MASK
         command.flag |= ONEWAY_FLAG
         self._connection(address).submit(self._signed(command), command.opaque, None)
 
     def _signed(self, command: RemotingCommand) -> bytes:
-        """Its frame; signed anew each time it is sent."""
+        """Return the frame, with a new signature for each sending."""
         if self._credentials is not None:
             self._credentials.sign(command, time_ns() // 1_000_000)
         return encode(command)
 
     def runs_on_this_thread(self) -> bool:
-        """Whether the caller is on the I/O thread, which must not wait for an answer."""
+        """Return whether the caller is on the I/O thread, which must not wait for an answer."""
         return current_thread() is self._thread
 
     def check_may_wait(self) -> None:
-        """Raises ClientError on the I/O thread."""
+        """Raise ClientError on the I/O thread."""
         if self.runs_on_this_thread():
             raise ClientError("a callback must not wait for an answer: the answers come after it")
 
     def later(self, delay_ms: float, task: Callable[[], None]) -> None:
-        """Runs `task` on the I/O thread in `delay_ms`: it must not block.
+        """Run `task` on the I/O thread after `delay_ms`; it must not block.
 
-        What is not due at the close runs then: whoever waits learns of the end.
+        At the close all remaining tasks run, so that waiting callers learn of the end.
         """
         due_s = monotonic() + delay_ms / 1000
         with self._lock:
@@ -143,12 +143,12 @@ class Remoting:
             self._wake()
 
     def is_connected(self, address: str) -> bool:
-        """Whether there is a connection that was not found broken."""
+        """Return whether there is an open connection that is not known to be broken."""
         connection = self._connections.get(address)
         return connection is not None and connection.is_open and connection.broken_by is None
 
     def close(self) -> None:
-        """Closes all connections; whoever still waits for an answer gets ClientClosed."""
+        """Close all connections; open requests fail with ClientClosed."""
         with self._lock:
             was_closed, self._closed = self._closed, True
         if was_closed:
@@ -194,7 +194,7 @@ class Remoting:
         self._opened = True
 
     def _greet(self, connection: ServerConnection, greeting: RemotingCommand) -> None:
-        """Nobody waits for the answer; a failed greeting is repeated by whoever repeats it."""
+        """Send the greeting one way: if it fails, the next heartbeat makes up for it."""
         greeting.opaque = next(self._opaque) & OPAQUE_MASK
         connection.submit(self._signed(greeting), greeting.opaque, None)
 
@@ -208,7 +208,7 @@ class Remoting:
         try:
             self._wake_sender.send(b"\0")
         except OSError:
-            return  # full: it is awake already; closed: nobody is left to wake
+            return  # Full: the thread is awake already. Closed: the thread has ended.
 
     # --- the I/O thread
 
@@ -224,12 +224,12 @@ class Remoting:
                 self._sleeps_until_s = 0.0
                 while self._changed:
                     self._watch(self._changed.popleft())
-        finally:  # also if one of us is wrong: nobody may wait for an answer that cannot come
+        finally:  # also after an error of this thread: fail all calls that wait for an answer
             self._closed = True
             self._release()
 
     def _sleep_s(self) -> float | None:
-        """How long nothing is due. A timer set from here on sees that it must wake us."""
+        """Return the time to the next timer. From here on a new timer knows it must wake."""
         self._sleeps_until_s = float("inf")
         with self._lock:
             if self._closed:
@@ -292,7 +292,7 @@ class Remoting:
         with self._lock:
             if self._connections.get(connection.address) is connection:
                 del self._connections[connection.address]
-        log.debug("connection ended", address=connection.address, reason=str(reason))
+        log.debug("connection closed", address=connection.address, reason=str(reason))
         connection.fail(reason)
 
     def _command(self, connection: ServerConnection, command: RemotingCommand) -> None:

@@ -1,4 +1,4 @@
-"""Routes of topics: asked of the name servers, kept, and asked again from time to time."""
+"""Routes of topics: looked up at the name servers, cached and refreshed."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -35,12 +35,11 @@ log = client_logger(__name__)
 
 MASTER_ID = 0
 DEFAULT_TOPIC = "TBW102"
-"""The topic whose route stands in for one that does not exist yet: sending to it creates it."""
+"""Topic that lends its route to a missing topic; a send then creates the missing one."""
 
 DEFAULT_TOPIC_QUEUE_COUNT = 4
 QUEUES_MAX = 1 << 18
-"""Of a topic at all its brokers, to read and to write: each is an object here, and two numbers in
-an answer may claim billions."""
+"""Limit of a topic's queues: each is an object here, and an answer may claim billions."""
 
 LOOK_UP_TIMEOUT_MS = 3000
 DEFAULT_NAMESRV = "127.0.0.1:9876"
@@ -51,15 +50,16 @@ NAMESRV_CODES = (
     RequestCode.GET_BROKER_CLUSTER_INFO,
     RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
 )
-"""What every name server answers, and no broker."""
+"""Requests that every name server answers, and no broker."""
 
-NO_NAMESRV = "a broker listens there, and no name server (port 9876 as a rule)"
+NO_NAMESRV = "a broker listens there, not a name server (usually port 9876)"
 
 
 def namesrv_addresses(given: str | Sequence[str] | None) -> tuple[str, ...]:
-    """The name servers: as given (`a:9876;b:9876`, or several), else NAMESRV_ADDR, else local.
+    """Return the addresses of the name servers.
 
-    Raises ConnectionFailed for a text that is not an address, ArgumentIllegal for what is no text.
+    `given`: `a:9876;b:9876`, or a list. [default: NAMESRV_ADDR, else 127.0.0.1:9876]
+    Raises ConnectionFailed for an invalid address, ArgumentIllegal for another type.
     """
     if given is None:
         given = os.environ.get(NAMESRV_VARIABLE) or DEFAULT_NAMESRV
@@ -68,18 +68,18 @@ def namesrv_addresses(given: str | Sequence[str] | None) -> tuple[str, ...]:
     texts = given.replace(",", ";").split(";") if isinstance(given, str) else given
     addresses = tuple(text.strip() for text in texts if text.strip())
     if not addresses:
-        raise ConnectionFailed(f"{given!r} names no name server: say host:port")
+        raise ConnectionFailed(f"{given!r} names no name server: use host:port")
     for address in addresses:
         if "://" in address:
             raise ConnectionFailed(f"{address!r} is a URL: a name server is host:port alone")
         if len(address.split()) > 1:
-            raise ConnectionFailed(f"{address!r} is not one address: several have ; between")
+            raise ConnectionFailed(f"{address!r} is not one address: separate several with ;")
         split_address(address)
     return addresses
 
 
 def named_by(given: str | Sequence[str] | None) -> str:
-    """Return where the addresses of `namesrv_addresses(given)` come from."""
+    """Return the source of the addresses of `namesrv_addresses(given)`, for errors."""
     if given is not None:
         return "named by the argument namesrv or -n"
     if os.environ.get(NAMESRV_VARIABLE):
@@ -97,17 +97,14 @@ class Route:
     """Broker name → broker id → address."""
 
     stands_in: bool = False
-    """True if the topic does not exist yet and this is the default topic's route."""
+    """Whether this is the default topic's route, for a topic that does not exist yet."""
 
     clusters: frozenset[str] = frozenset()
     """The clusters of those brokers."""
 
 
 def route_of(topic: str, data: TopicRouteData, queue_count_max: int | None = None) -> Route:
-    """The route of `topic`, told by a name server; at most `queue_count_max` queues a broker.
-
-    Raises BadAnswer for more than QUEUES_MAX.
-    """
+    """Return the route in an answer. Raises BadAnswer for more than QUEUES_MAX queues."""
     addresses = {each.broker_name: dict(each.broker_addrs) for each in data.broker_datas}
     limit = queue_count_max if queue_count_max is not None else 1 << 31
     claimed = sum(
@@ -115,7 +112,7 @@ def route_of(topic: str, data: TopicRouteData, queue_count_max: int | None = Non
         for each in data.queue_datas
     )
     if claimed > QUEUES_MAX:
-        raise BadAnswer(f"a route of {claimed} queues for {topic}: {QUEUES_MAX} at the most")
+        raise BadAnswer(f"a route of {claimed} queues for {topic}: the limit is {QUEUES_MAX}")
 
     def queues(count: Callable[[QueueData], int], perm: int) -> tuple[MessageQueue, ...]:
         return tuple(
@@ -140,17 +137,17 @@ def _has_broker(addresses: Mapping[str, Mapping[int, str]], name: str, perm: int
 
 
 def _is_of_broker(refusal: BrokerError, asked: int) -> bool:
-    """Return whether a server refuses what every name server answers."""
+    """Return whether the refusal shows that the server is a broker, not a name server."""
     return asked in NAMESRV_CODES and refusal.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
 
 class Routes:
-    """The routes of all topics that this client uses. For any thread; look-ups block."""
+    """Routes of all topics that this client uses. For any thread; look-ups block."""
 
     def __init__(
         self, remoting: Remoting, namesrvs: Sequence[str], named_by: str = "as asked for"
     ) -> None:
-        """`named_by` says in errors where the addresses come from."""
+        """Keep the name servers; `named_by` says in errors where their addresses come from."""
         self._remoting = remoting
         self.namesrvs = tuple(namesrvs)
         self._named_by = named_by
@@ -160,10 +157,7 @@ class Routes:
         self._lock = Lock()
 
     def ask_namesrv(self, command: RemotingCommand) -> RemotingCommand:
-        """The success that a name server answers: the one that answered last, else the next.
-
-        Raises BrokerError if it answers otherwise, ClientError if none can be reached.
-        """
+        """Return a success from the last good name server, else the next. Raises ClientError."""
         error: ClientError | None = None
         failures: dict[str, str] = {}
         for turn in range(len(self.namesrvs)):
@@ -189,14 +183,14 @@ class Routes:
         raise type(error)(self.no_answer(failures)) from None
 
     def no_answer(self, failures: Mapping[str, str] | str) -> str:
-        """Say that no name server answers: which ones, why, who named them, what to do."""
+        """Return an error text: the name servers, their failures, their source, and advice."""
         if isinstance(failures, str):
             failures = {address: failures for address in self.namesrvs}
         said = "; ".join(f"{each}: {why}" for each, why in failures.items())
         return f"no name server answers: {said} ({self._named_by}; {START_ONE})"
 
     def publish_route(self, topic: str) -> Route:
-        """Where to send; for a topic that does not exist, where the default topic is.
+        """Return the route for sends; for a missing topic, that of the default topic.
 
         Raises RouteNotFound, or another ClientError if no name server answers.
         """
@@ -208,15 +202,15 @@ class Routes:
         return route
 
     def known(self, topic: str) -> Route | None:
-        """What was last heard of `topic`, without asking."""
+        """Return the cached route of `topic`, or None."""
         return self._routes.get(topic)
 
     def get(self, topic: str) -> Route:
-        """What was last heard of `topic`, asked for now if nothing was. Raises as `look_up`."""
+        """Return the cached route of `topic`, else look it up. Raises as `look_up`."""
         return self._routes.get(topic) or self.look_up(topic)
 
     def look_up(self, topic: str, *, or_default: bool = False) -> Route:
-        """Asks a name server. Raises RouteNotFound and other ClientErrors; then keeps the old."""
+        """Ask a name server. Raises RouteNotFound and other ClientErrors, keeping the old route."""
         with self._lock:
             try:
                 route = route_of(topic, self._fetch(topic))
@@ -231,11 +225,11 @@ class Routes:
             return route
 
     def _default(self, unknown: RouteNotFound) -> TopicRouteData:
-        """The default topic's; where there is none, no broker would create the topic."""
+        """Return the default topic's route; without one no broker would create the topic."""
         try:
             return self._fetch(DEFAULT_TOPIC)
         except RouteNotFound:
-            raise RouteNotFound(f"{unknown}, and no broker that would create it") from None
+            raise RouteNotFound(f"{unknown}, and no broker would create it") from None
 
     def _fetch(self, topic: str) -> TopicRouteData:
         header = GetRouteInfoHeader(topic)
@@ -247,53 +241,49 @@ class Routes:
                 raise RouteNotFound(f"the name server does not know the topic {topic}") from None
             raise
         if not answer.body:
-            raise RouteNotFound(f"the name server answered nothing for {topic}")
+            raise RouteNotFound(f"the name server sent an empty route of {topic}")
         return understood(TopicRouteData.decode, answer.body)
 
     def refresh(self, topics: Iterable[str], *, and_known: bool = True) -> None:
-        """Asks again for these topics and all known ones; what fails stays as it is."""
+        """Look up these topics and all known ones; keep the old route where that fails."""
         for topic in {*topics, *(self._routes if and_known else ())}:
             old = self._routes.get(topic)
             try:
                 self.look_up(topic, or_default=old is not None and old.stands_in)
             except RouteNotFound:
-                log.debug("topic without a route", topic=topic)
+                log.debug("topic route not found", topic=topic)
             except ClientError as error:
-                log.warning("route not refreshed", topic=topic, error=str(error))
-                return  # no name server answers: it would not for the next topic either
-        with self._lock:  # brokers that no topic is at any more get no more heartbeats
+                log.warning("route refresh failed", topic=topic, error=str(error))
+                return  # no name server answers: the next topic would fail as well
+        with self._lock:  # forget brokers without a topic: they get no more heartbeats
             named = {name for route in self._routes.values() for name in route.addresses}
             self._addresses = {name: self._addresses[name] for name in named}
 
     def name_of(self, address: str) -> str:
-        """The name of the broker at `address`; the address itself if nobody told."""
+        """Return the name of the broker at `address`, or the address if it is unknown."""
         return next(
             (name for name, ids in self._addresses.items() if address in ids.values()), address
         )
 
     def address(self, broker_name: str, broker_id: int = MASTER_ID) -> str:
-        """Where that broker is; for an id that is not there, any other of the same name.
-
-        Raises RouteNotFound.
-        """
+        """Return a broker's address, of any id if `broker_id` is missing. Raises RouteNotFound."""
         ids = self._addresses.get(broker_name)
         if not ids:
             raise RouteNotFound(f"no address of the broker {broker_name} is known")
         return ids.get(broker_id) or next(iter(ids.values()))
 
     def known_master(self, broker_name: str) -> str | None:
-        """Where that name's master is, if that is known."""
+        """Return the address of a broker name's master, or None if it is unknown."""
         return self._addresses.get(broker_name, {}).get(MASTER_ID)
 
     def master(self, broker_name: str) -> str:
-        """Where that name's master is. Raises RouteNotFound."""
+        """Return the address of a broker name's master. Raises RouteNotFound."""
         address = self.known_master(broker_name)
         if address is None:
             raise RouteNotFound(f"no master of the broker {broker_name} is known")
         return address
 
     def all_addresses(self, *, masters_only: bool) -> list[str]:
-        """Every broker that any of the topics is at."""
         return sorted(
             {
                 address
@@ -304,12 +294,12 @@ class Routes:
         )
 
     def listed_brokers(self) -> list[BrokerData]:
-        """Every broker that the name servers list. Raises ClientError."""
+        """Return all brokers that a name server lists. Raises ClientError."""
         answer = self.ask_namesrv(RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO))
         return [*understood(ClusterInfo.decode, answer.body).broker_addr_table.values()]
 
     def masters_of_cluster(self, cluster: str | None) -> dict[str, str]:
-        """Broker name → address of the masters of a cluster, or of all. Raises ClientError."""
+        """Return name → address of a cluster's masters, or of all. Raises ClientError."""
         return {
             each.broker_name: each.broker_addrs[MASTER_ID]
             for each in self.listed_brokers()

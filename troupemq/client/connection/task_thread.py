@@ -1,7 +1,7 @@
-"""A thread that runs what it is given, now, later or every so often, one thing after another.
+"""A thread that runs tasks one by one: at once, after a delay, or periodically.
 
-A consumer's pulling and a client's housekeeping each have one: whatever runs on it needs no lock
-against what else runs on it.
+A consumer's pulling and a client's housekeeping have one each. Tasks on one thread need no locks
+against each other.
 """
 
 from collections.abc import Callable
@@ -19,20 +19,20 @@ Task = Callable[[], None]
 
 
 class Tasks(Protocol):
-    """What runs tasks: a TaskThread, or a test that winds its clock by hand."""
+    """A runner of tasks: a TaskThread, or a fake with a virtual clock in tests."""
 
     def post(self, task: Task) -> None:
-        """Runs `task` after those posted before it."""
+        """Run `task` after those posted before it."""
 
     def later(self, delay_ms: float, task: Task) -> None:
-        """Runs `task` in `delay_ms`."""
+        """Run `task` after `delay_ms`."""
 
     def every(self, interval_ms: float, task: Task, *, first_ms: float = 0) -> None:
-        """Runs `task` in `first_ms`, and `interval_ms` after each of its ends."""
+        """Run `task` after `first_ms`, then `interval_ms` after each of its ends."""
 
 
 class TaskThread:
-    """Starts with `start`, ends with `stop`; tasks given before the start wait for it."""
+    """A thread between `start` and `stop`; it accepts tasks before `start`. For any thread."""
 
     def __init__(self, name: str) -> None:
         self._due: list[tuple[float, int, Task]] = []
@@ -45,7 +45,7 @@ class TaskThread:
         self._thread.start()
 
     def stop(self, timeout_s: float) -> bool:
-        """Drops what has not begun and waits for what has; False if that takes too long."""
+        """Drop waiting tasks and wait for the running one; return False on timeout."""
         with self._changed:
             self._stopped = True
             self._due.clear()
@@ -55,11 +55,9 @@ class TaskThread:
         return not self._thread.is_alive()
 
     def post(self, task: Task) -> None:
-        """Runs `task` after those posted before it. Ignored once stopped."""
         self.later(0, task)
 
     def later(self, delay_ms: float, task: Task) -> None:
-        """Runs `task` in `delay_ms`."""
         due_s = monotonic() + delay_ms / 1000
         with self._changed:
             if not self._stopped:
@@ -67,8 +65,6 @@ class TaskThread:
                 self._changed.notify()
 
     def every(self, interval_ms: float, task: Task, *, first_ms: float = 0) -> None:
-        """Runs `task` in `first_ms`, and `interval_ms` after each of its ends."""
-
         def again() -> None:
             try:
                 task()
@@ -90,5 +86,5 @@ class TaskThread:
         while (task := self._next()) is not None:
             try:
                 task()
-            except Exception:  # a failed task must not end the ones after it: nobody would notice
-                log.error("a task failed", thread=self._thread.name, exc_info=True)
+            except Exception:  # a failed task must not silently end the thread
+                log.error("task failed", thread=self._thread.name, exc_info=True)

@@ -1,4 +1,4 @@
-"""A fixed number of threads that run what they are given, in the order in which it came."""
+"""A pool of a fixed number of threads."""
 
 from collections.abc import Callable
 from queue import SimpleQueue
@@ -13,7 +13,7 @@ Task = Callable[[], None]
 
 
 class Workers:
-    """Starts with `start`, ends with `stop`."""
+    """A pool of threads between `start` and `stop`; tasks start in order."""
 
     def __init__(self, name: str, count: int) -> None:
         self.count = count
@@ -28,11 +28,10 @@ class Workers:
             thread.start()
 
     def run(self, task: Task) -> None:
-        """Runs `task` on the next free thread. For any thread."""
         self._tasks.put(task)
 
     def stop(self, timeout_s: float) -> bool:
-        """Ends the threads once all that was given is done; False if that takes too long."""
+        """End the threads after all queued tasks; return False on timeout."""
         for _ in self._threads:
             self._tasks.put(None)
         deadline_s = monotonic() + timeout_s
@@ -46,5 +45,5 @@ class Workers:
         while (task := self._tasks.get()) is not None:
             try:
                 task()
-            except BaseException:  # also sys.exit: one must not take a thread from the others
-                log.error("a task failed", exc_info=True)
+            except BaseException:  # also for sys.exit: a task must not end a thread of the pool
+                log.error("task failed", exc_info=True)

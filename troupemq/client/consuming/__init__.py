@@ -1,13 +1,13 @@
-"""Consuming: PushConsumer, PullConsumer, Idempotent.
+"""PushConsumer, PullConsumer and Idempotent.
 
 consumer.py           PushConsumer
-pull_consumer.py      PullConsumer; group_member.py: what both have in common
-listener.py           what a listener may say; consume.py, consume_orderly.py: its callers
-idempotent.py         a listener for messages that may come twice
-rebalance.py          which queues are ours; assignment.py, queue_locks.py
-pull.py               fetches; process_queue.py: what waits
-consumer_offsets.py   how far a group is, at the broker; local_offsets.py: in files
-sending_back.py       messages given back to their broker
-consumer_requests.py  what brokers ask of a consumer; running_info.py, consumer_statistics.py
-subscription.py, consumer_settings.py
+pull_consumer.py      PullConsumer; group_member.py: the base of both
+listener.py           listeners and their results; consume.py, consume_orderly.py: their callers
+idempotent.py         a listener that skips duplicates
+rebalance.py          assignment of queues; assignment.py: rules; queue_locks.py: broker locks
+pull.py               pulls; process_queue.py: messages pulled and not yet consumed
+consumer_offsets.py   consumer offsets at the broker; local_offsets.py: in files
+sending_back.py       retries and dead letters
+consumer_requests.py  requests of brokers; running_info.py, consumer_statistics.py: their answers
+subscription.py       tag and SQL92 subscriptions; consumer_settings.py: settings
 """

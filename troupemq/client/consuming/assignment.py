@@ -1,7 +1,7 @@
-"""The share of a topic's queues that a member of a group takes: each works it out by itself.
+"""Assignment rules: functions that return a member's queues of a topic.
 
-All members see the same sorted lists, so their answers fit together without talking. Members of one
-group must use the same rule, whatever client they are.
+Each member computes its own queues. All members see the same sorted lists, so their results fit
+together without communication. All members of a group must use the same rule.
 
 Source: client/consumer/rebalance/AllocateMessageQueue*.java, common/consistenthash/*.java.
 """
@@ -16,7 +16,7 @@ from troupemq.client.errors import ArgumentIllegal, ResultUnknown
 from troupemq.client.message import MessageQueue, check_queues
 
 Assignment = Callable[[str, Sequence[str], Sequence[MessageQueue]], Sequence[MessageQueue]]
-"""Own client id, sorted ids of all members, sorted queues → own queues."""
+"""Function (own client id, sorted ids of all members, sorted queues) → own queues."""
 
 ASSIGNS = ("own_id", "member_ids", "queues")
 VIRTUAL_NODES = 10
@@ -25,33 +25,36 @@ _HASH_BYTES = 4
 
 
 def check_assignment(assign: object) -> None:
-    """Raise ArgumentIllegal for a rule that cannot work, such as one that was not called yet."""
+    """Raise ArgumentIllegal for an invalid rule, such as `consistent_hash` without its call."""
     for each in (consistent_hash, by_config, by_machine_room):
         if assign is each:
-            raise ArgumentIllegal(f"assign is {each.__name__}(...), with its parentheses")
+            name = each.__name__
+            raise ArgumentIllegal(f"assign is {name} itself: call it, such as {name}(...)")
     check_callback(assign, "assign", *ASSIGNS)
 
 
 def share_of(
     assign: Assignment, own_id: str, member_ids: Sequence[str], queues: Sequence[MessageQueue]
 ) -> frozenset[MessageQueue]:
-    """Return the queues that `assign` takes. Raises ResultUnknown for a result that is not some of
-    these queues: their messages would wait without a word."""
+    """Return the queues that `assign` returns.
+
+    Raises ResultUnknown for any other result, as some queues would silently not be consumed.
+    """
     taken = assign(own_id, member_ids, queues)
     if isinstance(taken, str | bytes) or not isinstance(taken, Iterable):
         raise unknown_result(taken, "assign", "it returns a list of queues")
     share = frozenset(taken)
     if others := share.difference(queues):
-        raise ResultUnknown(f"assign returned {next(iter(others))!r}, which is none of the queues")
+        raise ResultUnknown(f"assign returned {next(iter(others))!r}, not one of the queues")
     return share
 
 
 def averagely(
     own_id: str, member_ids: Sequence[str], queues: Sequence[MessageQueue]
 ) -> Sequence[MessageQueue]:
-    """A run of neighbouring queues each; the first members get one more where it does not divide.
+    """Return a run of neighbouring queues; the first members get the remainder, one each.
 
-    None for a client that is not among the members.
+    A client that is not a member gets no queues. This is the default rule.
     """
     if own_id not in member_ids:
         return ()
@@ -64,16 +67,18 @@ def averagely(
 def averagely_by_circle(
     own_id: str, member_ids: Sequence[str], queues: Sequence[MessageQueue]
 ) -> Sequence[MessageQueue]:
-    """The queues in turn, as cards are dealt: each member has some of every broker."""
+    """Return every n-th queue for n members, so that each member has queues of every broker."""
     if own_id not in member_ids:
         return ()
     return queues[member_ids.index(own_id) :: len(member_ids)]
 
 
 def consistent_hash(virtual_nodes: int = VIRTUAL_NODES) -> Assignment:
-    """Few queues change hands when a member comes or goes; the shares are uneven.
+    """Return a rule that moves few queues when members change, with uneven shares.
 
-    Members are on a ring at `virtual_nodes` places each, a queue is the next member's.
+        PushConsumer("billing", listen, assign=consistent_hash())
+
+    Each member has `virtual_nodes` positions on a hash ring; a queue belongs to the next one.
     """
     check_integer(virtual_nodes, 1, VIRTUAL_NODES_MAX, "virtual_nodes")
 
@@ -100,18 +105,18 @@ def consistent_hash(virtual_nodes: int = VIRTUAL_NODES) -> Assignment:
 
 
 def by_config(own_queues: Sequence[MessageQueue]) -> Assignment:
-    """These, whoever else is there. The members' lists must be told apart by whoever writes them.
+    """Return a rule that always takes the given queues, as far as the topic has them.
 
-    Of the list, a topic's rebalance takes the queues of this topic.
+    The lists of a group's members must not overlap; nothing checks this.
     """
     own = check_queues(own_queues, "by_config's queues")
     return lambda own_id, member_ids, queues: [each for each in own if each in queues]
 
 
 def by_machine_room(rooms: Collection[str]) -> Assignment:
-    """Averagely, of the brokers in these rooms; a broker's room is in its name, `room@name`.
+    """Return a rule like `averagely` for the brokers of some rooms, named `room@name`.
 
-    What does not divide goes to the first members, one each, from the end of the list.
+    The remainder, at the end of the list, goes to the first members, one queue each.
     """
     if isinstance(rooms, str | bytes) or not all(isinstance(room, str) for room in rooms):
         raise ArgumentIllegal(f"rooms are a list of names, and not {rooms!r}")
@@ -132,7 +137,7 @@ def by_machine_room(rooms: Collection[str]) -> Assignment:
 
 
 def _room(broker_name: str) -> str | None:
-    """As Java's split tells it: empty parts at the end do not count."""
+    """Return the room of a broker name, or None; as in Java, trailing empty parts are ignored."""
     parts = broker_name.split("@")
     while parts and not parts[-1]:
         parts.pop()
@@ -145,7 +150,7 @@ def _place(text: str) -> int:
 
 
 def _java_text(queue: MessageQueue) -> str:
-    """MessageQueue.toString: it is what the ring hashes."""
+    """Return Java's MessageQueue.toString, which the ring hashes."""
     return (
         f"MessageQueue [topic={queue.topic}, brokerName={queue.broker_name}, "
         f"queueId={queue.queue_id}]"

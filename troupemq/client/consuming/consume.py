@@ -1,8 +1,8 @@
-"""Calls the listener concurrently: a few messages at a time on each of a number of threads.
+"""Concurrent listener calls on a pool of threads, with a few messages each.
 
-A message whose listener fails goes back to the broker, which brings it again later through the
-group's retry topic; if it cannot go back, it is kept here and tried again. A broadcasting consumer
-has no retries: what fails there is dropped, with a warning.
+A failed message returns to the broker, which delivers it later through the group's retry topic.
+If the broker does not accept it, the client keeps it and retries. A broadcasting consumer has no
+retries: it drops a failed message with a warning.
 
 Source: client/impl/consumer/ConsumeMessageConcurrentlyService.java.
 """
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 log = client_logger(__name__)
 
 OVERDUE_LEVEL = 3
-"""The delay of a message that a listener has had for too long."""
+"""Delay level of a message with an overdue listener call."""
 
 OVERDUE_MAX = 16
-"""Of one queue in one round."""
+"""Limit of overdue messages returned per queue and round."""
 
 NAMED_MAX = 5
-"""Messages of a failed call that its log line names."""
+"""Limit of messages that the log line of a failed call names."""
 
 
 class Consuming(ABC):
-    """What both ways of consuming have in common: the listener and its threads."""
+    """Base of concurrent and orderly consuming: the listener and its threads."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Consuming(ABC):
         statistics: ConsumerStatistics,
         on_room: Callable[[ProcessQueue], None],
     ) -> None:
-        """`on_room` is told of a queue that was full and may be pulled again."""
+        """Create the threads; `on_room` gets a queue that was full and has room again."""
         self._group = group
         self._listener = listener
         self._settings = settings
@@ -60,23 +60,21 @@ class Consuming(ABC):
         self._model = ""
 
     def make_spans(self, spans: "ClientSpans | None", model: str) -> None:
-        """Of each call of the listener; `model`: clustering or broadcasting."""
         self._spans, self._model = spans, model
 
     def start(self) -> None:
         self.workers.start()
 
     def stop(self, timeout_s: float) -> bool:
-        """Ends the threads once they have done what they do; tasks of dropped queues are none."""
+        """End the threads after their tasks; return False on timeout."""
         return self.workers.stop(timeout_s)
 
     @abstractmethod
     def submit(self, process_queue: ProcessQueue, views: Sequence[MessageView]) -> None:
-        """These came for the queue, which holds them already."""
+        """Consume messages that the queue already holds."""
 
     def directly(self, view: MessageView, then: Callable[[Outcome, float], None]) -> None:
-        """Has one message consumed that is of no queue of ours; `then` gets what came of it, and
-        the milliseconds it took."""
+        """Consume one message for an administrator; `then` gets the outcome and the ms it took."""
 
         def consume() -> None:
             outcome, took_ms = self._call((view,))
@@ -98,7 +96,6 @@ class Consuming(ABC):
         return outcome, (monotonic() - begun_s) * 1000
 
     def _log_failure(self, views: Sequence[MessageView], outcome: Outcome, next_try: str) -> None:
-        """Log a call that raised, or whose result means nothing."""
         if outcome.error is None:
             return
         named = views[:NAMED_MAX]
@@ -131,7 +128,7 @@ class Consuming(ABC):
 
 
 class ConcurrentConsuming(Consuming):
-    """Messages of all queues side by side, in no order."""
+    """Consumes messages of all queues concurrently, in no order."""
 
     def __init__(
         self,
@@ -143,7 +140,7 @@ class ConcurrentConsuming(Consuming):
         sending_back: SendingBack | None,
         tasks: Tasks,
     ) -> None:
-        """`sending_back` is None for a broadcasting consumer; `tasks` runs what is for later."""
+        """Create the threads. `sending_back`: None for broadcasting; `tasks` runs delayed tasks."""
         super().__init__(group, listener, settings, statistics, on_room)
         self._sending_back = sending_back
         self._tasks = tasks
@@ -183,7 +180,7 @@ class ConcurrentConsuming(Consuming):
         self._count(process_queue, good, bad, took_ms)
         self._done(process_queue, good)
         if process_queue.dropped:
-            return  # whoever has the queue now gets them again anyway
+            return  # the queue's next owner gets the failed messages again
         kept: list[MessageView] = []
         back, level = self._sending_back, failed.delay_level
         if bad:
@@ -203,7 +200,7 @@ class ConcurrentConsuming(Consuming):
             )
 
     def give_back_overdue(self, process_queues: Iterable[ProcessQueue]) -> None:
-        """Gives back what listeners have had for longer than `consume_timeout_ms`. Blocks."""
+        """Return messages with calls over `consume_timeout_ms` to the broker. Blocks."""
         if self._sending_back is None:
             return
         late = f"its listener took longer than {self._settings.consume_timeout_ms} ms"
@@ -212,5 +209,5 @@ class ConcurrentConsuming(Consuming):
                 view = process_queue.overdue(self._settings.consume_timeout_ms)
                 if view is None or not self._sending_back.give_back(view, OVERDUE_LEVEL, late):
                     break
-                log.warning("message given back, its listener takes long", id=view.message_id)
+                log.warning("overdue message returned to broker", id=view.message_id)
                 self._done(process_queue, (view,))

@@ -1,8 +1,8 @@
-"""Calls the listener in order: of each queue one call at a time, the next only when it went well.
+"""Orderly listener calls: one at a time per queue, the next only after a success.
 
-A queue is consumed while the broker's lock on it is fresh. A message that fails is tried again
-here, its queue resting meanwhile; past the limit it is sent to the retry topic, where the broker
-makes a dead letter of it, and the queue goes on.
+A queue is consumed while the broker's lock on it is valid. A failed message is retried here while
+its queue pauses. At the retry limit it is sent to the retry topic, where the broker makes it a
+dead letter, and the queue continues.
 
 Source: client/impl/consumer/ConsumeMessageOrderlyService.java.
 """
@@ -26,7 +26,7 @@ LOCK_AGAIN_MS = 3000
 
 
 class OrderlyConsuming(Consuming):
-    """One queue at a time for each thread, its messages in their order."""
+    """Consumes one queue at a time on each thread, in the order of its messages."""
 
     def __init__(
         self,
@@ -40,8 +40,7 @@ class OrderlyConsuming(Consuming):
         tasks: Tasks,
         now_s: Callable[[], float] = monotonic,
     ) -> None:
-        """`sending_back` and `locks` are None for a broadcasting consumer, which shares no queue.
-        `tasks` runs what is for later; it may block there."""
+        """Create the threads. `sending_back`, `locks`: None for broadcasting; `tasks` may block."""
         super().__init__(group, listener, settings, statistics, on_room)
         self._sending_back = sending_back
         self._locks = locks
@@ -59,7 +58,7 @@ class OrderlyConsuming(Consuming):
         self._tasks.later(delay_ms, lambda: self._go_on(process_queue))
 
     def _run(self, process_queue: ProcessQueue) -> None:
-        """Consumes the queue, whose claim we have, until there is nothing or something is wrong."""
+        """Consume the claimed queue until it is empty or fails, or other queues are due."""
         begun_s = self._now_s()
         settings = self._settings
         while not process_queue.dropped:
@@ -67,7 +66,7 @@ class OrderlyConsuming(Consuming):
                 self._tasks.later(REST_MS_MIN, lambda: self._lock_again(process_queue))
                 return
             if (self._now_s() - begun_s) * 1000 > settings.continuous_ms:
-                self._go_on(process_queue)  # behind those that wait for a thread
+                self._go_on(process_queue)  # behind the queues that wait for a thread
                 return
             views = process_queue.first(settings.consume_batch_size)
             if not views:
@@ -85,9 +84,9 @@ class OrderlyConsuming(Consuming):
             self._later(process_queue, REST_MS_MIN if ours else LOCK_AGAIN_MS)
 
     def _consume(self, process_queue: ProcessQueue, views: Sequence[MessageView]) -> float | None:
-        """How long the queue must rest, None if it goes on."""
+        """Call the listener; return the queue's pause in ms, or None if it continues."""
         if not process_queue.begin(views):
-            return None  # dropped: the loop sees it
+            return None  # the queue is dropped: the loop ends
         try:
             outcome, took_ms = self._call(views)
             good, bad = outcome.split(views)
@@ -128,7 +127,7 @@ class OrderlyConsuming(Consuming):
         return back is not None and view.reconsume_times >= back.retries_max
 
     def _gives_up(self, view: MessageView, reason: str) -> bool:
-        """True if it is the broker's now, as a dead letter to be."""
+        """Return whether the broker took the message as a dead letter; else count the try."""
         back = self._sending_back
         if (
             back is not None

@@ -1,4 +1,4 @@
-"""PushConsumer: gets the messages of its group's topics and calls a listener with them."""
+"""PushConsumer: pulls the messages of its subscriptions and passes them to a listener."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -37,11 +37,11 @@ from troupemq.client.spans import spans_of
 log = client_logger(__name__)
 
 OVERDUE_ROUNDS = 10
-"""Looks for overdue messages so many times within `consume_timeout_ms`, and each minute."""
+"""Checks for overdue messages within `consume_timeout_ms`; at least one a minute."""
 OVERDUE_INTERVAL_MS_MAX = 60_000
 FIRST_RENEWAL_MS = 1000
 UNSUBSCRIBED_AFTER_MS = 5000
-"""A consumer that runs for so long without a subscription is warned of."""
+"""Time without a subscription after which a warning is logged."""
 
 RESET_AGAIN_MS = 1000
 RESET_TRIES = 30
@@ -49,7 +49,7 @@ RESET_TRIES = 30
 
 @partial(names_checked, settings=ConsumerSettings)
 class PushConsumer(GroupMember):
-    """One member of a consumer group: every message goes to one member, or with `broadcast` to all.
+    """A member of a consumer group; each message goes to one member, or to all with `broadcast`.
 
         def listen(messages):
             for message in messages:
@@ -59,16 +59,16 @@ class PushConsumer(GroupMember):
             consumer.subscribe("Orders", "new || paid")
             ...
 
-    At least once: a message counts as consumed when the listener returned without an exception and
-    not RETRY_LATER; it may come again after a crash, a rebalance or a failure. Nothing is skipped.
-    A failed message comes again later, and after `max_reconsume_times` it is a dead letter; when
-    broadcast, it does not come again. With `orderly` the messages of a queue come in their order,
-    one call at a time, and a failed one is tried again before those behind it.
+    Delivery is at least once: a message is consumed when its listener call returns None or
+    SUCCESS. It may be delivered again after a crash, a rebalance or a failure. No message is
+    skipped. A failed message is retried later, and becomes a dead letter after
+    `max_reconsume_times`; a broadcasting consumer does not retry. With `orderly` the messages of a
+    queue are delivered in order, one call at a time. A failed one is retried before those behind
+    it.
 
-    `start` raises ClientError if no name server can be reached, or a broker refuses an SQL92
-    expression; a topic that does not exist yet is consumed as soon as it does. `stop` lets the
-    listener finish what it has and commits; calls that take longer than its timeout are left
-    behind: what they consume comes again.
+    `start` raises ClientError if no name server answers or a broker rejects an SQL92 expression.
+    A missing topic is consumed as soon as it exists. `stop` waits for running listener calls, then
+    commits. Calls over its timeout are abandoned, and their messages are delivered again.
     """
 
     stop_timeout_s = 30.0
@@ -92,12 +92,12 @@ class PushConsumer(GroupMember):
         credentials: Credentials | None = None,
         tls: Tls | None = None,
     ) -> None:
-        """`begin` counts only for queues that the group has never consumed; `begin_ms` is the time
-        for ConsumeFrom.TIMESTAMP, by default half an hour ago.
+        """Raise ArgumentIllegal for invalid arguments, ConnectionFailed for an invalid address.
 
-        A broadcasting consumer keeps its offsets in `offsets_folder`, by default where the Java
-        client does, under its client id: `client_ip` and `instance_name`, by default a Java
-        client's on this machine. Two on one machine need two instance names.
+        * `begin`: start in queues that the group has never consumed.
+        * `begin_ms`: time for ConsumeFrom.TIMESTAMP, ms since 1970. [default: 30 minutes ago]
+        * `offsets_folder`: files of broadcast offsets, by client id. [default: as in Java]
+        * `instance_name`: must differ between broadcasting consumers of a group on one machine.
         """
         check_callback(listener, "the listener", "messages")
         check_assignment(assign)
@@ -173,20 +173,22 @@ class PushConsumer(GroupMember):
         )
 
     def suspend(self) -> None:
-        """Pulls no more until `resume`; what is here already is consumed."""
+        """Stop pulling until `resume`; messages that were already pulled are consumed."""
         self._pulling.rest(True)
 
     def resume(self) -> None:
-        """Goes on after `suspend`."""
+        """Continue to pull after `suspend`."""
         self._pulling.rest(False)
 
     def finish(self) -> None:
-        """No further message is given to the listener; `stop` does the rest. Does not wait: the
-        listener itself may call it."""
+        """Start no more listener calls; call `stop` afterwards.
+
+        Does not block, so that the listener itself may call it.
+        """
         self._rebalancing.close()
 
     def info(self, *, stacks: bool = False) -> ConsumerRunningInfo:
-        """What administrators see of this consumer; with `stacks`, what its threads do."""
+        """Return the state that administrators see; `stacks`: with stack traces of all threads."""
         return running_info(
             self,
             self._client,
@@ -221,7 +223,7 @@ class PushConsumer(GroupMember):
     def _warn_of_no_subscription(self) -> None:
         if self._subscriptions.keys() <= {RETRY_TOPIC_PREFIX + self.group}:
             hint = "it consumes nothing: call subscribe(topic)"
-            log.warning("no subscription", group=self.group, hint=hint)
+            log.warning("subscription missing", group=self.group, hint=hint)
 
     def _finish_consuming(self, deadline_s: float) -> None:
         self._order_tasks.stop(seconds_to(deadline_s))
@@ -233,19 +235,19 @@ class PushConsumer(GroupMember):
             self._consuming.give_back_overdue(self._rebalancing.own.values())
 
     def _lost(self, held: ProcessQueue) -> None:
-        """The lock of a queue is lost: the group has changed, or will have."""
+        """Drop a queue after the loss of its lock, and rebalance: the group has changed."""
         self._rebalancing.lost(held)
         self._client.housekeeping.post(self._rebalance)
 
     def _reset(self, queue: MessageQueue, offset: int, tries: int = RESET_TRIES) -> None:
-        """Goes on elsewhere in a queue of ours, on the housekeeping thread."""
+        """Reset the offset of an own queue, on the housekeeping thread."""
         try:
             if self._rebalancing.restart_at(queue, offset):
                 return
-            reason = "its listener is not done"
+            reason = "a listener call is still running"
         except ClientError as error:
             reason = str(error)
-        log.warning("queue not set yet", queue=str(queue), offset=offset, reason=reason)
+        log.warning("offset reset postponed", queue=str(queue), offset=offset, reason=reason)
         if tries > 1:
             self._client.housekeeping.later(
                 RESET_AGAIN_MS, lambda: self._reset(queue, offset, tries - 1)

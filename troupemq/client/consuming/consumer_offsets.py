@@ -1,4 +1,4 @@
-"""Offsets of a consumer group, kept at the broker (clustering)."""
+"""Offsets of a consumer group at the broker (clustering), and min and max offsets of queues."""
 
 import re
 from abc import ABC, abstractmethod
@@ -32,10 +32,12 @@ HALF_HOUR_MS = 1_800_000
 
 
 class ConsumeFrom(Enum):
-    """Where a group begins in a queue that it has no offset of.
+    """Start of a group in a queue where it has no offset.
 
-    A broker answers 0 for a young queue, whose first message is still there and recent: then a new
-    group begins at the first message whatever was chosen. So does 4.9.7.
+        PushConsumer("billing", listen, begin=ConsumeFrom.FIRST_OFFSET)
+
+    As in 4.9.7, a broker answers offset 0 for a young queue: its first message still exists and is
+    recent. A new group then begins at the first message with any choice.
     """
 
     LAST_OFFSET = "CONSUME_FROM_LAST_OFFSET"
@@ -44,20 +46,19 @@ class ConsumeFrom(Enum):
 
 
 def timestamp_ms(text: str) -> int:
-    """The time (ms since 1970) of a text as the Java client takes it, in local time:
-    `20261121143000`. Raises ArgumentIllegal, a ValueError."""
+    """Return ms since 1970 of a local time, `20261121143000`. Raises ArgumentIllegal."""
     if not isinstance(text, str) or not _TIME.fullmatch(text):
         raise ArgumentIllegal(f"a time is 14 digits, such as 20261121143000, and not {text!r}")
     return int(datetime.strptime(text, "%Y%m%d%H%M%S").timestamp() * 1000)
 
 
 def timestamp_text(time_ms: int) -> str:
-    """The same the other way."""
+    """Return a time in ms since 1970 in the Java client's form, local time."""
     return datetime.fromtimestamp(time_ms // 1000).strftime("%Y%m%d%H%M%S")
 
 
 class QueueEnds:
-    """Where queues begin and end, and where in them a time is. For any thread, all block."""
+    """Min and max offsets of queues, and offsets by time; for any thread. All methods block."""
 
     def __init__(
         self,
@@ -65,14 +66,13 @@ class QueueEnds:
         begin: ConsumeFrom = ConsumeFrom.LAST_OFFSET,
         begin_ms: int | None = None,
     ) -> None:
-        """`begin_ms` is the store time to begin at with ConsumeFrom.TIMESTAMP, by default half an
-        hour ago."""
+        """Keep the start of new groups; `begin_ms` is for TIMESTAMP, by default 30 minutes ago."""
         self._client = client
         self.begin = begin
         self.begin_ms = begin_ms if begin_ms is not None else now_ms() - HALF_HOUR_MS
 
     def first_position(self, queue: MessageQueue) -> int:
-        """Where a group begins that has never consumed the queue. Raises ClientError."""
+        """Return the start of a group that has never consumed the queue. Raises ClientError."""
         if queue.topic.startswith(RETRY_TOPIC_PREFIX) or self.begin is ConsumeFrom.FIRST_OFFSET:
             return self.first(queue)
         if self.begin is ConsumeFrom.TIMESTAMP:
@@ -80,22 +80,24 @@ class QueueEnds:
         return self.end(queue)
 
     def first(self, queue: MessageQueue) -> int:
-        """The offset of the first message. Raises ClientError."""
+        """Return the min offset. Raises ClientError."""
         return self.ask(queue, RequestCode.GET_MIN_OFFSET, _fields(queue))
 
     def end(self, queue: MessageQueue) -> int:
-        """The offset behind the last message. Raises ClientError."""
+        """Return the max offset, which is behind the last message. Raises ClientError."""
         return self.ask(queue, RequestCode.GET_MAX_OFFSET, _fields(queue))
 
     def at_time(self, queue: MessageQueue, time_ms: int) -> int:
-        """The first message stored at or after that time; the last one if all are older. Raises
-        ClientError."""
+        """Return the offset of the first message stored at or after `time_ms`.
+
+        Return that of the last message if all are older. Raises ClientError.
+        """
         header = SearchOffsetHeader(queue.topic, queue.queue_id, time_ms, queue.broker_name)
         return self.ask(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header.encode())
 
     def ask(self, queue: MessageQueue, code: RequestCode, fields: dict[str, str]) -> int:
-        """The offset that the queue's broker answers. Raises ClientError."""
-        self._client.routes.get(queue.topic)  # it may be a queue that others are told of
+        """Return the offset that the queue's broker answers. Raises ClientError."""
+        self._client.routes.get(queue.topic)  # the client may not know the topic's route yet
         address = self._client.routes.address(queue.broker_name)
         command = RemotingCommand(code, fields)
         answer = self._client.remoting.ask(address, command, OFFSET_TIMEOUT_MS)
@@ -107,16 +109,16 @@ def _fields(queue: MessageQueue) -> dict[str, str]:
 
 
 class Offsets(ABC):
-    """Where a group's offsets are kept."""
+    """Store of a group's offsets."""
 
     def __init__(self, ends: QueueEnds) -> None:
         self._ends = ends
 
     def start_of(self, queue: MessageQueue) -> int:
-        """Where the group goes on, or begins, in `queue`.
+        """Return the offset at which the group continues, or begins, in `queue`.
 
-        A first position is committed at once: were it worked out again after a rebalance, "the
-        end" would be further on, and what came in between would be lost. Raises ClientError.
+        Commit a first position at once. If a rebalance computed LAST_OFFSET again, it would skip
+        the messages that arrived in between. Raises ClientError.
         """
         stored = self.stored(queue)
         if stored is not None:
@@ -127,23 +129,23 @@ class Offsets(ABC):
 
     @abstractmethod
     def stored(self, queue: MessageQueue) -> int | None:
-        """What is stored of `queue`; None if nothing is. Raises ClientError."""
+        """Return the stored offset of `queue`, or None. Raises ClientError."""
 
     @abstractmethod
     def commit(self, queue: MessageQueue, offset: int) -> None:
-        """Stores `offset` and knows that it is stored. Raises ClientError."""
+        """Store `offset` and wait for the confirmation. Raises ClientError."""
 
     @abstractmethod
     def commit_all(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Stores them; a failure is logged, and made good by the next time."""
+        """Store offsets; a failure is logged, and the next call makes up for it."""
 
     def commit_last(self, offsets: Mapping[MessageQueue, int], timeout_s: float) -> None:
-        """Stores them and waits for that; a failure is logged."""
+        """Store offsets at the stop and wait for the confirmations; a failure is logged."""
         self.commit_all(offsets)
 
 
 class GroupOffsets(Offsets):
-    """Reads and writes one group's offsets; for any thread, all but `commit_all` block."""
+    """One group's offsets at the brokers; for any thread. All but `commit_all` block."""
 
     def __init__(self, client: Client, group: str, ends: QueueEnds) -> None:
         super().__init__(ends)
@@ -151,7 +153,6 @@ class GroupOffsets(Offsets):
         self._group = group
 
     def stored(self, queue: MessageQueue) -> int | None:
-        """The group's offset at the broker, None if it has none. Raises ClientError."""
         header = QueryConsumerOffsetHeader(
             self._group, queue.topic, queue.queue_id, queue.broker_name
         )
@@ -168,21 +169,23 @@ class GroupOffsets(Offsets):
         self._client.remoting.ask(address, self._update(queue, offset), OFFSET_TIMEOUT_MS)
 
     def commit_all(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Stores all of them each time, one way: what came to nothing is made good by the next.
+        """Send all offsets one way each time, so that the next call makes up for a loss.
 
-        A connection may break, a broker may be killed before it has saved them, and 4.9.7 loses
-        one of a group's first commits when two of them come in at once.
+        A connection may break, and a broker may be killed before it saves them. 4.9.7 loses one of
+        a group's first commits if two arrive at once.
         """
         for queue, offset in offsets.items():
             try:
                 address = self._client.routes.address(queue.broker_name)
                 self._client.remoting.oneway(address, self._update(queue, offset))
             except ClientError as error:
-                log.warning("offset not committed", queue=str(queue), error=str(error))
+                log.warning("offset commit failed", queue=str(queue), error=str(error))
 
     def commit_last(self, offsets: Mapping[MessageQueue, int], timeout_s: float) -> None:
-        """One of each topic goes before the others, which go at once: nothing comes after these
-        that would make good what 4.9.7 loses of first ones."""
+        """Commit one queue of each topic first, then all others at once.
+
+        4.9.7 loses first commits that arrive at once, and no later commit would make up for it.
+        """
         first = {*{(queue.topic, queue.broker_name): queue for queue in offsets}.values()}
         deadline_s = monotonic() + min(OFFSET_TIMEOUT_MS / 1000, timeout_s)
         self._commit_at_once({queue: offsets[queue] for queue in first}, deadline_s)
@@ -197,7 +200,7 @@ class GroupOffsets(Offsets):
             try:
                 address = routes.address(queue.broker_name)
             except ClientError as error:
-                log.warning("offset not committed", queue=str(queue), error=str(error))
+                log.warning("offset commit failed", queue=str(queue), error=str(error))
             else:
                 update = self._update(queue, offset)
                 answers.append((queue, address, remoting.call_async(address, update, timeout_ms)))
@@ -205,7 +208,7 @@ class GroupOffsets(Offsets):
             try:
                 check_success(answer.result(), address)
             except ClientError as error:
-                log.warning("offset not committed", queue=str(queue), error=str(error))
+                log.warning("offset commit failed", queue=str(queue), error=str(error))
 
     def _update(self, queue: MessageQueue, offset: int) -> RemotingCommand:
         header = UpdateConsumerOffsetHeader(

@@ -1,9 +1,9 @@
-"""Requests of brokers to a push consumer, mostly because an administrator asked.
+"""Requests of brokers to a push consumer, most of them on behalf of an administrator.
 
-    220 RESET_CONSUMER_CLIENT_OFFSET      go on at other offsets
-    221 GET_CONSUMER_STATUS_FROM_CLIENT   how far it is
-    307 GET_CONSUMER_RUNNING_INFO         how it is
-    309 CONSUME_MESSAGE_DIRECTLY          have this message consumed, and say what came of it
+    220 RESET_CONSUMER_CLIENT_OFFSET      continue at other offsets
+    221 GET_CONSUMER_STATUS_FROM_CLIENT   return the consumer offsets
+    307 GET_CONSUMER_RUNNING_INFO         return settings, queues and figures
+    309 CONSUME_MESSAGE_DIRECTLY          consume this message and return the result
 
 Source: client/impl/ClientRemotingProcessor.java, client/impl/factory/MQClientInstance.java.
 """
@@ -44,8 +44,6 @@ Reset = Callable[[MessageQueue, int], None]
 
 
 class Asked(Protocol):
-    """The consumer that is asked."""
-
     group: str
     orderly: bool
     _client: Client
@@ -54,19 +52,18 @@ class Asked(Protocol):
 
 
 class ConsumerRequests:
-    """Handlers, on the I/O thread: what takes longer is done elsewhere."""
+    """Handlers of the requests, on the I/O thread; blocking work runs on other threads."""
 
     def __init__(
         self, consumer: Asked, rebalancing: Rebalancing, consuming: Consuming, reset: Reset
     ) -> None:
-        """`reset` is called on the housekeeping thread."""
+        """Keep the parts of the consumer; `reset` is called on the housekeeping thread."""
         self._consumer = consumer
         self._rebalancing = rebalancing
         self._consuming = consuming
         self._reset = reset
 
     def handlers(self) -> dict[int, RequestHandler]:
-        """By request code."""
         return {
             RequestCode.RESET_CONSUMER_CLIENT_OFFSET: self._reset_offsets,
             RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: self._status,
@@ -79,10 +76,10 @@ class ConsumerRequests:
             header = ResetOffsetHeader.decode(command.fields)
             offsets = list(_offsets(command.body))
         except RemoteError as error:
-            log.warning("reset not understood", reason=error.remark)
+            log.warning("invalid offset reset rejected", reason=error.remark)
             return
         if header.group != self._consumer.group:
-            log.info("reset of another group", group=header.group)
+            log.info("offset reset of another group ignored", group=header.group)
             return
         own = self._rebalancing.own
         for queue, offset in offsets:
@@ -158,7 +155,7 @@ def _not_here(command: RemotingCommand, group: str) -> RemotingCommand:
 
 
 def _offsets(body: bytes | memoryview | None) -> Iterable[tuple[MessageQueue, int]]:
-    """Where to go, in whichever form the administrator's language made the broker choose."""
+    """Yield queues and offsets of a reset, from the form of Java or that of C++ clients."""
     try:
         table = ResetOffsetBody.decode(body).offset_table
     except RemoteError:

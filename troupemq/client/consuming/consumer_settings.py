@@ -29,64 +29,77 @@ _RANGES = {
     "settle_ms": (0, MS_MAX),
     "drop_wait_ms": (0, MS_MAX),
 }
-"""The first as the Java client checks them."""
+"""Ranges by setting; those up to max_reconsume_times are as in the Java client."""
 
 
 @names_checked
 @dataclass(frozen=True)
 class ConsumerSettings:
-    """The defaults are the Java client's. Raises ArgumentIllegal, a ValueError, for what it
-    would refuse."""
+    """Settings of a consumer; the defaults are the Java client's where it has them.
+
+        PushConsumer("billing", listen, settings=ConsumerSettings(consume_threads=4))
+
+    Raises ArgumentIllegal, a ValueError, for a value outside its range.
+    """
 
     consume_threads: int = 20
     consume_batch_size: int = 1
-    """Messages of one listener call, at most."""
+    """Maximum messages of one listener call."""
 
     pull_batch_size: int = 32
     queue_count_max: int = 1000
-    """Messages of one queue that wait in the client; then it pulls no more of them."""
+    """Pulled messages of one queue that are not consumed; at this limit its pulls pause."""
 
     queue_bytes_max: int = 100 * MIB
     queue_span_max: int = 2000
-    """Between the first and the last message of one queue that wait: one that takes long holds the
-    offset, and all behind it comes again after a crash. Not for orderly consumers."""
+    """Limit of offsets between the first and the last pulled message of one queue.
+
+    A slow message holds the consumer offset, and all messages behind it are delivered again after
+    a crash. Not for orderly consumers.
+    """
 
     suspend_ms: int = 15_000
-    """How long a broker holds a pull that finds nothing."""
+    """Time that a broker holds a pull that finds no message."""
 
     pull_timeout_ms: int = 30_000
     pull_error_delay_ms: int = 3000
-    """Before the next pull after one that failed."""
+    """Pause after a failed pull."""
 
     commit_interval_ms: int = 5000
     rebalance_interval_ms: int = 20_000
     max_reconsume_times: int = UNLIMITED
-    """How often a failed message comes again before it is a dead letter: by default 16 times, and
-    for an orderly consumer, whose queue waits meanwhile, without end."""
+    """Retries before a message becomes a dead letter.
+
+    -1 means 16, and no limit for an orderly consumer: its queue pauses meanwhile.
+    """
 
     consume_timeout_ms: int = 15 * 60_000
-    """A message that a listener has for longer is given back to the broker, to come again, so
-    that it does not hold the offset. Not for orderly consumers."""
+    """Time in a listener call after which a message returns to the broker for a retry.
+
+    This releases the consumer offset. Not for orderly consumers.
+    """
 
     again_after_ms: int = 5000
-    """A failed message that its broker did not take back is tried here again after this time."""
+    """Pause before a local retry of a failed message that no broker took back."""
 
     suspend_queue_ms: int = 1000
-    """How long an orderly queue rests after a failure; 10 ms to 30 s."""
+    """Pause of an orderly queue after a failure; limited to 10 ms to 30 s."""
 
     continuous_ms: int = 60_000
-    """How long a thread stays with one orderly queue before others have their turn."""
+    """Time that a thread consumes one orderly queue before it turns to others."""
 
     lock_interval_ms: int = 20_000
     lock_valid_ms: int = 30_000
-    """How long an orderly consumer trusts a lock that was not renewed; the lease is 60 s."""
+    """Time that an orderly consumer trusts a lock without a renewal; the lease is 60 s."""
 
     settle_ms: int = 500
-    """How long a queue that was another member's is left to it before it is pulled: what it has
-    not committed would come twice. The Java client does not wait."""
+    """Wait before a new queue is pulled, so that its former owner can commit its offset.
+
+    Without it, uncommitted messages are delivered twice. The Java client does not wait.
+    """
 
     drop_wait_ms: int = 1000
-    """How long a rebalance waits for listener calls of a queue that it gives away."""
+    """Time that a rebalance waits for running listener calls of a queue that it releases."""
 
     def __post_init__(self) -> None:
         check_ranges(self, _RANGES)

@@ -1,4 +1,4 @@
-"""Statistics of a consumer's pulls and listener calls by topic, as administrators see them.
+"""Statistics of a consumer's pulls and listener calls by topic, for administrators.
 
 Source: client/stat/ConsumerStatsManager.java, common/stats/StatsItem.java.
 """
@@ -39,7 +39,7 @@ class _Topic:
 
 
 class ConsumerStatistics:
-    """Counted by the pulling and the consuming threads, sampled by the housekeeping."""
+    """Counters by topic; the pulling and consuming threads count, the housekeeping samples."""
 
     def __init__(self, clock_ms: Callable[[], int] = now_ms) -> None:
         self._clock_ms = clock_ms
@@ -56,7 +56,6 @@ class ConsumerStatistics:
         return found.counts
 
     def pulled(self, topic: str, count: int, took_ms: float) -> None:
-        """A pull brought `count` messages."""
         with self._lock:
             counts = self._counts(topic)
             counts.pulls += 1
@@ -64,7 +63,7 @@ class ConsumerStatistics:
             counts.pulled += count
 
     def consumed(self, topic: str, count: int, failed: int, took_ms: float) -> None:
-        """A listener call is over: `count` messages went well, `failed` did not."""
+        """Count a listener call that consumed `count` messages and failed for `failed`."""
         with self._lock:
             counts = self._counts(topic)
             counts.calls += 1
@@ -73,7 +72,7 @@ class ConsumerStatistics:
             counts.failed += failed
 
     def sample(self) -> None:
-        """Remembers where the sums are; every SAMPLE_INTERVAL_MS."""
+        """Record the sums; called every SAMPLE_INTERVAL_MS."""
         with self._lock:
             now = self._clock_ms()
             hour_too = now >= self._hour_due_ms
@@ -86,7 +85,7 @@ class ConsumerStatistics:
                     topic.hour.append(replace(topic.counts))
 
     def status(self, topic: str) -> ConsumeStatus:
-        """Of the last minute; failures of the last hour."""
+        """Return the rates of the last minute, and the failures of the last hour."""
         with self._lock:
             found = self._topics.get(topic)
             if found is None:

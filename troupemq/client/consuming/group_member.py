@@ -1,4 +1,4 @@
-"""The shared part of push and pull consumers: a group, its subscriptions, its rebalances."""
+"""Base of push and pull consumers: a group, its subscriptions and its rebalances."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -46,14 +46,13 @@ BROADCASTING = "BROADCASTING"
 
 
 _members: set[tuple[str, str, str]] = set()
-"""Name servers, group and client id of the consumers that run in this process: brokers tell members
-by these."""
+"""Name servers, group and client id of this process's consumers, the key of a member at brokers."""
 
 _members_lock = Lock()
 
 
 class GroupMember(ClientMember):
-    """One member of a consumer group. Its children make the `_pulling` and the `_rebalancing`."""
+    """A member of a consumer group; subclasses create `_pulling` and `_rebalancing`."""
 
     kind = "consumer"
     consume_type: ClassVar[str]
@@ -74,8 +73,7 @@ class GroupMember(ClientMember):
         credentials: Credentials | None,
         tls: Tls | None,
     ) -> None:
-        """Raises ArgumentIllegal for what makes no sense, ConnectionFailed for a `namesrv` that is
-        no address."""
+        """Raise ArgumentIllegal for invalid arguments, ConnectionFailed for an invalid address."""
         check_instance(settings, ConsumerSettings, "settings are ConsumerSettings")
         check_instance(begin, ConsumeFrom, "begin is a ConsumeFrom, such as FIRST_OFFSET")
         if begin_ms is not None:
@@ -92,7 +90,8 @@ class GroupMember(ClientMember):
         super().__init__(group, namesrv, instance_name, client_ip, credentials, tls)
         self.settings = settings
         self._member: tuple[str, str, str] | None = None
-        """Of `_members`, while this consumer runs."""
+        """Entry in `_members` while this consumer runs."""
+
         self.message_model = BROADCASTING if broadcast else CLUSTERING
         self._begin_where = begin
         self._subscriptions: dict[str, TopicSubscription] = {}
@@ -115,18 +114,22 @@ class GroupMember(ClientMember):
 
     @method_names_checked
     def subscribe(self, topic: str, expression: str = ALL_TAGS, *, sql: str | None = None) -> None:
-        """Wants the messages of `topic` with one of the tags of `a || b`, or all; with `sql`, those
-        whose properties match it (SQL92, where the broker has enablePropertyFilter).
+        """Subscribe to `topic`, to all messages or to those of some tags, before or after `start`.
 
-        All members of a group must subscribe to the same. Before the start or after it. Raises
-        MessageIllegal, ClientClosed after a stop, and when it runs, BrokerError for an `sql` that
-        the broker refuses.
+            consumer.subscribe("Orders", "new || paid")
+            consumer.subscribe("Payments", sql="amount > 100 AND currency = 'EUR'")
+
+        `sql` filters by properties in SQL92; it needs enablePropertyFilter at the broker. All
+        members of a group must have the same subscriptions. Raises MessageIllegal for invalid
+        arguments, ClientClosed after a stop, and while it runs, BrokerError for a rejected `sql`.
         """
         self.check_not_stopped()
         check_topic(topic)
         subscription = TopicSubscription.of(topic, expression, sql, now_ms())
         for tag, hint in subscription.doubts():
-            log.warning("tag looks odd", group=self.group, topic=topic, tag=tag, hint=hint)
+            log.warning(
+                "suspicious tag subscribed", group=self.group, topic=topic, tag=tag, hint=hint
+            )
         if self.is_running:
             self._check_filter(subscription)
         self._subscriptions[topic] = subscription
@@ -134,14 +137,14 @@ class GroupMember(ClientMember):
             self._client.housekeeping.post(self._rebalance)
 
     def unsubscribe(self, topic: str) -> None:
-        """Wants no more of `topic`: its queues are given away. Raises MessageIllegal."""
+        """End the subscription to `topic` and release its queues. Raises MessageIllegal."""
         check_topic(topic)
         self._subscriptions.pop(topic, None)
         if self.is_running:
             self._client.housekeeping.post(self._rebalance)
 
     def queues(self) -> dict[MessageQueue, int]:
-        """The queues that this consumer has now, and how far it is in each."""
+        """Return the assigned queues with their consumer offsets."""
         return {queue: held.committable() for queue, held in self._rebalancing.own.items()}
 
     # --- within, on the housekeeping thread but for _prepare, _begin and _group_changed
@@ -161,14 +164,14 @@ class GroupMember(ClientMember):
             if member in _members:
                 raise ClientError(
                     f"a consumer of the group {self.group} with the client id {self._client.id}"
-                    " runs in this process: each would get all messages of both; give each an"
-                    " instance_name of its own"
+                    " already runs in this process, and both would consume all messages:"
+                    " give each an instance_name of its own"
                 )
             _members.add(member)
             self._member = member
 
     def _check_filter(self, subscription: TopicSubscription) -> None:
-        """Has a broker of the topic look at an SQL92 expression. Raises BrokerError."""
+        """Let a broker of the topic check an SQL92 expression. Raises BrokerError."""
         if subscription.expression_type == TAG:
             return
         routes = self._client.routes
@@ -204,7 +207,7 @@ class GroupMember(ClientMember):
         self._rebalancing.give_all_away(max(LAST_TIMEOUT_S, seconds_to(deadline_s)))
 
     def _finish_consuming(self, deadline_s: float) -> None:
-        """Before the queues are given away: waits for what the listener has."""
+        """Wait for running listener calls, before the queues are released."""
 
     def _consumer_data(self) -> list[ConsumerData]:
         subscriptions = [each.data() for each in list(self._subscriptions.values())]
@@ -215,7 +218,7 @@ class GroupMember(ClientMember):
 
     @abstractmethod
     def _rebalance_topics(self) -> Sequence[str] | None:
-        """The topics whose queues follow the group; None if it is not followed at all."""
+        """Return the topics to rebalance; None if the application assigns the queues."""
 
     def _rebalance(self) -> None:
         wanted = tuple(self._subscriptions.values())
@@ -229,7 +232,7 @@ class GroupMember(ClientMember):
         if again_ms is not None:
             if again_ms == INCOMPLETE_AGAIN_MS:
                 self._announced = ()
-            if not self._again_is_due:  # one at a time, or a missing topic would add up to many
+            if not self._again_is_due:  # one at a time: a missing topic would queue up many
                 self._again_is_due = True
                 self._client.housekeeping.later(again_ms, self._rebalance_again)
 
@@ -242,16 +245,16 @@ class GroupMember(ClientMember):
         self._rebalance()
 
     def _announce(self) -> None:
-        """Brokers that do not know what we subscribe to answer no pull: tell them first."""
+        """Send the subscriptions to the brokers, which answer no pull without them."""
         for topic in tuple(self._subscriptions):
             try:
                 self._client.routes.get(topic)
             except ClientError as error:
-                log.debug("topic without a route", topic=topic, error=str(error))
+                log.debug("topic route not found", topic=topic, error=str(error))
         self._client.heartbeat()
 
     def _group_changed(self, command: RemotingCommand) -> RemotingCommand | None:
-        """The broker's notice, on the I/O thread."""
+        """Take a broker's notice of changed members, on the I/O thread."""
         header = NotifyConsumerIdsChangedHeader.decode(command.fields)
         if header.consumer_group == self.group and not self._notice_waits:
             self._notice_waits = True

@@ -1,5 +1,4 @@
-"""A listener for messages that may come twice: it consumes each once, by what the application says
-makes them the same.
+"""Idempotent: a listener that skips duplicates of consumed messages, by a key of the application.
 
     def listen(messages): ...
 
@@ -7,10 +6,10 @@ makes them the same.
         with PushConsumer("billing", Idempotent(listen, seen)) as consumer:
             consumer.subscribe("Orders")
 
-A key is begun before its message is consumed and finished after it. One that is finished is
-skipped; one that another listener has begun comes again later, and so is not lost if that one
-fails. A process that dies between the listener's own work and `finish` repeats that work: only
-where both are in one database transaction is that closed too.
+The key is marked as begun before the message is consumed, and as finished afterwards. A message
+with a finished key is skipped. If another call has begun the key, the message is retried later, so
+that it is not lost if that call fails. If the process dies between the listener's work and
+`finish`, the work is repeated. Only one database transaction around both avoids that.
 """
 
 from collections import OrderedDict
@@ -34,12 +33,11 @@ from troupemq.client.consuming.listener import (
 from troupemq.client.message import MessageView
 
 LEASE_S = 15 * 60.0
-"""How long a key that was begun and not finished keeps others away: its listener may be dead. As
-long as a push consumer's `consume_timeout_ms`."""
+"""Lease of a begun key, in case its listener dies; as the default of `consume_timeout_ms`."""
 
 MEMORY_KEYS_MAX = 100_000
 KEEP_S = 3 * 24 * 3600.0
-"""As long as brokers keep messages by default."""
+"""Retention of finished keys, the brokers' default retention of messages."""
 
 SQLITE_TIMEOUT_S = 10.0
 FORGET_EVERY = 1000
@@ -48,7 +46,7 @@ Key = Callable[[MessageView], str]
 
 
 class Seen(Enum):
-    """What a store knows of a key."""
+    """State of a key in a store."""
 
     NEW = "new"
     BEGUN = "begun"
@@ -56,26 +54,29 @@ class Seen(Enum):
 
 
 class SeenStore(Protocol):
-    """Keys of messages; for any thread, and where it is shared, for any process."""
+    """Store of keys and their states; for any thread, and if it is shared, for any process."""
 
     def begin(self, key: str) -> Seen:
-        """What was known of it. NEW makes it BEGUN, atomically: only one caller gets NEW."""
+        """Return the state of a key, and turn NEW into BEGUN atomically: one caller gets NEW."""
 
     def finish(self, keys: Sequence[str]) -> None:
-        """These are consumed."""
+        """Mark the keys of consumed messages as FINISHED."""
 
     def forget(self, keys: Sequence[str]) -> None:
-        """These failed: they are NEW again."""
+        """Mark the keys of failed messages as NEW."""
 
 
 def by_keys(view: MessageView) -> str:
-    """Topic and KEYS; the message's id where it has none."""
+    """Return the topic and the message's keys, or its id if it has no keys."""
     return f"{view.topic} {' '.join(view.keys) or view.message_id}"
 
 
 class Idempotent:
-    """A listener around another one. `key` says which messages are the same; of a group's consumers
-    each must have the same store for it to hold across them."""
+    """A listener that passes each message to another listener once; for any thread.
+
+    `key` returns the same text for duplicates. To cover all members of a group, they must share
+    the store.
+    """
 
     def __init__(self, listener: Listener, store: SeenStore, key: Key = by_keys) -> None:
         check_callback(listener, "the listener", "messages")
@@ -92,14 +93,14 @@ class Idempotent:
         try:
             for key, view in [(self._key_of(view), view) for view in views]:
                 if key in begun:
-                    later.append(view)  # the second of one call waits for the end of the first
+                    later.append(view)  # a duplicate in the same call: retry after the first one
                     continue
                 seen = self._store.begin(key)
                 if seen is Seen.NEW:
                     begun[key] = view
                 elif seen is Seen.BEGUN:
                     later.append(view)
-                elif seen is not Seen.FINISHED:  # else it would count as consumed
+                elif seen is not Seen.FINISHED:  # an unknown result must not count as consumed
                     raise unknown_result(seen, "the store's begin", "it returns a Seen")
         except BaseException:
             self._store.forget(list(begun))
@@ -121,7 +122,7 @@ class Idempotent:
 
     def _key_of(self, view: MessageView) -> str:
         key = self._key(view)
-        if not isinstance(key, str) or not key:  # else all without a key were the same message
+        if not isinstance(key, str) or not key:  # all messages without a key would be duplicates
             raise unknown_result(key, "key", "it returns a string that is not empty")
         return key
 
@@ -144,14 +145,14 @@ class Idempotent:
             self._store.finish(list(begun))
         else:
             self._store.forget(list(begun))
-            if isinstance(result, RetryLater):  # of those it was given, not of those skipped
+            if isinstance(result, RetryLater):  # for the messages it got, not for skipped ones
                 return RetryLater(views, result.delay_level, result.suspend_ms, reason_of(result))
             return RetryLater(views)
         return result
 
 
 class MemorySeen:
-    """The last keys of this process; a restart forgets them."""
+    """SeenStore in memory, for one process; a restart forgets the keys."""
 
     def __init__(
         self,
@@ -159,7 +160,7 @@ class MemorySeen:
         lease_s: float = LEASE_S,
         clock_s: Callable[[], float] = time,
     ) -> None:
-        """`keys_max` finished ones are kept, the newest."""
+        """Keep the newest `keys_max` finished keys; `clock_s` returns seconds."""
         self._keys_max = keys_max
         self._lease_s = lease_s
         self._clock_s = clock_s
@@ -193,11 +194,11 @@ class MemorySeen:
 
 
 class SqliteSeen:
-    """Keys in an SQLite file that the consumers of one machine may share.
+    """SeenStore in an SQLite file, which the consumers of one machine may share.
 
         CREATE TABLE seen (key TEXT PRIMARY KEY, finished INTEGER, at REAL)
 
-    `at` is in seconds since 1970: when it was begun, or finished. Every change is synced.
+    `at` is the time of begin or finish, in seconds since 1970. Every change is synced.
     """
 
     def __init__(
@@ -207,7 +208,7 @@ class SqliteSeen:
         lease_s: float = LEASE_S,
         clock_s: Callable[[], float] = time,
     ) -> None:
-        """Finished keys are forgotten after `keep_s`. Raises sqlite3.Error."""
+        """Open the file; finished keys are deleted after `keep_s`. Raises sqlite3.Error."""
         self._keep_s = keep_s
         self._lease_s = lease_s
         self._clock_s = clock_s
@@ -216,7 +217,7 @@ class SqliteSeen:
         self._database: Connection = connect(
             path, timeout=SQLITE_TIMEOUT_S, isolation_level=None, check_same_thread=False
         )
-        # What gives rows is read to its end, or the statement goes on with PyPy.
+        # Fetch all rows: with PyPy an unfinished statement stays active.
         self._database.execute("PRAGMA journal_mode=WAL").fetchall()
         self._database.execute("PRAGMA synchronous=FULL")
         self._database.execute(
@@ -232,7 +233,7 @@ class SqliteSeen:
         self.close()
 
     def close(self) -> None:
-        """Closes the file: not before the consumers that use it have stopped."""
+        """Close the file; stop the consumers that use it first."""
         with self._lock:
             self._database.close()
 
@@ -249,7 +250,7 @@ class SqliteSeen:
             rows = self._database.execute(
                 "SELECT finished FROM seen WHERE key = ?", (key,)
             ).fetchall()
-        # Without a row another process has just given it up: it may be begun the next time.
+        # Without a row, another process has just forgotten the key: a retry can begin it.
         return Seen.FINISHED if rows and rows[0][0] else Seen.BEGUN
 
     def finish(self, keys: Sequence[str]) -> None:
@@ -274,7 +275,6 @@ class SqliteSeen:
             )
 
     def _in_one(self, statement: str, rows: Sequence[tuple[object, ...]]) -> None:
-        """One transaction for all of them."""
         self._database.execute("BEGIN IMMEDIATE")
         try:
             self._database.executemany(statement, rows)

@@ -1,4 +1,4 @@
-"""Listeners: their signature, their answers, and how they are called."""
+"""Listeners: their signature, their results, and their calls."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -11,10 +11,10 @@ from troupemq.client.errors import ArgumentIllegal, ResultUnknown
 from troupemq.client.message import MessageView
 
 RISING_DELAY = 0
-"""The delay level that lets the broker choose: 10 s for the first return, more for each further."""
+"""Delay level that lets the broker choose: by default 10 s for the first retry, then longer."""
 
 DEAD_LETTER = -1
-"""The delay level that makes a dead letter at once."""
+"""Delay level that makes the message a dead letter at once."""
 
 DELAY_LEVEL_MAX = (1 << 31) - 1
 REASON_CHARS_MAX = 500
@@ -22,15 +22,21 @@ RESULTS = "a listener returns None, a ConsumeResult or a RetryLater(...)"
 
 
 class ConsumeResult(Enum):
-    """What a listener says of the messages it was given."""
+    """Result of a listener call, for all its messages."""
 
     SUCCESS = "SUCCESS"
     RETRY_LATER = "RETRY_LATER"
 
 
 class RetryLater(Exception):
-    """RETRY_LATER with details, returned or raised: for some of the messages only, or at another
-    time."""
+    """A retry with details, returned or raised by a listener: for some messages, or with a delay.
+
+        def listen(messages):
+            failed = [each for each in messages if not book(each)]
+            return RetryLater(failed, delay_level=5, reason="no stock") if failed else None
+
+    Without details, a listener may return ConsumeResult.RETRY_LATER.
+    """
 
     def __init__(
         self,
@@ -39,13 +45,13 @@ class RetryLater(Exception):
         suspend_ms: float | None = None,
         reason: str | None = None,
     ) -> None:
-        """Raise ArgumentIllegal for arguments that cannot be meant.
+        """Raise ArgumentIllegal for invalid arguments.
 
-        `messages` are those that failed, None for all; the others are consumed. An orderly queue
-        goes on with the first of them, so there it is the last ones that can have failed.
-        `delay_level` says when they come again: a level of the broker's, or DEAD_LETTER for never;
-        it does not count when orderly. `suspend_ms` is how long an orderly queue rests, None for
-        what the settings say. `reason` goes with the message, to its dead letter.
+        * `messages`: the failed ones, None for all; the others are consumed. An orderly queue
+          continues with the first failed message and repeats those behind it.
+        * `delay_level`: level of the broker for the retry, or DEAD_LETTER; ignored when orderly.
+        * `suspend_ms`: pause of an orderly queue. [default: `suspend_queue_ms` of the settings]
+        * `reason`: text that is stored with the retry and the dead letter.
         """
         if messages is not None:
             if isinstance(messages, str | bytes | MessageView) or not isinstance(
@@ -72,17 +78,18 @@ class RetryLater(Exception):
 Result: TypeAlias = ConsumeResult | RetryLater | None
 
 Listener = Callable[[Sequence[MessageView]], Result]
-"""Gets messages of one queue, one unless consume_batch_size says more. None means SUCCESS; an
-exception, and a result that is none of these, means RETRY_LATER, for all of them. It is not async.
-Called by many threads at once; orderly, never twice at once for one queue, and with its messages in
-their order."""
+"""Function of up to `consume_batch_size` messages of one queue, one by default; not async.
+
+None means SUCCESS. An exception or an invalid result means RETRY_LATER for all messages. Many
+threads call it concurrently. When orderly, calls for one queue are sequential and in order.
+"""
 
 _FAILED = RetryLater()
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of one call: `failed` says which messages come again, None that all succeeded."""
+    """Outcome of one listener call; `failed` names the messages to retry, None for a success."""
 
     result: Result
     error: BaseException | None
@@ -90,13 +97,13 @@ class Outcome:
 
     @property
     def reason(self) -> str:
-        """Why it failed, on one line."""
+        """Reason of the failure, on one line."""
         return reason_of(self.error if self.error is not None else self.failed)
 
     def split(
         self, views: Sequence[MessageView]
     ) -> tuple[Sequence[MessageView], Sequence[MessageView]]:
-        """The messages that are consumed, and those that failed."""
+        """Return the consumed messages and the failed ones."""
         if self.failed is None:
             return views, ()
         if self.failed.messages is None:
@@ -112,7 +119,7 @@ _FINE = Outcome(None, None, None)
 
 
 def reason_of(failure: BaseException | None) -> str:
-    """Return why a listener failed: an exception's name and text on one line."""
+    """Return the reason of a failure on one line: an exception's name and text."""
     if isinstance(failure, RetryLater):
         if failure.reason is None and failure.__cause__ is not None:
             return reason_of(failure.__cause__)
@@ -120,16 +127,16 @@ def reason_of(failure: BaseException | None) -> str:
     else:
         try:
             text = f"{type(failure).__name__}: {failure}"
-        except Exception:  # its own __str__ failed
+        except Exception:  # the exception's __str__ failed
             text = type(failure).__name__
     words = "".join(char if char.isprintable() else " " for char in text).split()
     return " ".join(words)[:REASON_CHARS_MAX]
 
 
 def failure_of(result: object, views: Sequence[MessageView]) -> RetryLater | None:
-    """Return what a listener's result says of its messages, None for success.
+    """Return the retry that a listener's result asks for, None for a success.
 
-    Raises ResultUnknown for a result that says nothing: it must not count as success.
+    Raises ResultUnknown for an invalid result, which must not count as a success.
     """
     if result is None or result is ConsumeResult.SUCCESS:
         return None
@@ -144,13 +151,13 @@ def failure_of(result: object, views: Sequence[MessageView]) -> RetryLater | Non
 
 
 def call_listener(listener: Listener, views: Sequence[MessageView]) -> Outcome:
-    """Call it; raise nothing, whatever the application does."""
+    """Call the listener and return the outcome; raise nothing."""
     try:
         try:
             result: Result = listener(views)
         except RetryLater as raised:
             result = raised
         failed = failure_of(result, views)
-    except BaseException as error:  # whatever it is, sys.exit too: the messages come again
+    except BaseException as error:  # retry after any exception, also sys.exit
         return Outcome(None, error, _FAILED)
     return _FINE if failed is None else Outcome(result, None, failed)

@@ -1,10 +1,10 @@
-"""Offsets of a broadcasting consumer: files where and as the Java client keeps them.
+"""Offsets of a broadcasting consumer, in the Java client's files.
 
-    ~/.rocketmq_offsets/<client id>/<group>/offsets.json        and offsets.json.bak before it
+    ~/.rocketmq_offsets/<client id>/<group>/offsets.json    and the previous one, offsets.json.bak
 
     {"offsetTable":{{"brokerName":"b","queueId":0,"topic":"T"}:17}}      fastjson, objects as keys
 
-A consumer goes on where one of the other kind stopped, if both have the same client id: the
+A consumer continues where a Java client with the same client id stopped. The id consists of the
 machine's address and, for broadcasting, the instance name DEFAULT.
 
 Source: client/consumer/store/LocalFileOffsetStore.java, common/MixAll.java (string2File).
@@ -30,11 +30,10 @@ log = client_logger(__name__)
 
 FILE_NAME = "offsets.json"
 INSTANCE_NAME = "DEFAULT"
-"""Of every Java client that is not told another and does not share its group's messages."""
+"""Default instance name of a broadcasting Java client."""
 
 
 def default_folder() -> Path:
-    """Where the Java client has its files."""
     return Path.home() / ".rocketmq_offsets"
 
 
@@ -44,7 +43,7 @@ class _OffsetFile(Body):
 
 
 class LocalOffsets(Offsets):
-    """One group's offsets of this client; for any thread, only first positions ask a broker."""
+    """A group's offsets of this client; for any thread. Only first positions need a broker."""
 
     def __init__(self, folder: Path, client_id: str, group: str, ends: QueueEnds) -> None:
         super().__init__(ends)
@@ -53,8 +52,10 @@ class LocalOffsets(Offsets):
         self._offsets: dict[MessageQueue, int] = {}
 
     def load(self) -> None:
-        """Reads what is there. Raises ClientError where neither file makes sense: to begin anew
-        would be to skip, or to repeat, everything."""
+        """Read the file, or else its backup. Raises ClientError if both are damaged.
+
+        To continue without offsets would skip or repeat all messages.
+        """
         texts = [_read(self.path), _read(self._backup)]
         failure: RemoteError | None = None
         for text in texts:
@@ -63,7 +64,7 @@ class LocalOffsets(Offsets):
             try:
                 found = _OffsetFile.decode(text)
             except RemoteError as error:
-                log.warning("offsets not understood", path=str(self.path), error=error.remark)
+                log.warning("damaged offset file skipped", path=str(self.path), error=error.remark)
                 failure = error
                 continue
             with self._lock:
@@ -80,12 +81,10 @@ class LocalOffsets(Offsets):
         return self.path.with_name(f"{FILE_NAME}.bak")
 
     def stored(self, queue: MessageQueue) -> int | None:
-        """The offset that is kept here; None if there is none."""
         with self._lock:
             return self._offsets.get(queue)
 
     def commit(self, queue: MessageQueue, offset: int) -> None:
-        """Writes the file. Raises ClientError if the disk refuses."""
         try:
             self._write({queue: offset})
         except OSError as error:
@@ -95,7 +94,7 @@ class LocalOffsets(Offsets):
         try:
             self._write(offsets)
         except OSError as error:
-            log.warning("offsets not written", path=str(self.path), error=str(error))
+            log.warning("offset file write failed", path=str(self.path), error=str(error))
 
     def _write(self, offsets: Mapping[MessageQueue, int]) -> None:
         with self._lock:
@@ -131,7 +130,7 @@ def _read(path: Path) -> bytes | None:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    """The old content or the new one, whatever happens meanwhile."""
+    """Replace a file atomically: after a crash it has the old content or the new."""
     temporary = path.with_name(f"{path.name}.tmp")
     with temporary.open("wb") as file:
         file.write(data)

@@ -1,4 +1,4 @@
-"""Messages pulled from one queue and not consumed yet; it knows how far the group has come."""
+"""ProcessQueue: the pulled and not yet consumed messages of one queue, and the consumer offset."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -12,34 +12,33 @@ from troupemq.client.message import MessageQueue, MessageView
 
 
 class ProcessQueue:
-    """Filled by the pulling thread, emptied by the consuming ones.
+    """Pulled messages of one queue; the pulling thread adds, the consuming threads remove them.
 
-    `committable` never passes a message that is not consumed, whatever order they finish in.
+    `committable` never passes an unconsumed message, in whichever order messages are consumed.
     """
 
     def __init__(
         self, queue: MessageQueue, offset: int, now_s: Callable[[], float] = monotonic
     ) -> None:
-        """`offset` is where the group goes on: the first message not consumed yet."""
+        """Begin at `offset`, the group's consumer offset."""
         self.queue = queue
         self.pull_offset = offset
-        """The next message to pull; the pulling thread's own."""
+        """Offset of the next pull; only for the pulling thread."""
 
         self.broker_id = 0
-        """Which broker of the name to pull from; the pulling thread's own."""
+        """Id of the broker to pull from; only for the pulling thread."""
 
         self.pull_is_under_way = False
-        """The pulling thread's own."""
+        """Whether a pull is open; only for the pulling thread."""
 
         self.rests = False
-        """Whether the application has paused it (pull consumers)."""
+        """Whether the application has paused the queue (pull consumers)."""
 
         self.acknowledged = offset
-        """Where it is safe to go on (pull consumers): what was before had been handed out when the
-        application asked for more."""
+        """Offset to commit (pull consumers): earlier messages were returned by earlier polls."""
 
         self.locked_at_s: float | None = None
-        """When the broker last said that it is ours (orderly consumers)."""
+        """Monotonic time of the last lock or renewal; None without a lock (orderly consumers)."""
 
         self.last_lock_ms = 0
         self.last_pull_ms = now_ms()
@@ -59,13 +58,13 @@ class ProcessQueue:
 
     @property
     def dropped(self) -> bool:
-        """Whether the queue is another consumer's now, or the consumer stops."""
+        """Whether the queue is released, or the consumer stops."""
         return self._dropped
 
-    # --- what comes
+    # --- pulled messages
 
     def put(self, views: Sequence[MessageView], next_offset: int) -> None:
-        """Adds what a pull brought; everything before `next_offset` has been seen with it."""
+        """Add the messages of a pull, which covers all offsets before `next_offset`."""
         with self._changed:
             for view in views:
                 self._waiting[view.queue_offset] = view
@@ -75,7 +74,7 @@ class ProcessQueue:
             self._come_to = next_offset
 
     def move_to(self, offset: int) -> None:
-        """Goes on at `offset`, before or behind: the queue does not hold what was wanted."""
+        """Drop all messages and continue at `offset`, as the queue lacks the pulled offset."""
         with self._changed:
             self._waiting.clear()
             self._begun_s.clear()
@@ -83,8 +82,7 @@ class ProcessQueue:
             self._come_to = offset
 
     def pause_if_full(self, settings: ConsumerSettings, *, spans: bool = True) -> bool:
-        """True if too much waits, or lies too far apart; then `done` says when the next pull may
-        go."""
+        """Return whether a limit is reached (messages, bytes, offsets); `done` ends the pause."""
         with self._changed:
             self._paused = (
                 len(self._waiting) >= settings.queue_count_max
@@ -99,7 +97,7 @@ class ProcessQueue:
     # --- listener calls
 
     def begin(self, views: Sequence[MessageView] = ()) -> bool:
-        """Before the listener is called with these; False means it must not be."""
+        """Register a listener call; return False if the queue is dropped: do not call then."""
         with self._changed:
             if self._dropped:
                 return False
@@ -110,13 +108,13 @@ class ProcessQueue:
             return True
 
     def end(self) -> None:
-        """After the listener's call, and what followed from it, is over."""
+        """Unregister a listener call after its result is handled."""
         with self._changed:
             self._running -= 1
             self._changed.notify_all()
 
     def done(self, views: Sequence[MessageView], settings: ConsumerSettings) -> bool:
-        """These are consumed. True if the queue was full and is half empty again: pull."""
+        """Remove consumed messages; return whether a full queue has room for pulls again."""
         self.last_consume_ms = now_ms()
         with self._changed:
             for view in views:
@@ -135,12 +133,10 @@ class ProcessQueue:
             return roomy
 
     def holds(self, view: MessageView) -> bool:
-        """Whether this message is still to be consumed."""
         return self._waiting.get(view.queue_offset) is view
 
     def overdue(self, timeout_ms: float) -> MessageView | None:
-        """The first message, if a listener has had it for longer than that: it holds the offset.
-        None if that is not so."""
+        """Return the first message, which holds the offset, if its call exceeds `timeout_ms`."""
         with self._changed:
             for offset, view in self._waiting.items():
                 begun_s = self._begun_s.get(offset)
@@ -148,10 +144,10 @@ class ProcessQueue:
                 return view if late else None
             return None
 
-    # --- in order
+    # --- orderly consuming
 
     def claim(self) -> bool:
-        """True if messages wait and nobody consumes them in order yet: whoever asked does now."""
+        """Claim a queue with messages for one orderly task; return whether that succeeded."""
         with self._changed:
             if self._claimed or not self._waiting:
                 return False
@@ -159,44 +155,43 @@ class ProcessQueue:
             return True
 
     def first(self, count: int) -> Sequence[MessageView]:
-        """The first messages that wait; without any the claim is over."""
+        """Return up to `count` first messages; without any, end the claim."""
         with self._changed:
             views = [view for view, _ in zip(self._waiting.values(), range(count), strict=False)]
             self._claimed = bool(views)
             return views
 
     def release(self) -> None:
-        """Gives the claim back."""
         with self._changed:
             self._claimed = False
 
     def lock_is_valid(self, valid_ms: float) -> bool:
-        """Whether the broker said less than that ago that the queue is ours."""
+        """Return whether the lock was confirmed at most `valid_ms` ago."""
         locked_at_s = self.locked_at_s
         return locked_at_s is not None and (self._now_s() - locked_at_s) * 1000 <= valid_ms
 
     def set_locked(self, is_ours: bool) -> None:
-        """The broker's word on the lock."""
         self.locked_at_s = self._now_s() if is_ours else None
         if is_ours:
             self.last_lock_ms = now_ms()
 
-    # --- how far
+    # --- consumer offset
 
     def committable(self) -> int:
-        """The group need not see anything before this offset again."""
+        """Return the consumer offset: all messages before it are consumed."""
         with self._changed:
             return next(iter(self._waiting), self._come_to)
 
     def drop(self, timeout_s: float) -> bool:
-        """No more listener calls from now on; waits for those under way. False if they take
-        longer: what they consume will be consumed again by whoever has the queue next."""
+        """Allow no more listener calls and wait for running ones; return False on timeout.
+
+        After a timeout, the next owner of the queue consumes their messages again.
+        """
         with self._changed:
             self._dropped = True
             return self._changed.wait_for(lambda: self._running == 0, timeout_s)
 
     def info(self) -> ProcessQueueInfo:
-        """What administrators see of it."""
         with self._changed:
             first = next(iter(self._waiting), 0)
             return ProcessQueueInfo(

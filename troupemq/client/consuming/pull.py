@@ -1,5 +1,4 @@
-"""Pulls the queues that this consumer has: one request under way for each, held by the broker
-until there is something (long polling).
+"""Long polling: one open pull for each assigned queue, which the broker holds until a message.
 
 All of it runs on one thread (`task_thread.py`), which never waits for an answer.
 """
@@ -28,16 +27,14 @@ from troupemq.client.message import MessageView, view_of
 log = client_logger(__name__)
 
 UNKNOWN_TO_BROKER_DELAY_MS = 200
-"""Before the next pull after one that the broker refused because it does not know, or not yet, what
-we subscribed to: a heartbeat tells it."""
+"""Pause after a pull that a broker rejected because it does not know the subscription yet."""
 
 BROKER_BUSY_DELAY_MS = 20
-"""After FLOW_CONTROL."""
+"""Pause after FLOW_CONTROL."""
 
 HELD_S = 0.005
 NOT_HELD_DELAY_MS = 10
-"""After a "nothing there" that came at once: a broker that does not hold pulls (it stops, or long
-polling is off) is not asked in a tight loop."""
+"""Pause after PULL_NOT_FOUND within HELD_S, from a broker that does not hold pulls."""
 
 _OFFSET_CODES = frozenset(
     (
@@ -47,7 +44,7 @@ _OFFSET_CODES = frozenset(
         ResponseCode.PULL_OFFSET_MOVED,
     )
 )
-"""The answers that say where to go on."""
+"""Codes of answers with a next offset."""
 
 _SUBSCRIPTION_CODES = frozenset(
     (
@@ -62,7 +59,7 @@ Submit = Callable[[ProcessQueue, Sequence[MessageView]], None]
 
 
 class Pulling:
-    """Keeps a pull under way for every queue given to it, as long as it is not dropped."""
+    """Keeps one pull open for each of its queues until the queue is dropped."""
 
     def __init__(
         self,
@@ -76,8 +73,7 @@ class Pulling:
         orderly: bool = False,
         tells_subscription: bool = False,
     ) -> None:
-        """`submit` gets what came, after its queue did. With `tells_subscription` each pull says
-        what it wants, and the broker need not know it from heartbeats."""
+        """Create the thread. `tells_subscription`: pulls carry the expression themselves."""
         self._client = client
         self._group = group
         self._settings = settings
@@ -90,7 +86,7 @@ class Pulling:
         self._rests = False
         self._resting: dict[int, ProcessQueue] = {}
         self._matched: set[str] = set()
-        """Topics of which a message has come, or it was told that none does."""
+        """Topics with a matching message, or with a logged warning that no message matches."""
 
         self._passed_over: dict[str, int] = {}
         self._told_idle: set[str] = set()
@@ -102,11 +98,11 @@ class Pulling:
         return self._thread.stop(timeout_s)
 
     def go_on(self, process_queue: ProcessQueue) -> None:
-        """Pulls the queue: it is new, or has room again. For any thread."""
+        """Pull a queue that is new or has room again. For any thread."""
         self._thread.post(self._pulls(process_queue))
 
     def rest(self, rests: bool) -> None:
-        """Pulls no more, or goes on. For any thread."""
+        """Suspend or resume all pulls. For any thread."""
 
         def change() -> None:
             self._rests = rests
@@ -129,11 +125,11 @@ class Pulling:
             return
         process_queue.last_pull_ms = now_ms()
         if process_queue.pause_if_full(settings, spans=self._spans):
-            return  # `go_on` comes when there is room
+            return  # `go_on` is called when there is room
         queue = process_queue.queue
         subscription = self._subscriptions.get(queue.topic)
         if subscription is None:
-            return  # unsubscribed: the next rebalance takes the queue away
+            return  # unsubscribed: the next rebalance releases the queue
         tells = self._tells_subscription
         header = PullMessageHeader(
             consumer_group=self._group,
@@ -244,8 +240,7 @@ class Pulling:
             self._submit(process_queue, views)
 
     def _nothing_came(self, process_queue: ProcessQueue, header: PullMessageResponseHeader) -> None:
-        """Tell, once for a topic, a subscription that matches nothing from a queue with nothing
-        new."""
+        """Log once per topic why no message arrives: no match, or the end of the queue."""
         topic = process_queue.queue.topic
         subscription = self._subscriptions.get(topic)
         if subscription is None or topic.startswith(RETRY_TOPIC_PREFIX):
@@ -263,12 +258,12 @@ class Pulling:
                 kind=subscription.expression_type,
                 expression=subscription.expression,
                 passed_over=self._passed_over[topic],
-                hint="messages come, but none with these tags or properties so far",
+                hint="messages arrive, but none of them has these tags or properties so far",
             )
         elif topic not in self._told_idle:
             self._told_idle.add(topic)
             log.info(
-                "nothing new",
+                "queue end reached",
                 group=self._group,
                 topic=topic,
                 queue=str(process_queue.queue),
@@ -299,6 +294,6 @@ class Pulling:
             delay_ms = min(delay_ms, UNKNOWN_TO_BROKER_DELAY_MS)
         elif code == ResponseCode.FLOW_CONTROL:
             delay_ms = BROKER_BUSY_DELAY_MS
-        if code not in _SUBSCRIPTION_CODES:  # which are usual while a group comes together
+        if code not in _SUBSCRIPTION_CODES:  # these are normal while a group starts
             log.warning("pull failed", queue=str(process_queue.queue), error=str(error))
         self._thread.later(delay_ms, self._pulls(process_queue))

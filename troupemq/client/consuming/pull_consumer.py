@@ -1,8 +1,7 @@
-"""PullConsumer: the application asks for messages, and says itself how far it has come.
+"""PullConsumer: the application polls for messages and controls the offsets.
 
-Messages are fetched ahead, a queue's in their order; `poll` hands them out. What the group is told
-follows what the application has asked for: a message counts as consumed when the next `poll` comes
-after the one that gave it, or when `commit` is called.
+Messages are prefetched, and `poll` returns those of a queue in order. A message counts as consumed
+at the next `poll` after the one that returned it, or at `commit`.
 
 Source: client/impl/consumer/DefaultLitePullConsumerImpl.java.
 """
@@ -52,8 +51,7 @@ class _Fetched:
 
 @partial(names_checked, settings=ConsumerSettings)
 class PullConsumer(GroupMember):
-    """Either one member of a group that shares the queues (`subscribe`), or with queues of its
-    own choice (`assign`).
+    """A consumer without a listener: a member of a group (`subscribe`), or with fixed queues.
 
         with PullConsumer("reports", namesrv="127.0.0.1:9876") as consumer:
             consumer.subscribe("Orders")
@@ -61,12 +59,13 @@ class PullConsumer(GroupMember):
                 for message in consumer.poll(1000):
                     print(message.body)
 
-    Without a listener there are no retries and no dead letters: what fails is the application's to
-    deal with, by `seek` for example. One thread polls; the other calls may come from any.
+    `assign` sets fixed queues instead of `subscribe`. There are no retries and no dead letters:
+    the application handles failures itself, for example with `seek`. One thread calls `poll`; all
+    other methods are for any thread.
 
-    With `auto_commit` offsets are stored every `commit_interval_ms`, when queues are given away and
-    at the stop; a `with` block that an exception ends does not count what the last poll gave.
-    Without it they are stored by `commit` and `seek` only.
+    With `auto_commit`, offsets are committed every `commit_interval_ms`, when queues are released,
+    and at the stop. If an exception ends the `with` block, the messages of the last poll do not
+    count as consumed. Without `auto_commit`, only `commit` and `seek` store offsets.
     """
 
     stop_timeout_s = 10.0
@@ -89,7 +88,7 @@ class PullConsumer(GroupMember):
         credentials: Credentials | None = None,
         tls: Tls | None = None,
     ) -> None:
-        """As PushConsumer; of `settings` what is about listeners does not count."""
+        """Take the arguments of PushConsumer; settings about listeners have no effect."""
         check_assignment(assign)
         check_flag(auto_commit, "auto_commit")
         settings = settings or ConsumerSettings()
@@ -132,23 +131,28 @@ class PullConsumer(GroupMember):
             position=lambda held: held.acknowledged if self.auto_commit else None,
         )
 
-    # --- which queues
+    # --- queues
 
     @method_names_checked
     def subscribe(self, topic: str, expression: str = ALL_TAGS, *, sql: str | None = None) -> None:
-        """Joins the group for `topic`, and wants some of its messages, as PushConsumer does.
+        """Subscribe to `topic` as a member of the group, as PushConsumer does.
 
-        Raises ClientError after `assign`, else what PushConsumer's does.
+        Raises ClientError after `assign`, else as PushConsumer.
         """
         if self._assigned is not None:
-            raise ClientError("this consumer has queues of its own choice: it cannot subscribe")
+            raise ClientError("this consumer has assigned queues: it cannot subscribe")
         super().subscribe(topic, expression, sql=sql)
 
     def assign(self, queues: Iterable[MessageQueue], expression: str = ALL_TAGS) -> None:
-        """Has these queues and no others, whoever else has them; of their messages those with one
-        of the tags. Blocks once started. Raises ClientError where a start cannot be found out."""
+        """Consume exactly these queues, without a rebalance; `expression`: tags, `a || b`.
+
+            consumer.assign(consumer.fetch_queues("Orders")[:1])
+
+        Other consumers may have the same queues. Blocks while it runs. Raises ClientError after
+        `subscribe`, and if an offset cannot be read.
+        """
         if self._subscriptions and self._assigned is None:
-            raise ClientError("this consumer has subscribed: the group gives it its queues")
+            raise ClientError("this consumer has subscribed: the group assigns its queues")
         wanted = check_queues(queues, "the queues to assign")
         self._assigned = ()
         for topic in {queue.topic for queue in wanted}:
@@ -160,12 +164,12 @@ class PullConsumer(GroupMember):
             self._take_assigned()
 
     def fetch_queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """All queues of `topic` that can be read. Raises RouteNotFound, MessageIllegal."""
+        """Return all readable queues of `topic`. Raises RouteNotFound, MessageIllegal."""
         check_topic(topic)
         return tuple(sorted(self._client.routes.look_up(topic).subscribe_queues))
 
     def assignment(self) -> tuple[MessageQueue, ...]:
-        """The queues that it has now."""
+        """Return the queues that are assigned now."""
         return tuple(sorted(self._rebalancing.own))
 
     # --- messages
@@ -173,8 +177,10 @@ class PullConsumer(GroupMember):
     def poll(
         self, timeout_ms: float = POLL_TIMEOUT_MS, count_max: int = POLL_COUNT_MAX
     ) -> Sequence[MessageView]:
-        """The next messages of one queue, in their order; none if the time is over before some
-        come. Raises ClientClosed, and ClientError without a subscription or an assignment."""
+        """Return the next messages of one queue, in order; none after `timeout_ms` without any.
+
+        Raises ClientClosed, and ClientError without a subscription or an assignment.
+        """
         self.check_running()
         if self._assigned is None and not self._subscriptions:
             raise ClientError(f"the {self.kind} has no queues: subscribe or assign first")
@@ -197,7 +203,7 @@ class PullConsumer(GroupMember):
                 self._changed.wait(left_s)
 
     def _acknowledge(self) -> None:
-        """What earlier polls gave is consumed."""
+        """Mark the messages of earlier polls as consumed. The caller holds the lock."""
         polled, self._last_poll = self._last_poll, []
         own = self._rebalancing.own.values()
         for held in {id(held): held for held in (*polled, *own)}.values():
@@ -223,17 +229,17 @@ class PullConsumer(GroupMember):
         return ()
 
     def _submit(self, process_queue: ProcessQueue, views: Sequence[MessageView]) -> None:
-        """What a pull brought, on the pulling thread."""
+        """Queue the messages of a pull, on the pulling thread."""
         with self._changed:
             self._fetched.append(_Fetched(process_queue, views))
             self._changed.notify()
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
-        """Polls give nothing of these, until `resume`. Those that it does not have do not count."""
+        """Exclude queues from polls until `resume`; queues that are not assigned are ignored."""
         self._rest(queues, True)
 
     def resume(self, queues: Iterable[MessageQueue]) -> None:
-        """Goes on with them."""
+        """Include paused queues in polls again."""
         self._rest(queues, False)
 
     def _rest(self, queues: Iterable[MessageQueue], rests: bool) -> None:
@@ -246,13 +252,13 @@ class PullConsumer(GroupMember):
                     self._pulling.go_on(held)
             self._changed.notify_all()
 
-    # --- how far
+    # --- offsets
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        """The next poll of `queue` begins at `offset`, which is stored at once.
+        """Continue `queue` at `offset` with the next poll, and store the offset at once.
 
-        Raises ClientError for a queue that it does not have, MessageIllegal for an offset outside
-        of it.
+        Blocks. Raises ClientError for a queue that is not assigned, MessageIllegal for an offset
+        outside the queue's min and max offset.
         """
         self.check_running()
         check_instance(queue, MessageQueue, "the queue is a MessageQueue")
@@ -265,27 +271,34 @@ class PullConsumer(GroupMember):
         self._rebalancing.restart_at(queue, offset)
 
     def seek_to_begin(self, queue: MessageQueue) -> None:
-        """Goes to the first message that there is."""
+        """Continue `queue` at its first message. Raises as `seek`."""
         self.seek(queue, self._ends.first(queue))
 
     def seek_to_end(self, queue: MessageQueue) -> None:
-        """Goes behind the last message."""
+        """Continue `queue` behind its last message. Raises as `seek`."""
         self.seek(queue, self._ends.end(queue))
 
     def offset_for_timestamp(self, queue: MessageQueue, time_ms: int) -> int:
-        """Where the messages stored at or after `time_ms` begin; the last one if all are older."""
+        """Return the offset of the first message stored at or after `time_ms` (since 1970).
+
+        Return that of the last message if all are older. Blocks; raises ClientError.
+        """
         check_instance(queue, MessageQueue, "the queue is a MessageQueue")
         check_time(time_ms, "time_ms")
         return self._ends.at_time(queue, time_ms)
 
     def committed(self, queue: MessageQueue) -> int | None:
-        """What the group has stored of `queue`; None if nothing."""
+        """Return the group's stored offset of `queue`, or None. Blocks; raises ClientError."""
         check_instance(queue, MessageQueue, "the queue is a MessageQueue")
         return self._offsets.stored(queue)
 
     def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
-        """Stores `offsets`, or that all that was polled is consumed, and waits for the brokers'
-        word. Raises ClientError."""
+        """Store `offsets`, or those behind all polled messages, and wait for the confirmations.
+
+            consumer.commit({queue: 17})
+
+        Raises ClientError.
+        """
         self.check_running()
         if offsets is None:
             with self._changed:

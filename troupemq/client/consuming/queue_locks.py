@@ -1,6 +1,6 @@
-"""The broker's locks on the queues of an orderly consumer: each member of a group has its own.
+"""The broker's locks on the queues of an orderly consumer, each held by one member of a group.
 
-A lock is a lease of 60 s at the broker. It is renewed every 20 s, and not trusted past 30 s.
+A lock is a lease of 60 s at the broker. The client renews it every 20 s and trusts it for 30 s.
 
 Source: client/impl/consumer/RebalanceImpl.java (lock, lockAll, unlock, unlockAll).
 """
@@ -22,25 +22,24 @@ log = client_logger(__name__)
 
 LOCK_TIMEOUT_MS = 1000
 LEASE_MS = 60_000
-"""At the broker: past it another member may have had the queue meanwhile."""
+"""Lease at the broker; after it, another member may have had the queue meanwhile."""
 
 
 class MemberLocks:
-    """Locks of one group's member; for any thread, all block."""
+    """Locks of one member of a group; for any thread. All methods block."""
 
     def __init__(self, client: Client, group: str, on_lost: Callable[[ProcessQueue], None]) -> None:
-        """`on_lost` is told of a queue that is, or may have been, another member's."""
+        """Keep `on_lost`, which gets each queue that another member has or may have had."""
         self._client = client
         self._group = group
         self._on_lost = on_lost
 
     def lock(self, queue: MessageQueue) -> bool:
-        """Whether the queue is ours now. Raises ClientError if the broker does not say."""
+        """Lock a queue; return whether that succeeded. Raises ClientError without an answer."""
         return queue in self._ask(queue.broker_name, [queue])
 
     def renew(self, process_queues: Iterable[ProcessQueue]) -> bool:
-        """Renews the locks on all of them; True if all are ours. A broker that does not answer
-        changes nothing: the locks get old by themselves."""
+        """Renew the locks; return whether all are held. Without an answer, they expire here."""
         by_broker: defaultdict[str, list[ProcessQueue]] = defaultdict(list)
         for each in process_queues:
             if not each.dropped:
@@ -50,7 +49,7 @@ class MemberLocks:
             try:
                 ours = self._ask(broker_name, [each.queue for each in held])
             except ClientError as error:
-                log.warning("locks not renewed", broker=broker_name, error=str(error))
+                log.warning("queue lock renewal failed", broker=broker_name, error=str(error))
                 all_ours = False
                 continue
             for each in held:
@@ -61,13 +60,13 @@ class MemberLocks:
         was_ours = held.lock_is_valid(LEASE_MS)
         held.set_locked(is_ours and was_ours)
         if not (is_ours and was_ours):
-            log.warning("lock lost", group=self._group, queue=str(held.queue))
+            log.warning("queue lock lost", group=self._group, queue=str(held.queue))
             self._on_lost(held)
             return False
         return True
 
     def unlock(self, queues: Collection[MessageQueue], *, oneway: bool) -> None:
-        """Gives them back; what does not reach the broker gets free when the lease is over."""
+        """Release locks; if a request does not reach the broker, the lease expires."""
         for broker_name in sorted({queue.broker_name for queue in queues}):
             at_broker = [queue for queue in queues if queue.broker_name == broker_name]
             command = self._command(RequestCode.UNLOCK_BATCH_MQ, at_broker)
@@ -78,7 +77,7 @@ class MemberLocks:
                 else:
                     self._client.remoting.ask(address, command, LOCK_TIMEOUT_MS)
             except ClientError as error:
-                log.warning("queues not unlocked", broker=broker_name, error=str(error))
+                log.warning("queue unlock failed", broker=broker_name, error=str(error))
 
     def _ask(self, broker_name: str, queues: Collection[MessageQueue]) -> set[MessageQueue]:
         address = self._client.routes.master(broker_name)

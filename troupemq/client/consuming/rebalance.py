@@ -1,6 +1,6 @@
-"""Rebalance: this consumer's queues, worked out on a tick and when the group has changed.
+"""Rebalance: computes this consumer's queues periodically and when members change.
 
-Runs on the client's housekeeping thread, where blocking is no harm to pulls or listeners.
+Runs on the client's housekeeping thread, where it may block without delaying pulls or listeners.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,14 +31,14 @@ log = client_logger(__name__)
 
 CONSUMER_LIST_TIMEOUT_MS = 3000
 INCOMPLETE_AGAIN_MS = 1000
-"""After a round that lacked a route, an answer or our own id in the group."""
+"""Pause after a round without a route, an answer, or the own id among the members."""
 
 LOCKED_AGAIN_MS = 500
-"""After a round in which another member, or a listener of ours, was not done with a queue."""
+"""Pause after a round in which another member or an own listener still used a queue."""
 
 
 class Rebalancing:
-    """The table of own queues, and how it follows the group."""
+    """The assigned queues of a consumer, and their changes."""
 
     def __init__(
         self,
@@ -52,10 +52,12 @@ class Rebalancing:
         locks: MemberLocks | None = None,
         position: Callable[[ProcessQueue], int | None] = ProcessQueue.committable,
     ) -> None:
-        """`on_new` begins to pull a queue. Without `assign` every queue is ours (broadcast). With
-        `locks` a queue is taken when the broker has locked it, and given away when no listener has
-        it any more. `position` is what a commit stores, None for
-        nothing."""
+        """Start without queues.
+
+        `on_new` starts the pulls of a queue. `assign`: None takes all queues (broadcast). With
+        `locks`, a queue is taken once the broker has locked it, and released once no listener call
+        uses it. `position` returns the offset to commit, None for no commit.
+        """
         self._client = client
         self._group = group
         self._offsets = offsets
@@ -72,11 +74,11 @@ class Rebalancing:
 
     @property
     def own(self) -> Mapping[MessageQueue, ProcessQueue]:
-        """The queues that this consumer has; changed by replacing it as a whole."""
+        """The assigned queues; each change replaces the mapping, so any thread may read it."""
         return self._own
 
     def run(self, topics: Sequence[str]) -> float | None:
-        """Takes and gives away queues. None if all is done, else in how many ms to try the rest."""
+        """Take and release queues; return None if all is done, else the ms until the next try."""
         again_ms: list[float] = []
         with self._turn:
             for topic in () if self._closed else topics:
@@ -97,8 +99,7 @@ class Rebalancing:
         return min(again_ms, default=None)
 
     def missing(self, topic: str, error: RouteNotFound) -> bool:
-        """Warn, once, that a topic cannot be consumed yet; return False for a retry topic, which
-        comes when it is needed."""
+        """Warn once about a missing topic; return False for a retry topic, created when needed."""
         if topic.startswith(RETRY_TOPIC_PREFIX):
             return False
         if topic not in self._missing:
@@ -116,7 +117,7 @@ class Rebalancing:
     def _run_topic(self, topic: str) -> list[float]:
         queues = sorted(self._client.routes.get(topic).subscribe_queues)
         if not queues:
-            raise RouteNotFound(f"no broker lets {topic} be read")
+            raise RouteNotFound(f"no broker has readable queues of {topic}")
         if topic in self._missing:
             self._missing.discard(topic)
             log.info("topic found", group=self._group, topic=topic)
@@ -148,13 +149,13 @@ class Rebalancing:
         return again_ms
 
     def _settle_ms(self, queue: MessageQueue) -> float:
-        """How long to leave a queue to whoever may have it still, to finish and commit there."""
+        """Return the ms until a queue may be taken: its former owner must finish and commit."""
         now_s = monotonic()
         since_s = self._wanted_since_s.setdefault(queue, now_s)
         return self._settings.settle_ms - (now_s - since_s) * 1000
 
     def _members(self, queues: Sequence[MessageQueue]) -> list[str]:
-        """The sorted ids of the group, from the first broker that tells. Raises ClientError."""
+        """Return the group's sorted client ids from the first broker with an answer, or raise."""
         header = GetConsumerListHeader(self._group)
         failure: ClientError | None = None
         for broker_name in sorted({queue.broker_name for queue in queues}):
@@ -171,17 +172,17 @@ class Rebalancing:
         raise failure
 
     def _take(self, queue: MessageQueue) -> float | None:
-        """None once it is ours, else in how many ms it may be."""
+        """Take a queue; return None, or the ms until the next try."""
         try:
             if self._locks is not None and not self._locks.lock(queue):
-                log.info("queue locked by another", group=self._group, queue=str(queue))
+                log.info("queue locked by another member", group=self._group, queue=str(queue))
                 return LOCKED_AGAIN_MS
             offset = self._offsets.start_of(queue)
         except ClientError as error:
-            log.warning("queue not taken yet", queue=str(queue), error=str(error))
+            log.warning("queue assignment postponed", queue=str(queue), error=str(error))
             return INCOMPLETE_AGAIN_MS
         self._wanted_since_s.pop(queue, None)
-        log.info("queue taken", group=self._group, queue=str(queue), offset=offset)
+        log.info("queue assigned", group=self._group, queue=str(queue), offset=offset)
         self._add(queue, offset)
         return None
 
@@ -192,12 +193,12 @@ class Rebalancing:
         elif self._locks is not None:
             process_queue.set_locked(True)
         self._own = {**self._own, queue: process_queue}
-        if self._closed:  # meanwhile, on another thread
+        if self._closed:  # by another thread in the meantime
             process_queue.drop(0)
         self._on_new(process_queue)
 
     def _give_away(self, queues: Sequence[MessageQueue]) -> list[float]:
-        """When to go on with those whose listener calls take too long, of orderly consumers."""
+        """Release queues; return the ms until the next try for those with running orderly calls."""
         again_ms: list[float] = []
         for queue in queues:
             self._own[queue].drop(0)
@@ -206,14 +207,14 @@ class Rebalancing:
             drained = held.drop(self._settings.drop_wait_ms / 1000)
             if self._locks is not None and not drained:
                 held.unlock_tries += 1
-                log.warning("queue still consumed", queue=str(queue), tries=held.unlock_tries)
+                log.warning("queue release postponed", queue=str(queue), tries=held.unlock_tries)
                 again_ms.append(LOCKED_AGAIN_MS)
                 continue
             self._own = {key: value for key, value in self._own.items() if key != queue}
             self._commit_last_of(held)
             if self._locks is not None and held.locked_at_s is not None:
                 self._locks.unlock([queue], oneway=True)
-            log.info("queue given away", group=self._group, queue=str(queue))
+            log.info("queue released", group=self._group, queue=str(queue))
         return again_ms
 
     def _commit_last_of(self, held: ProcessQueue) -> None:
@@ -223,21 +224,23 @@ class Rebalancing:
             try:
                 self._offsets.commit(queue, offset)
             except ClientError as error:
-                log.warning("offset not committed", queue=str(queue), error=str(error))
+                log.warning("offset commit failed", queue=str(queue), error=str(error))
 
     def _last_position(self, held: ProcessQueue) -> int | None:
-        """What to store of a queue that is given away; None for nothing."""
+        """Return the offset to commit of a released queue; None for no commit."""
         if self._locks is not None and held.locked_at_s is None:
-            return None  # it is another's already
+            return None  # another member has the queue already
         return self._position(held)
 
     def lost(self, held: ProcessQueue) -> None:
-        """The lock on it is, or was, another member's: the next round looks where the group is."""
+        """Drop a queue without its lock; the next round takes it again at the stored offset."""
         held.drop(0)
 
     def restart_at(self, queue: MessageQueue, offset: int) -> bool:
-        """Goes on there with a queue of ours, and has that stored. False if it must be tried again:
-        an orderly listener is not done with it. Raises ClientError."""
+        """Continue an assigned queue at `offset` and store that. Raises ClientError.
+
+        Return False if the caller must try again, because an orderly listener call still runs.
+        """
         with self._turn:
             held = self._own.get(queue)
             if held is None or self._closed:
@@ -246,14 +249,16 @@ class Rebalancing:
             if self._locks is not None and not drained:
                 return False
             self._offsets.commit(queue, offset)
-            log.info("queue set", group=self._group, queue=str(queue), offset=offset)
+            log.info("queue offset reset", group=self._group, queue=str(queue), offset=offset)
             if self._locks is None or held.locked_at_s is not None:
                 self._add(queue, offset, held)
-            return True  # without its lock it stays dropped: the next round takes it, if it is ours
+            return True  # without a lock it stays dropped, until the next round takes it again
 
     def assign(self, queues: Sequence[MessageQueue]) -> None:
-        """Has these and no others, whatever the group does. Raises ClientError, with those that it
-        could take taken."""
+        """Take exactly these queues, without a rebalance.
+
+        Raises ClientError at the first failure, and keeps the queues taken before it.
+        """
         with self._turn:
             self._give_away([queue for queue in self._own if queue not in queues])
             for queue in queues:
@@ -261,7 +266,7 @@ class Rebalancing:
                     self._add(queue, self._offsets.start_of(queue))
 
     def commit(self) -> None:
-        """Stores how far each queue is; does not wait for the broker's word."""
+        """Commit the offsets of all queues without waiting for confirmations."""
         self._offsets.commit_all(
             {
                 queue: offset
@@ -271,23 +276,23 @@ class Rebalancing:
         )
 
     def renew_locks(self) -> None:
-        """Every `lock_interval_ms`. Blocks."""
+        """Renew all locks; called every `lock_interval_ms`. Blocks."""
         if self._locks is not None:
             self._locks.renew(self._own.values())
 
     def close(self) -> None:
-        """Takes no more queues; no more listener calls, but those under way go on."""
+        """Take no more queues and allow no new listener calls; running calls continue."""
         self._closed = True
         for held in self._own.values():
             held.drop(0)
 
     def give_all_away(self, timeout_s: float) -> None:
-        """Commits every queue, with the broker's word, and has none any more."""
+        """Release all queues; commit their offsets and wait for the confirmations."""
         with self._turn:
             own, self._own = self._own, {}
             last = {queue: self._last_position(held) for queue, held in own.items()}
             known = {queue: offset for queue, offset in last.items() if offset is not None}
             self._offsets.commit_last(known, timeout_s)
             idle = [queue for queue, held in own.items() if held.drop(0)]
-            if self._locks is not None and idle:  # the others get free when their lease is over
+            if self._locks is not None and idle:  # the leases of the others expire
                 self._locks.unlock(idle, oneway=False)

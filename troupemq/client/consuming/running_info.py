@@ -1,4 +1,4 @@
-"""The state of a push consumer for administrators, under the names of the Java client's settings.
+"""The state of a push consumer for administrators, with the Java client's setting names.
 
 Source: DefaultMQPushConsumerImpl.java (consumerRunningInfo), MQClientInstance.java, common/UtilAll
 .java (jstack).
@@ -25,8 +25,6 @@ MINUTE_MS = 60_000
 
 
 class Describable(Protocol):
-    """What is told of the consumer itself."""
-
     group: str
     settings: ConsumerSettings
     message_model: str
@@ -45,7 +43,7 @@ def running_info(
     *,
     stacks: bool = False,
 ) -> ConsumerRunningInfo:
-    """All of it; asks nobody, so it does not block."""
+    """Return the state, without requests: it does not block."""
     listed = [each.data() for each in subscriptions]
     return ConsumerRunningInfo(
         properties=_properties(consumer, client, ends),
@@ -91,7 +89,7 @@ def _properties(consumer: Describable, client: Client, ends: QueueEnds) -> dict[
 
 
 def stacks_text() -> str:
-    """Where every thread of this process is, innermost call first."""
+    """Return the stacks of all threads of this process, innermost call first."""
     frames = sys._current_frames()
     lines: list[str] = []
     for thread in all_threads():

@@ -1,7 +1,7 @@
-"""Gives messages back to their broker, which brings them again later or makes dead letters of them.
+"""Return of failed messages to their broker, for a later retry or as dead letters.
 
-Where the broker does not take one back (CONSUMER_SEND_MSG_BACK), it is sent as a new message to the
-group's retry topic, as orderly consumers do anyway with what they have given up.
+If the broker rejects CONSUMER_SEND_MSG_BACK, the message is sent as a new message to the group's
+retry topic. Orderly consumers always send their dead letters this way.
 
 Source: DefaultMQPushConsumerImpl.java and ConsumeMessageOrderlyService.java (sendMessageBack),
 DefaultMQProducerImpl.java (sendKernelImpl).
@@ -34,16 +34,16 @@ INNER_PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
 FIRST_RETRY_LEVEL = 3
 RETRIES_MAX = 16
 DELAYS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h".split()  # noqa: SIM905
-"""Delay levels as brokers have them unless messageDelayLevel says otherwise."""
+"""Default delay levels of brokers (messageDelayLevel)."""
 
 ROOM_OF_BROKERS = 1024
-"""Bytes of properties that are left to what brokers add to them."""
+"""Bytes of properties reserved for those that brokers add."""
 
 ORDERLY_RETRIES_MAX = (1 << 31) - 1
 
 
 class SendingBack:
-    """For one group; for any thread, all block."""
+    """Returns messages of one group; for any thread. `give_back` and `send_again` block."""
 
     def __init__(self, client: Client, group: str, max_reconsume_times: int, orderly: bool) -> None:
         self._client = client
@@ -55,8 +55,7 @@ class SendingBack:
     def give_back(
         self, view: MessageView, delay_level: int = RISING_DELAY, reason: str = ""
     ) -> bool:
-        """Have the broker bring it again, with the `reason` of the failure; return False if no
-        broker took it."""
+        """Return a message to its broker, with a `reason`; return False if no broker took it."""
         header = ConsumerSendMsgBackHeader(
             offset=view.physical_offset,
             group=self._group,
@@ -72,12 +71,12 @@ class SendingBack:
             address = self._client.routes.master(view.queue.broker_name)
             self._client.remoting.ask(address, command, SEND_BACK_TIMEOUT_MS)
         except ClientError as error:
-            log.warning("message not taken back", id=view.message_id, error=str(error))
+            log.warning("message return failed", id=view.message_id, error=str(error))
             return self.send_again(view, view.reconsume_times + 1, reason)
         return True
 
     def next_try(self, view: MessageView, delay_level: int) -> str:
-        """Describe what a message that is given back waits for."""
+        """Return a description of a returned message's next try, for the log."""
         if delay_level < 0 or view.reconsume_times >= self.retries_max:
             return f"none, dead letter in {DLQ_TOPIC_PREFIX}{self._group}"
         level = delay_level or FIRST_RETRY_LEVEL + view.reconsume_times
@@ -85,13 +84,15 @@ class SendingBack:
         return f"in {DELAYS[level - 1]} (delay level {level})"
 
     def send_again(self, view: MessageView, reconsume_times: int, reason: str = "") -> bool:
-        """Sends it to the retry topic; past the limit the broker makes a dead letter of it. False
-        if no broker has taken it."""
+        """Send a message to the retry topic; return False if no broker took it.
+
+        At the retry limit the broker makes it a dead letter.
+        """
         tried: set[str] = set()
         try:
             queues = self._client.routes.publish_route(self._retry_topic).publish_queues
         except ClientError as error:
-            log.warning("message kept for another try", id=view.message_id, error=str(error))
+            log.warning("message retry postponed", id=view.message_id, error=str(error))
             return False
         for _ in range(TRIES):
             queue = choice(away_from(tried, queues))
@@ -106,7 +107,7 @@ class SendingBack:
                 if answer.code not in STATUS_OF_CODE:
                     raise BrokerError(answer.code, answer.remark, address)
             except ClientError as error:
-                log.warning("message not sent again", id=view.message_id, error=str(error))
+                log.warning("retry send failed", id=view.message_id, error=str(error))
             else:
                 return True
         return False

@@ -1,4 +1,4 @@
-"""Subscriptions of a group: all of a topic, some tags, or what an SQL92 expression matches."""
+"""Subscriptions of a group: all messages of a topic, some tags, or an SQL92 expression."""
 
 import re
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ _ALL = TagFilter.parse(None)
 
 _COMPARES = re.compile(r"[<>=]|\s(?:IS|IN|LIKE|BETWEEN|NOT)\s")
 _JOINS = re.compile(r"\s*[|,;&]+\s*|\s+(?:(?:or|and)\s+)?", re.IGNORECASE)
-"""What people write between two tags, but for `||`."""
+"""Separators that are mistaken for `||`."""
 
 
 def _hint(tag: str) -> str:
-    """What a tag was probably meant to be; empty for one that looks like a tag."""
+    """Return a hint for a text that is probably not meant as one tag, else an empty text."""
     if _COMPARES.search(tag):
         return f"did you mean sql={tag!r}?"
     parts = [part for part in _JOINS.split(tag) if part]
@@ -32,7 +32,7 @@ def _hint(tag: str) -> str:
 
 @dataclass(frozen=True)
 class TopicSubscription:
-    """One topic's. `version` is a time in ms: of two the broker keeps the newer."""
+    """A subscription to one topic. `version` is a time in ms; brokers keep the newest."""
 
     topic: str
     expression: str
@@ -42,10 +42,10 @@ class TopicSubscription:
 
     @classmethod
     def of(cls, topic: str, expression: str, sql: str | None, version: int) -> "TopicSubscription":
-        """By tags (`a || b`, `*`), or by `sql` where that is given.
+        """Return a subscription by tags (`a || b`, `*`), or by `sql` if it is given.
 
-        Raises MessageIllegal for tags that are none, for an empty `sql`, and for both at once. Only
-        a broker can tell whether it understands an `sql`.
+        Raises MessageIllegal for invalid tags, an empty `sql`, and both at once. Only a broker
+        checks the syntax of `sql`.
         """
         if not isinstance(expression, str):
             raise MessageIllegal(f"tags are a string such as 'a || b', and not {expression!r}")
@@ -61,15 +61,14 @@ class TopicSubscription:
             raise MessageIllegal(f"{error.remark}: {expression!r}") from None
 
     def doubts(self) -> list[tuple[str, str]]:
-        """Return the tags that were probably meant otherwise, each with a hint."""
+        """Return suspicious tags, each with a hint."""
         return [(tag, hint) for tag in sorted(self.filter.tags) if (hint := _hint(tag))]
 
     def wants(self, view: MessageView) -> bool:
-        """Looks at the tag itself: the broker compares hashes only. SQL92 is the broker's work."""
+        """Return whether the tag matches, as brokers compare only hashes; they apply SQL92."""
         return not self.filter.tags or view.tags in self.filter.tags
 
     def data(self) -> SubscriptionData:
-        """As heartbeats tell it."""
         return SubscriptionData(
             topic=self.topic,
             sub_string=self.expression,

@@ -1,10 +1,11 @@
-"""Sending: Producer and TransactionProducer.
+"""Producer and TransactionProducer.
 
-producer.py        Producer
-sending.py         one send under way; in_flight.py: how many at once
+producer.py        Producer, and the limits of its in-flight sends
+lanes.py           sends that wait for a route or for compression
+sending.py         one in-flight send and its retries
 batches.py         several messages in one request
-queue_choice.py    which queue a message goes to
-request_reply.py   requests, and the reply to one
+queue_choice.py    choice of a message's queue
+request_reply.py   request-reply
 transaction.py     TransactionProducer
 trace.py           message traces
 """

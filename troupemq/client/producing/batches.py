@@ -1,4 +1,4 @@
-"""Several messages in one request: what may be together, and how many fit."""
+"""Batches, several messages in one request: their rules and their size."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -13,14 +13,14 @@ from troupemq.client.message import Message
 from troupemq.client.producing.sending import EncodedMessage
 
 MESSAGE_BYTES_MAX = 4 << 20
-"""maxMessageSize of brokers and clients, unless they are told otherwise."""
+"""Default of maxMessageSize in brokers and clients."""
 
 _FRAMING_BYTES = 22
 _ID_OF_ANY_MESSAGE = "0" * 32
 
 
 def check_messages(messages: Iterable[Message]) -> Sequence[Message]:
-    """Return the messages of a batch as a list. Raises ArgumentIllegal unless they are some."""
+    """Return the messages as a sequence. Raises ArgumentIllegal unless all are Messages."""
     if isinstance(messages, Message):
         raise ArgumentIllegal("a batch is a list of Messages, and not one: put it in a list")
     check_instance(messages, Iterable, "a batch is a list of Messages")
@@ -31,7 +31,7 @@ def check_messages(messages: Iterable[Message]) -> Sequence[Message]:
 
 
 def check_batch(messages: Sequence[Message]) -> None:
-    """Raises MessageIllegal unless these may be in one batch, whatever their size."""
+    """Raise MessageIllegal unless one batch may hold these messages; ignore their size."""
     if not messages:
         raise MessageIllegal("a batch holds at least one message")
     first = messages[0]
@@ -41,7 +41,7 @@ def check_batch(messages: Sequence[Message]) -> None:
         if message.topic != first.topic:
             raise MessageIllegal("the messages of a batch have one topic")
         if message.wait_store_ok != first.wait_store_ok:
-            raise MessageIllegal("the messages of a batch wait to be stored, or none does")
+            raise MessageIllegal("the messages of a batch have the same wait_store_ok")
         if message.delay_level:
             raise MessageIllegal("the messages of a batch cannot be delayed")
         if message.system_properties:
@@ -49,7 +49,7 @@ def check_batch(messages: Sequence[Message]) -> None:
 
 
 def batch_parcel(messages: Sequence[Message], next_id: Callable[[], str]) -> EncodedMessage:
-    """All of them as one request, each with an id of its own; not compressed, as in Java."""
+    """Return the batch as one request, uncompressed as in Java; each message has its own id."""
     check_batch(messages)
     ids = [next_id() for _ in messages]
     body = encode_batch(
@@ -69,9 +69,12 @@ def batch_parcel(messages: Sequence[Message], next_id: Callable[[], str]) -> Enc
 def split_batch(
     messages: Iterable[Message], bytes_max: int = MESSAGE_BYTES_MAX
 ) -> list[list[Message]]:
-    """The messages in their order, in batches that are as long as a request may be.
+    """Split the messages, in order, into batches of at most `bytes_max` bytes.
 
-    Raises MessageIllegal for a message that is longer by itself.
+        for batch in split_batch(messages):
+            producer.send_batch(batch)
+
+    Raises MessageIllegal for a single message over the limit.
     """
     batches: list[list[Message]] = []
     room = 0

@@ -1,10 +1,10 @@
-"""Sends that must not begin on their caller's thread: what they need first would block it.
+"""Sends that cannot start on their caller's thread, because they would block it.
 
-    no route of the topic yet   a thread asks the name servers, once for all that wait
-    a long body to compress     another thread does it, so that no name server holds it up
+    route of the topic missing   one thread asks the name servers, once for all waiting sends
+    long body to compress        another thread compresses it, so that no name server delays it
 
-The waiting sends of a topic form a lane: they begin in their order, and later ones of the topic
-wait behind them.
+The waiting sends of a topic form a lane. They start in order, and later sends of the topic queue
+up behind them.
 """
 
 from collections import deque
@@ -20,13 +20,13 @@ from troupemq.client.producing.sending import Sending
 
 
 class Lanes:
-    """The lanes of one producer; for any thread, never blocks."""
+    """The lanes of one producer; for any thread. No method blocks."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._lanes: dict[str, deque[Sending]] = {}
         self._waiting: set[Sending] = set()
-        """Those of all lanes whose time is not over."""
+        """Sends in any lane before their deadline."""
 
         self._lock = Lock()
         self._asking = TaskThread("troupemq-routes")
@@ -35,7 +35,7 @@ class Lanes:
         self._closed = False
 
     def submit(self, sending: Sending) -> None:
-        """Begin a send now, or as soon as what it needs is there."""
+        """Start a send now, or as soon as its route is known and its body compressed."""
         topic = sending.parcel.topic
         has_route = bool(sending.carrier.queues_of(topic))
         if has_route and not sending.compresses and topic not in self._lanes:
@@ -60,13 +60,12 @@ class Lanes:
             self._client.remoting.later(left_ms, lambda: self._expire(sending))
 
     def run(self, task: Task) -> None:
-        """Run what asks name servers or brokers, off the caller's thread."""
+        """Run a task that asks name servers or brokers on the look-up thread."""
         with self._lock:
             self._run(self._asking, task)
 
     def close(self) -> None:
-        """Fail the sends that have not begun, and end the threads; a question to a name server
-        ends with the client's connections."""
+        """Fail the sends that have not started, and stop the threads without waiting for them."""
         with self._lock:
             self._closed = True
             waiting, self._waiting = self._waiting, set()
@@ -77,7 +76,7 @@ class Lanes:
             thread.stop(0)
 
     def _run(self, thread: TaskThread, task: Task) -> None:
-        """Under the lock: a producer that needs no thread has none."""
+        """Post a task, starting the thread at its first one. The caller holds the lock."""
         if thread not in self._started:
             self._started.add(thread)
             thread.start()
@@ -92,7 +91,7 @@ class Lanes:
     def _look_up(self, topic: str) -> None:
         with self._lock:
             if not any(each in self._waiting for each in self._lanes.get(topic, ())):
-                self._lanes.pop(topic, None)  # their time is over: a name server is slow enough
+                self._lanes.pop(topic, None)  # All timed out: do not ask a slow name server.
                 return
         try:
             self._client.routes.publish_route(topic)
@@ -102,14 +101,14 @@ class Lanes:
                 failed = [each for each in lane if each in self._waiting]
                 self._waiting.difference_update(failed)
             for sending in failed:
-                sending.result.set_exception(copy(error))  # each its own: errors take notes
+                sending.result.set_exception(copy(error))  # a copy each: notes are added to errors
             return
         with self._lock:
             if not self._closed:
                 self._run(self._working, self._drains(topic))
 
     def _drain(self, topic: str) -> None:
-        """Begin the sends of a lane; it ends when none is left."""
+        """Start the sends of a lane in order; remove the lane when it is empty."""
         while True:
             with self._lock:
                 lane = self._lanes.get(topic)
@@ -125,11 +124,11 @@ class Lanes:
                 sending.next_try()
 
     def _expire(self, sending: Sending) -> None:
-        """The time of a send is over before its route came."""
+        """Fail a send that still waits for its route at its deadline."""
         with self._lock:
             if sending not in self._waiting:
                 return
             self._waiting.discard(sending)
         topic = sending.parcel.topic
-        unanswered = self._client.routes.no_answer("no answer in the time of the send")
+        unanswered = self._client.routes.no_answer("no answer within the send's timeout")
         sending.result.set_exception(RequestTimeout(f"no route of the topic {topic}: {unanswered}"))

@@ -1,8 +1,9 @@
-"""Producer: sends messages, one by one or in batches, and says what became of them."""
+"""Producer: sends single messages, batches and requests."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
+from threading import Condition
 from time import monotonic
 
 from protocol.signature import Credentials
@@ -25,7 +26,6 @@ from troupemq.client.message import (
     check_topic,
 )
 from troupemq.client.producing.batches import batch_parcel, check_messages, split_batch
-from troupemq.client.producing.in_flight import InFlight
 from troupemq.client.producing.lanes import Lanes
 from troupemq.client.producing.producer_settings import ProducerSettings
 from troupemq.client.producing.queue_choice import (
@@ -47,24 +47,81 @@ from troupemq.client.producing.trace import Tracing
 from troupemq.client.spans import spans_of
 
 LONG_BODY_BYTES = 64 << 10
-"""Compressing a body takes 2 ms from here on: not on the thread of an asynchronous caller."""
+"""Body size from which compression, 2 ms or more, leaves an asynchronous caller's thread."""
+
+
+class InFlight:
+    """Quota of in-flight sends; for any thread. A single send may have any size."""
+
+    def __init__(self, count_max: int, bytes_max: int) -> None:
+        self._count_max = count_max
+        self._bytes_max = bytes_max
+        self._changed = Condition()
+        self._waiting = 0
+        self.count = 0
+        self.bytes = 0
+
+    def enter(
+        self, size_bytes: int, deadline_s: float, may_wait: Callable[[], bool] = lambda: True
+    ) -> None:
+        """Take a slot; if `may_wait()`, wait until `deadline_s` (monotonic). Raises ClientBusy."""
+        with self._changed:
+            if not self._has_room(size_bytes):
+                self._wait(size_bytes, deadline_s if may_wait() else 0.0)
+            self.count += 1
+            self.bytes += size_bytes
+
+    def _has_room(self, size_bytes: int) -> bool:
+        if self.count == 0:
+            return True
+        return self.count < self._count_max and self.bytes + size_bytes <= self._bytes_max
+
+    def _wait(self, size_bytes: int, deadline_s: float) -> None:
+        left_s = max(0.0, deadline_s - monotonic())
+        self._waiting += 1
+        try:
+            has_room = self._changed.wait_for(lambda: self._has_room(size_bytes), left_s)
+        finally:
+            self._waiting -= 1
+        if not has_room:
+            raise ClientBusy(
+                f"{self.count} sends of {self.bytes} bytes are in flight already:"
+                " wait for some of their futures first"
+            )
+
+    def leave(self, size_bytes: int) -> None:
+        with self._changed:
+            self.count -= 1
+            self.bytes -= size_bytes
+            if self._waiting:
+                self._changed.notify_all()
+
+    def wait_empty(self, timeout_s: float) -> bool:
+        """Wait until no send is in flight; return False on timeout."""
+        with self._changed:
+            self._waiting += 1
+            try:
+                return self._changed.wait_for(lambda: self.count == 0, timeout_s)
+            finally:
+                self._waiting -= 1
 
 
 @partial(names_checked, settings=ProducerSettings)
 class Producer(ClientMember):
-    """Sends messages; for any number of threads. Start it, or use it in a `with` block.
+    """Sends messages; for any thread. Call `start` and `stop`, or use it in a `with` block.
 
         with Producer("orders", namesrv="127.0.0.1:9876") as producer:
             result = producer.send(Message("Orders", b"...", tags="new", keys="4711"))
 
     Sends raise ClientError: BrokerError with the broker's code and remark, RequestTimeout,
     ConnectionFailed, RouteNotFound, MessageIllegal, ClientBusy, ClientClosed. After a timeout or a
-    lost connection the message may be stored all the same, and with retries twice. The asynchronous
-    ones fail their futures with them; only arguments, and a producer that is not started, raise.
+    lost connection the broker may have stored the message, and with retries twice. Asynchronous
+    sends raise only for invalid arguments and when the producer does not run; all other errors
+    are set on their futures.
 
     The futures are `concurrent.futures.Future`; in a coroutine, `await asyncio.wrap_future(...)`.
-    Their callbacks run on the I/O thread: they may send asynchronously, but must not wait.
-    `stop` waits for the sends under way.
+    Their callbacks run on the I/O thread. They may send asynchronously, but must not block.
+    `stop` waits for in-flight sends.
     """
 
     kind = "producer"
@@ -81,11 +138,13 @@ class Producer(ClientMember):
         credentials: Credentials | None = None,
         tls: Tls | None = None,
     ) -> None:
-        """`namesrv`: "host:port;host:port", else NAMESRV_ADDR, else 127.0.0.1:9876.
+        """Raise ArgumentIllegal for invalid arguments, ConnectionFailed for an invalid address.
 
-        `choose` picks the queue of each message: by default one after the other. `credentials`
-        are for servers with access control; else TROUPEMQ_ACCESS_KEY and TROUPEMQ_SECRET_KEY. `tls`
-        is how servers are called with TLS; else as TROUPEMQ_TLS and those beside it say.
+        * `namesrv`: "host:port;host:port". [default: NAMESRV_ADDR, else 127.0.0.1:9876]
+        * `choose`: returns the queue of each message. [default: round robin]
+        * `credentials`: account for servers with access control. [default: TROUPEMQ_ACCESS_KEY and
+          TROUPEMQ_SECRET_KEY]
+        * `tls`: TLS options for servers. [default: TROUPEMQ_TLS and its related variables]
         """
         settings = settings or ProducerSettings()
         check_instance(settings, ProducerSettings, "settings are ProducerSettings")
@@ -127,7 +186,7 @@ class Producer(ClientMember):
         queue: MessageQueue | None = None,
         choose: QueueChoice | None = None,
     ) -> SendResult:
-        """Sends and waits until it is stored. With `queue` or `choose` there is one try only."""
+        """Send a message and return when it is stored. With `queue` or `choose`, do not retry."""
         self._client.remoting.check_may_wait()
         return self.send_async(
             message, timeout_ms, queue=queue, choose=choose, wait_for_room=True
@@ -142,12 +201,14 @@ class Producer(ClientMember):
         choose: QueueChoice | None = None,
         wait_for_room: bool | None = None,
     ) -> Future[SendResult]:
-        """Send; the future gets the result. Raise only for arguments, and when not started.
+        """Send a message and return a future of the result.
 
-        Does not block an event loop, nor a callback: routes are asked for, and bodies of 64 KiB or
-        more compressed, on other threads, and beyond `in_flight_max` or `in_flight_bytes_max` the
-        future fails with ClientBusy. On a thread without an event loop it compresses itself, and
-        waits for room, within its timeout; `wait_for_room` says otherwise.
+            producer.send_async(message).add_done_callback(lambda done: print(done.result()))
+
+        In an event loop and in a callback this never blocks. Other threads look up routes and
+        compress bodies of 64 KiB or more. Over `in_flight_max` or `in_flight_bytes_max` the future
+        fails with ClientBusy. On any other thread it compresses bodies itself and waits for room
+        within its timeout. `wait_for_room` overrides this choice.
         """
         self.check_running()
         may_wait = self._may_wait(wait_for_room)
@@ -168,9 +229,9 @@ class Producer(ClientMember):
         *,
         queue: MessageQueue | None = None,
     ) -> SendResult:
-        """Stores all of them, next to each other in one queue, or none.
+        """Store all messages in consecutive offsets of one queue, or none of them.
 
-        They have one topic, no delay, and together at most `max_message_bytes`.
+        The messages have one topic, no delay, and together at most `max_message_bytes`.
         """
         self._client.remoting.check_may_wait()
         return self.send_batch_async(messages, timeout_ms, queue=queue, wait_for_room=True).result()
@@ -183,7 +244,7 @@ class Producer(ClientMember):
         queue: MessageQueue | None = None,
         wait_for_room: bool | None = None,
     ) -> Future[SendResult]:
-        """`send_batch` with a future; blocks as little as `send_async`, beyond its encoding."""
+        """Send a batch and return a future; encode on this thread, else block as `send_async`."""
         self.check_running()
         messages = check_messages(messages)
 
@@ -203,10 +264,10 @@ class Producer(ClientMember):
         *,
         queue: MessageQueue | None = None,
     ) -> list[SendResult]:
-        """Any number of messages of one topic, in as few batches as take them, one after the other.
+        """Send any number of messages of one topic in as few batches as possible, one by one.
 
-        `timeout_ms` is for each batch. Where one fails, those before it are stored, and a note on
-        the error says how many messages they hold.
+        `timeout_ms` is for each batch. If a batch fails, the earlier batches are stored, and a
+        note on the error says how many messages they hold.
         """
         messages = check_messages(messages)
         results: list[SendResult] = []
@@ -227,9 +288,9 @@ class Producer(ClientMember):
         queue: MessageQueue | None = None,
         choose: QueueChoice | None = None,
     ) -> str:
-        """Sends and never hears of it: it may be lost without a word. Returns the message's id.
+        """Send a message without an answer and return its id; a loss is not reported.
 
-        Blocks for the first route of a topic; in a coroutine, `send_async` does not.
+        Blocks while it looks up the first route of a topic; use `send_async` in a coroutine.
         """
         self.check_running()
 
@@ -252,9 +313,11 @@ class Producer(ClientMember):
         queue: MessageQueue | None = None,
         choose: QueueChoice | None = None,
     ) -> MessageView:
-        """Sends a message and waits for the reply that its consumer makes of it.
+        """Send a message and return its consumer's reply.
 
-        Raises ClientError: RequestTimeout also where the message was stored and nobody replied.
+            reply = producer.request(Message("Prices", b"4711"), timeout_ms=5000)
+
+        Raises ClientError: RequestTimeout also if the message was stored and no reply arrived.
         """
         self._client.remoting.check_may_wait()
         return self.request_async(message, timeout_ms, queue=queue, choose=choose).result()
@@ -267,7 +330,7 @@ class Producer(ClientMember):
         queue: MessageQueue | None = None,
         choose: QueueChoice | None = None,
     ) -> Future[MessageView]:
-        """`request` with a future. Never blocks, as `send_async`."""
+        """Send a request and return a future of its reply; block as `send_async`."""
         self.check_running()
         check_timeout(timeout_ms)
         self._check_message(message)
@@ -281,7 +344,7 @@ class Producer(ClientMember):
         )
 
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """The queues that take messages of `topic`. Raises RouteNotFound."""
+        """Return the writable queues of `topic`. Raises RouteNotFound."""
         self.check_running()
         check_topic(topic)
         return self._client.routes.publish_route(topic).publish_queues
@@ -329,18 +392,18 @@ class Producer(ClientMember):
             result.set_exception(error)
             return result
         if self._tracing is not None:
-            self._tracing.watch(sending)  # first: a stop waits for the last to leave
+            self._tracing.watch(sending)  # before `leave`, which lets `stop` go on
         Future.add_done_callback(result, lambda done: self._in_flight.leave(size))
         self._lanes.submit(sending)
         return result
 
     def _send_trace(self, message: Message) -> Future[SendResult]:
-        """Also while the producer stops."""
+        """Send a message of traces, even while the producer stops."""
         parcel = self._compressed_parcel(message)
         return self._send(parcel, message, None, None, None, False, lambda: False)
 
     def _may_wait(self, wanted: bool | None) -> Callable[[], bool]:
-        """Return a function that tells whether this thread may wait: it is called if need be."""
+        """Return a function that returns whether the calling thread may block."""
         if wanted is not None:
             return lambda: wanted and not self._client.remoting.runs_on_this_thread()
         return lambda: not (self._client.remoting.runs_on_this_thread() or runs_event_loop())

@@ -28,44 +28,50 @@ _RANGES = {
 @names_checked
 @dataclass(frozen=True)
 class ProducerSettings:
-    """What a producer does by itself; the defaults are the Java client's where it has them."""
+    """Settings of a producer; the defaults are the Java client's where it has them.
+
+        Producer("orders", settings=ProducerSettings(send_timeout_ms=10_000, retries=5))
+
+    Raises ArgumentIllegal for a value outside its range.
+    """
 
     send_timeout_ms: int = 3000
-    """For a send as a whole, all its tries."""
+    """Timeout of a send with all its retries."""
 
     try_timeout_ms: int | None = None
-    """For one try; None gives the first one all the time there is."""
+    """Timeout of one try; None lets the first try use all of `send_timeout_ms`."""
 
     retries: int = 2
-    """Further tries, on another broker where there is one, after a failure that may pass."""
+    """Further tries after a temporary failure, at another broker if there is one."""
 
     retried_codes: frozenset[int] = RETRIED_CODES
-    """The response codes that may pass; a lost connection and a timeout may always."""
+    """Response codes of temporary failures; lost connections and timeouts always count as such."""
 
     retry_another_broker_when_not_ok: bool = False
-    """Whether a message that is stored, but not as safely as the broker's settings ask, is sent to
-    another broker too; the first one keeps it as well."""
+    """Whether a message stored with another status than OK also goes to another broker."""
 
     max_message_bytes: int = MESSAGE_BYTES_MAX
     compress_over_bytes: int = COMPRESS_OVER_BYTES
-    """Bodies of single messages that are so long or longer are compressed (zlib)."""
+    """Minimum body size for compression (zlib); batches are not compressed."""
 
     in_flight_max: int = 10_000
     in_flight_bytes_max: int = 32 << 20
-    """Sends under way, and their bytes: the next one waits for room, within its timeout;
-    `send_async` in an event loop fails instead."""
+    """Limits of in-flight sends and of their bytes.
+
+    At a limit the next send waits for room within its timeout. In an event loop and in callbacks
+    `send_async` fails with ClientBusy instead.
+    """
 
     trace: bool = False
-    """Whether a line about each send goes to RMQ_SYS_TRACE_TOPIC."""
+    """Whether to send a trace of each message to RMQ_SYS_TRACE_TOPIC."""
 
     def __post_init__(self) -> None:
-        """Raises ArgumentIllegal for a number that makes no sense."""
         check_ranges(self, _RANGES)
         if self.try_timeout_ms is not None:
             check_range(self.try_timeout_ms, 1, MS_MAX, "try_timeout_ms")
         if not isinstance(self.retried_codes, Collection) or isinstance(self.retried_codes, str):
             raise ArgumentIllegal(
-                f"retried_codes are several codes, and not {self.retried_codes!r}"
+                f"retried_codes are a collection of codes, and not {self.retried_codes!r}"
             )
         for code in self.retried_codes:
             check_integer(code, 0, MS_MAX, "a code of retried_codes")

@@ -1,7 +1,7 @@
-"""Choices of a message's queue: functions of the queues and the message.
+"""Queue choices: functions that return the queue of a message.
 
-Another one is passed to `send` as `choose`; a queue to be taken anyhow, as `queue`. Those that
-learn from what became of the sends are kept by a producer: `Producer(..., choose=FaultAvoiding())`.
+`send` takes one as `choose`, or a fixed queue as `queue`. A choice that learns from results
+belongs to a producer: `Producer(..., choose=FaultAvoiding())`.
 
 Source of FaultAvoiding: client/latency/MQFaultStrategy.java, LatencyFaultToleranceImpl.java.
 """
@@ -20,34 +20,36 @@ from troupemq.client.errors import ArgumentIllegal
 from troupemq.client.message import Message, MessageQueue
 
 QueueChoice = Callable[[Sequence[MessageQueue], Message], MessageQueue]
-"""Gets the queues that take messages (never none), in a fixed order. Called by any thread, and for
-a further try on the I/O thread: it must not block."""
+"""Function of the writable queues, at least one and in a fixed order, and the message.
+
+Called on any thread, for a retry on the I/O thread: it must not block.
+"""
 
 Clock = Callable[[], float]
-"""Seconds since whenever."""
+"""Function that returns monotonic seconds."""
 
 LATENCY_MAX_MS = (50, 100, 550, 1000, 2000, 3000, 15_000)
 NOT_AVAILABLE_MS = (0, 0, 30_000, 60_000, 120_000, 180_000, 600_000)
-"""How long a broker is left out after a send that took at least so long (the Java client's)."""
+"""Exclusion of a broker after a send of at least that latency, as in the Java client."""
 
 FAILED_LATENCY_MS = 30_000
-"""A failed send counts as one that took so long."""
+"""Latency that a failed send counts as."""
 
 
 def may_choose(choose: object) -> bool:
-    """Return whether it can be called as a choice, as far as each send can find out."""
+    """Return whether `choose` can be a queue choice; a cheap check for each send."""
     return callable(choose) and not isinstance(choose, type) and choose is not by_hash_of
 
 
 def check_choice(choose: object) -> None:
-    """Raise ArgumentIllegal for a choice that cannot work, such as one that was not called yet."""
+    """Raise ArgumentIllegal for an invalid choice, such as `by_hash_of` without its call."""
     if choose is by_hash_of:
-        raise ArgumentIllegal("choose is by_hash_of(...), with the key in its parentheses")
+        raise ArgumentIllegal("choose is by_hash_of itself: call it with a key, by_hash_of(key)")
     check_callback(choose, "choose", "queues", "message")
 
 
 class RoundRobin:
-    """Each queue in turn, beginning anywhere; for any thread."""
+    """Choice of each queue in turn, from a random start; for any thread."""
 
     def __init__(self) -> None:
         self._turns: dict[str, count[int]] = {}
@@ -60,10 +62,12 @@ class RoundRobin:
 
 
 def by_hash_of(value: str | int) -> QueueChoice:
-    """Always the same queue for the same value, as long as the queues stay the same.
+    """Return a choice of one queue for each value, as long as the topic's queues do not change.
 
-    It is the queue that Java's SelectMessageQueueByHash takes for this String, for this Integer, or
-    for this Long where the number does not fit an Integer.
+        producer.send(message, choose=by_hash_of(order_id))
+
+    The queue is that of Java's SelectMessageQueueByHash for a String or an Integer, or for a Long
+    if the number does not fit an Integer.
     """
     if not isinstance(value, str | int):
         raise ArgumentIllegal(f"by_hash_of gets a string or an integer, and not {value!r}")
@@ -72,7 +76,7 @@ def by_hash_of(value: str | int) -> QueueChoice:
 
 
 def _hash_of_int(value: int) -> int:
-    """Integer.hashCode, and Long.hashCode (its two halves, one upon the other) for longer ones."""
+    """Return Java's Integer.hashCode, or Long.hashCode if the value does not fit an Integer."""
     if -(1 << 31) <= value < 1 << 31:
         return value
     folded = (value ^ value >> 32) & 0xFFFFFFFF
@@ -80,14 +84,14 @@ def _hash_of_int(value: int) -> int:
 
 
 class LearningChoice(ABC):
-    """A choice that is told how each try of its producer went; for any thread."""
+    """Base of choices that learn from the result of each try; for any thread."""
 
     @abstractmethod
     def __call__(self, queues: Sequence[MessageQueue], message: Message) -> MessageQueue: ...
 
     @abstractmethod
     def learn(self, broker_name: str, latency_ms: float, failed: bool) -> None:
-        """A try at this broker took that long; `failed` if nothing was stored."""
+        """Record the latency of a try at a broker; `failed`: nothing was stored."""
 
 
 @dataclass(slots=True)
@@ -97,11 +101,13 @@ class _Fault:
 
 
 class FaultAvoiding(LearningChoice):
-    """Each queue in turn, but for those of brokers that were slow or failed a while ago.
+    """Choice of each queue in turn, without brokers that were recently slow or failed.
 
-    If there are no others, one of the better half of the brokers. `latency_max_ms` and
-    `not_available_ms` belong together, rising: a send of at least so many ms keeps its broker out
-    for so long. `clock_s` counts seconds.
+        Producer("orders", choose=FaultAvoiding())
+
+    If all brokers are excluded, it takes one of the better half. `latency_max_ms` and
+    `not_available_ms` are ascending pairs: a send of at least that latency excludes its broker for
+    that time. `clock_s` returns seconds.
     """
 
     def __init__(
@@ -127,7 +133,7 @@ class FaultAvoiding(LearningChoice):
         return self._in_turn(queues, message)
 
     def _at_best(self, queues: Sequence[MessageQueue]) -> Sequence[MessageQueue]:
-        """The queues of one broker of the better half; all of them have a fault."""
+        """Return the queues of one broker of the better half, in turn; all have a fault."""
         ranked = sorted({queue.broker_name for queue in queues}, key=self._rank)
         name = ranked[next(self._worst) % max(1, len(ranked) // 2)]
         return [queue for queue in queues if queue.broker_name == name]
@@ -151,15 +157,17 @@ class _Known:
 
 
 class LowestLatency(LearningChoice):
-    """The queues of the broker that answers fastest, in turn.
+    """Choice of the queues, in turn, of the broker that answers fastest.
 
-    A broker's latency is a mean over its last sends, half of it over the last three. One that is
-    not known is asked at once; one that got nothing for `again_s`, whether it was slow or failed,
-    gets one message to show how it does now. `clock_s` counts seconds.
+        Producer("orders", choose=LowestLatency())
+
+    A broker's latency is a moving mean over its last sends, half of it over the last three. An
+    unknown broker is tried at once. A broker without sends for `again_s`, slow or failed, gets one
+    message to measure it again. `clock_s` returns seconds.
     """
 
     NEW_SHARE = 0.2
-    """What one more send counts in its broker's mean."""
+    """Weight of the latest send in its broker's mean."""
 
     def __init__(self, again_s: float = 10.0, clock_s: Clock = monotonic) -> None:
         self._again_s = again_s
@@ -194,19 +202,18 @@ class LowestLatency(LearningChoice):
     def learn(self, broker_name: str, latency_ms: float, failed: bool) -> None:
         with self._lock:
             known = self._known.get(broker_name)
-            if failed or known is None or known.failed:  # nothing to make a mean with
+            if failed or known is None or known.failed:  # no earlier latency for a mean
                 self._known[broker_name] = _Known(latency_ms, self._clock_s(), failed)
             else:
                 known.latency_ms += self.NEW_SHARE * (latency_ms - known.latency_ms)
 
 
 def always(queue: MessageQueue) -> QueueChoice:
-    """The choice that is none."""
     return lambda queues, message: queue
 
 
 def away_from(broker_names: set[str], queues: Sequence[MessageQueue]) -> Sequence[MessageQueue]:
-    """The queues at other brokers; all, if there are no others."""
+    """Return the queues at other brokers, or all queues if there are no others."""
     if not broker_names:
         return queues
     others = [queue for queue in queues if queue.broker_name not in broker_names]

@@ -1,9 +1,9 @@
-"""Requests with a reply: a message out, another one back from whoever consumed it.
+"""Request-reply: a message, and the reply of its consumer.
 
-    producer   a message with CORRELATION_ID, REPLY_TO_CLIENT (its client id) and TTL
-    consumer   create_reply_message(request, body), sent by any producer to <cluster>_REPLY_TOPIC
-    broker     PUSH_REPLY_MESSAGE_TO_CLIENT (326) over the connection that sent it that producer's
-               heartbeat: so the producer makes itself known to every broker of the cluster first
+    producer   sends a message with CORRELATION_ID, REPLY_TO_CLIENT (its client id) and TTL
+    consumer   sends create_reply_message(request, body) to <cluster>_REPLY_TOPIC, by any producer
+    broker     sends PUSH_REPLY_MESSAGE_TO_CLIENT (326) over the connection of the first producer's
+               heartbeats; therefore that producer sends every broker of the cluster one first
 
 Source: client/producer/RequestFutureHolder.java, client/utils/MessageUtil.java,
 client/impl/ClientRemotingProcessor.java.
@@ -50,11 +50,10 @@ from troupemq.client.producing.sending import REPLY
 log = client_logger(__name__)
 
 MEET_AGAIN_S = 10.0
-"""How long a broker that could not be reached is not tried again before a request."""
+"""Pause before a request tries an unreachable broker again."""
 
 
 def request_of(message: Message, client_id: str, timeout_ms: float) -> Message:
-    """The message as a request of this client, with a new correlation id."""
     system = {
         **message.system_properties,
         CORRELATION_ID: str(uuid4()),
@@ -65,7 +64,11 @@ def request_of(message: Message, client_id: str, timeout_ms: float) -> Message:
 
 
 def create_reply_message(request: MessageView, body: bytes) -> Message:
-    """The reply to a message that was received; any Producer sends it, once.
+    """Return the reply to a received message; send it once, with any Producer.
+
+        def listen(messages):
+            for message in messages:
+                producer.send(create_reply_message(message, b"..."))
 
     Raises MessageIllegal for a message that is not a request.
     """
@@ -87,7 +90,7 @@ class _Expected:
 
 
 class Requests:
-    """The requests of one producer that wait for their replies; for any thread."""
+    """Open requests of one producer; for any thread."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -104,8 +107,7 @@ class Requests:
         send: Callable[[], Future[SendResult]],
         run: Callable[[Task], None],
     ) -> Future[MessageView]:
-        """Have `send` send the request; return the reply to come. Does not block: `run` runs what
-        does, elsewhere."""
+        """Send a request with `send` and return a future; `run` runs blocking steps elsewhere."""
         reply = self._expect(request, timeout_ms)
 
         def begin() -> None:
@@ -127,12 +129,12 @@ class Requests:
         if self._has_met_brokers(request.topic):
             begin()
         else:
-            context = copy_context()  # of spans: this request belongs to the caller's
+            context = copy_context()  # keeps the caller's span on the other thread
             run(meet_and_begin)
         return reply
 
     def _has_met_brokers(self, topic: str) -> bool:
-        """Return whether `_meet_brokers` has nothing to do."""
+        """Return whether `_meet_brokers` would do nothing."""
         route = self._client.routes.known(topic)
         if route is None or not route.publish_queues or route.clusters - self._asked_clusters:
             return False
@@ -141,7 +143,7 @@ class Requests:
         return all(is_connected(each) or not self._is_due(each) for each in addresses)
 
     def _meet_brokers(self, topic: str) -> None:
-        """Make us known to all that may bring the reply. Blocks. Raises ClientError."""
+        """Send a heartbeat to each broker that may push the reply. Blocks; raises ClientError."""
         routes = self._client.routes
         clusters = routes.publish_route(topic).clusters
         with self._lock:
@@ -151,7 +153,7 @@ class Requests:
             try:
                 routes.look_up(cluster + REPLY_TOPIC_SUFFIX)
             except RouteNotFound:
-                log.debug("cluster without a reply topic", cluster=cluster)
+                log.debug("reply topic not found", cluster=cluster)
         for address in routes.all_addresses(masters_only=True):
             if not self._client.remoting.is_connected(address) and self._may_try(address):
                 self._client.heartbeat_to(address)
@@ -167,7 +169,7 @@ class Requests:
             return may
 
     def _expect(self, request: Message, timeout_ms: float) -> Future[MessageView]:
-        """The reply to come."""
+        """Register a request until its timeout; return a future of its reply."""
         correlation_id = request.system_properties[CORRELATION_ID]
         reply: Future[MessageView] = ResultFuture()
         reply.set_running_or_notify_cancel()
@@ -176,13 +178,12 @@ class Requests:
         return reply
 
     def _failed(self, request: Message, error: ClientError) -> None:
-        """The request was not even sent."""
         expected = self._expected.pop(request.system_properties[CORRELATION_ID], None)
         if expected is not None:
             expected.reply.set_exception(error)
 
     def _sent(self, request: Message, done: Future[SendResult]) -> None:
-        """What became of sending it; no reply is expected where that failed."""
+        """Record that a request was stored, or fail it with the error of its send."""
         correlation_id = request.system_properties[CORRELATION_ID]
         error = done.exception()
         if error is None:
@@ -200,20 +201,20 @@ class Requests:
             expected.reply.set_exception(error)
 
     def close(self) -> None:
-        """No more replies: whoever waits gets ClientClosed."""
+        """Fail all open requests with ClientClosed."""
         for correlation_id in list(self._expected):
             expected = self._expected.pop(correlation_id, None)
             if expected is not None:
                 expected.reply.set_exception(ClientClosed("the client is stopped"))
 
     def _reply_came(self, command: RemotingCommand) -> RemotingCommand:
-        """On the I/O thread. A reply that nobody waits for is taken all the same, as in Java."""
+        """Deliver a reply, on the I/O thread; as in Java, an unexpected reply is answered, too."""
         header = ReplyMessageHeader.decode(command.fields)
         properties = parse((header.properties or "").encode())
         properties[ARRIVE_TIME] = str(now_ms())
         expected = self._expected.pop(properties.get(CORRELATION_ID, ""), None)
         if expected is None:
-            log.warning("reply to no request", host=header.born_host, topic=header.topic)
+            log.warning("unexpected reply ignored", host=header.born_host, topic=header.topic)
         else:
             broker_name = self._client.routes.name_of(self._client.asked_by)
             queue = MessageQueue(header.topic, broker_name, header.queue_id)
@@ -225,7 +226,7 @@ class Requests:
 def _view_of(
     header: ReplyMessageHeader, properties: Mapping[str, str], body: bytes, queue: MessageQueue
 ) -> MessageView:
-    """The reply as an application sees it; where it is stored is not told."""
+    """Return the view of a reply; its offsets are unknown."""
     return MessageView(
         topic=header.topic,
         stored_body=body,

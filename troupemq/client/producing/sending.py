@@ -1,4 +1,4 @@
-"""One send under way: which brokers were tried, how long is left, what became of it."""
+"""One in-flight send: its retries, its deadline and its result."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -47,7 +47,7 @@ STATUS_OF_CODE: dict[int, SendStatus] = {
     ResponseCode.FLUSH_SLAVE_TIMEOUT: SendStatus.FLUSH_SLAVE_TIMEOUT,
     ResponseCode.SLAVE_NOT_AVAILABLE: SendStatus.SLAVE_NOT_AVAILABLE,
 }
-"""The answers that mean: stored."""
+"""Response codes of stored messages."""
 
 RETRIED_CODES: frozenset[int] = frozenset(
     (
@@ -59,24 +59,24 @@ RETRIED_CODES: frozenset[int] = frozenset(
         ResponseCode.NOT_IN_CURRENT_UNIT,
     )
 )
-"""Another broker may do better: the Java client's list. SYSTEM_BUSY is not on it."""
+"""Codes after which another broker is tried, as in the Java client; SYSTEM_BUSY is not one."""
 
 ROUTE_CODES = frozenset((ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_PERMISSION))
-"""The route is probably not what it was."""
+"""Codes that hint at a changed route."""
 
 SAME_BROKER_PAUSE_MS = 100.0
-"""Before a further try at a broker that has just failed."""
+"""Pause before another try at the broker that has just failed."""
 
 SECONDS_PERHAPS_MS = 60
-"""A timeout so short may have been meant in seconds."""
+"""Timeout up to which the error asks whether seconds were meant."""
 
 REPLY = "reply"
-"""The MSG_TYPE of a message that is the answer to another one."""
+"""MSG_TYPE of a reply."""
 
 
 @dataclass(slots=True)
 class EncodedMessage:
-    """What is sent: one message, or several as a batch, in the form the broker stores."""
+    """One message or one batch, encoded for the broker."""
 
     topic: str
     body: bytes
@@ -91,14 +91,12 @@ class EncodedMessage:
         return len(self.body) + len(self.properties)
 
     def compressed(self) -> "EncodedMessage":
-        """The same with its body compressed."""
         body, sys_flag = compress(self.body, self.sys_flag)
         return EncodedMessage(
             self.topic, body, self.properties, self.message_id, self.flag, sys_flag, self.code
         )
 
     def command(self, queue: MessageQueue, producer_group: str) -> RemotingCommand:
-        """The request that stores it in `queue`."""
         header = SendMessageHeader(
             producer_group=producer_group,
             topic=self.topic,
@@ -117,7 +115,6 @@ class EncodedMessage:
 
 
 def parcel_of(message: Message, message_id: str) -> EncodedMessage:
-    """One message under this id."""
     system = message.system_properties
     parcel = EncodedMessage(
         message.topic,
@@ -135,27 +132,27 @@ def parcel_of(message: Message, message_id: str) -> EncodedMessage:
 
 
 class Sender:
-    """Takes the tries of one producer to its brokers."""
+    """Sends the requests of one producer to its brokers."""
 
     def __init__(self, client: Client, producer_group: str) -> None:
         self._client = client
         self._group = producer_group
 
     def queues_of(self, topic: str) -> Sequence[MessageQueue]:
-        """The queues that take messages, by the route as it is known now; there may be none."""
+        """Return the writable queues of the known route; empty without one."""
         route = self._client.routes.known(topic)
         return route.publish_queues if route is not None else ()
 
     def post(
         self, sending: "Sending", queue: MessageQueue, parcel: EncodedMessage, timeout_ms: float
     ) -> None:
-        """Sends it to the queue's master. Raises RouteNotFound if none is known."""
+        """Send to the queue's master. Raises RouteNotFound if it is unknown."""
         address = self._client.routes.master(queue.broker_name)
         command = parcel.command(queue, self._group)
         self._client.remoting.call_for(sending, address, command, timeout_ms)
 
     def post_oneway(self, queue: MessageQueue, parcel: EncodedMessage) -> None:
-        """The same without an answer. Raises ClientError if it cannot even be sent."""
+        """Send to the queue's master without an answer. Raises ClientError if nothing was sent."""
         try:
             address = self._client.routes.master(queue.broker_name)
             self._client.remoting.oneway(address, parcel.command(queue, self._group))
@@ -164,22 +161,24 @@ class Sender:
             raise
 
     def later(self, delay_ms: float, task: Callable[[], None]) -> None:
-        """Runs `task` on the I/O thread in `delay_ms`, or at once when that ends."""
         self._client.remoting.later(delay_ms, task)
 
     def route_in_doubt(self, topic: str) -> None:
-        """The route may have changed: it is asked for again, soon."""
+        """Refresh a route that may have changed, soon."""
         self._client.refresh_soon(topic)
 
 
 def chosen(choose: QueueChoice, queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
-    """The queue that this message goes to. Raises ClientError: RouteNotFound without a queue,
-    QueueChoiceFailed and MessageIllegal for what `choose` did."""
+    """Return the queue that `choose` returns for the message.
+
+    Raises RouteNotFound without queues, QueueChoiceFailed if `choose` fails or returns no queue,
+    MessageIllegal for a queue of another topic.
+    """
     if not queues:
         raise RouteNotFound(f"no broker takes messages for {message.topic}")
     try:
         queue = choose(queues, message)
-    except (Exception, SystemExit) as error:  # the application's: whatever, this send's failure
+    except (Exception, SystemExit) as error:  # an application error fails this send only
         raise QueueChoiceFailed(f"no queue was chosen: {error!r}") from error
     if not isinstance(queue, MessageQueue):
         unknown = unknown_result(queue, "choose", "it returns one of the queues")
@@ -191,11 +190,11 @@ def chosen(choose: QueueChoice, queues: Sequence[MessageQueue], message: Message
 
 @dataclass(slots=True, eq=False)
 class Sending:
-    """Tries until the parcel is stored, tries or time run out, or trying again makes no sense.
+    """A send that retries until it is stored, its tries or its time are used up, or it must fail.
 
-    It waits for its answers itself, as a Future would: after the first try everything happens on
-    the I/O thread. `not_ok_is_tried_again` also tries another broker for a message that is stored,
-    but less safely than the broker's settings ask.
+    It receives its answers like a Future: all steps after the first try run on the I/O thread.
+    `not_ok_is_tried_again` also tries another broker for a message stored with another status
+    than OK.
     """
 
     carrier: Sender
@@ -209,27 +208,26 @@ class Sending:
     not_ok_is_tried_again: bool
     result: Future[SendResult]
     timeout_ms: float
-    """For all tries, as the caller gave it."""
+    """Timeout of all tries, as the caller passed it."""
 
     compresses: bool = False
-    """Whether its body is still to be compressed."""
+    """Whether its body must still be compressed."""
 
     tried: set[str] = field(default_factory=set)
     failures: list[str] = field(default_factory=list)
     stored: SendResult | None = None
     begun_s: float = 0.0
-    """When the last try began, of the monotonic clock."""
+    """Start of the last try, in monotonic seconds."""
 
     queue: MessageQueue | None = None
-    """Where the last try went; None if it went nowhere."""
+    """Queue of the last try; None if no queue was chosen."""
 
     @property
     def is_half(self) -> bool:
-        """Whether it is the half message of a transaction."""
         return TRAN_MSG in self.message.system_properties
 
     def next_try(self) -> None:
-        """Sends it (again). Raises nothing: what fails is this send's result."""
+        """Start the next try. Raises nothing: errors become the result of the send."""
         self.queue = None
         self.tries_left -= 1
         self.begun_s = monotonic()
@@ -237,7 +235,7 @@ class Sending:
             left_ms = (self.deadline_s - self.begun_s) * 1000
             if left_ms <= 0:
                 raise RequestTimeout(
-                    f"the time of a send to {self.parcel.topic} was over before this try"
+                    f"the timeout of a send to {self.parcel.topic} expired before this try"
                 )
             queue = self.queue = self._choose_queue()
             self.tried.add(queue.broker_name)
@@ -251,7 +249,6 @@ class Sending:
         return chosen(self.choose, away_from(self.tried, queues), self.message)
 
     def set_result(self, response: RemotingCommand) -> None:
-        """The answer to the last try."""
         queue = self.queue
         assert queue is not None
         status = STATUS_OF_CODE.get(response.code)
@@ -284,11 +281,11 @@ class Sending:
             latency_ms = (monotonic() - self.begun_s) * 1000
             try:
                 self.choose.learn(queue.broker_name, latency_ms, failed)
-            except Exception:  # the application's: it must not end the I/O thread
-                log.error("queue choice cannot learn", broker=queue.broker_name, exc_info=True)
+            except Exception:  # an application error must not end the I/O thread
+                log.error("queue choice update failed", broker=queue.broker_name, exc_info=True)
 
     def set_exception(self, error: ClientError) -> None:
-        """The failure of the last try."""
+        """Take the failure of the last try: retry, or fail the send."""
         lost = isinstance(error, ConnectionFailed | RequestTimeout | RouteNotFound)
         code = error.code if isinstance(error, BrokerError) else None
         if self.queue is not None:
@@ -311,7 +308,7 @@ class Sending:
         return self.tries_left > 0 and monotonic() < self.deadline_s
 
     def _again(self, failure: str) -> None:
-        """At another broker at once; where there is none, after a moment."""
+        """Try another broker at once, or the same one after a pause if all were tried."""
         self.failures.append(failure)
         names = {queue.broker_name for queue in self.carrier.queues_of(self.parcel.topic)}
         if names <= self.tried:

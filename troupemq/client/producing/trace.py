@@ -1,12 +1,11 @@
-"""Message traces: a line about each message sent, collected into messages of their own.
+"""Message traces: records about sent messages, collected into messages of the trace topic.
 
-A record ends with 0x02, its fields are separated by 0x01; an absent text is "null", as Java
-writes it.
+A record ends with 0x02, its fields are separated by 0x01. As in Java, an absent text is "null".
 
     Pub             time ms, region, group, topic, message id, tags, keys, broker, body bytes,
                     cost ms, kind, offset message id, true if SEND_OK
     EndTransaction  time ms, region, group, topic, message id, tags, keys, broker, kind,
-                    transaction id, state, true if the broker had asked
+                    transaction id, state, true after a check-back
 
 Source: client/trace/TraceDataEncoder.java, AsyncTraceDispatcher.java, common/message/MessageType.
 """
@@ -30,14 +29,14 @@ log = client_logger(__name__)
 SEND_INTERVAL_MS = 500
 BODY_CHARACTERS_MAX = 118_000
 KEYS_CHARACTERS_MAX = 16_000
-"""A message of traces is sent when it is that long, and every 500 ms."""
+"""Size at which a message of traces is sent; a shorter one is sent every 500 ms."""
 
 NORMAL_MESSAGE, HALF_MESSAGE, COMMIT_MESSAGE, DELAYED_MESSAGE = range(4)
 _FIELD_END, _RECORD_END = "\x01", "\x02"
 
 
 class Tracing:
-    """Collects and sends the traces of one producer; losing some is no error. For any thread."""
+    """Collects and sends the traces of one producer; a loss is only logged. For any thread."""
 
     def __init__(
         self, client: Client, producer_group: str, send: Callable[[Message], Future[SendResult]]
@@ -55,11 +54,10 @@ class Tracing:
         self._keys_characters = 0
 
     def start(self) -> None:
-        """Begins to send what there is, every so often."""
         self._client.housekeeping.every(SEND_INTERVAL_MS, self.send_rest)
 
     def watch(self, sending: Sending) -> None:
-        """Leaves a record when this send is done."""
+        """Add a record when this send is done."""
         if not sending.parcel.topic.startswith(TRACE_TOPIC):
             begun_ms = now_ms()
             sending.result.add_done_callback(lambda done: self._sent(sending, begun_ms, done))
@@ -92,8 +90,7 @@ class Tracing:
     def transaction_ended(
         self, message: Message | MessageView, message_id: str, address: str, state: str, asked: bool
     ) -> None:
-        """Leaves a record about the end of a transaction; `state` in the Java client's words, and
-        `address` may also be a broker's name."""
+        """Add a record about the end of a transaction; `address` may also be a broker name."""
         keys = tuple(message.keys)
         self._add(
             (message_id, *keys),
@@ -134,7 +131,6 @@ class Tracing:
             self.send_rest()
 
     def send_rest(self) -> None:
-        """Sends what there is."""
         with self._lock:
             records, keys = self._records, self._keys
             self._empty()

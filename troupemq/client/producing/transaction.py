@@ -1,9 +1,9 @@
-"""TransactionProducer: messages that become visible only when something else has happened too.
+"""TransactionProducer: messages that consumers see only after a commit.
 
-    1  a half message is stored, invisible to consumers (TRAN_MSG, PGROUP)
-    2  the application does its part: commit or roll back
+    1  the broker stores a half message, invisible to consumers (TRAN_MSG, PGROUP)
+    2  the application runs its local transaction and decides: commit or rollback
     3  END_TRANSACTION tells the broker
-    4  a broker that has not heard of it asks any producer of the group (CHECK_TRANSACTION_STATE)
+    4  without it, the broker checks back with any producer of the group (CHECK_TRANSACTION_STATE)
 
 Source: client/impl/producer/DefaultMQProducerImpl.java (sendMessageInTransaction,
 checkTransactionState, endTransaction), client/producer/TransactionMQProducer.java.
@@ -46,16 +46,16 @@ log = client_logger(__name__)
 
 CHECK_THREADS_MAX = 1000
 CHECKS_WAITING_MAX = 2000
-"""Questions of brokers that wait for their turn; those beyond are asked again by the broker."""
+"""Limit of queued check-backs; further ones are dropped, and the broker repeats them."""
 
 
 class TransactionState(Enum):
-    """What became of the application's part. The values are the Java client's words."""
+    """Decision about a local transaction. The values are the Java client's names."""
 
     COMMIT = "COMMIT_MESSAGE"
     ROLLBACK = "ROLLBACK_MESSAGE"
     UNKNOWN = "UNKNOW"
-    """Not decided yet: the broker asks later, and gives up after some times."""
+    """Undecided: the broker checks back later, at most 15 times by default."""
 
 
 _VERDICTS = {
@@ -65,36 +65,40 @@ _VERDICTS = {
 }
 
 Execute = Callable[[Message, str], TransactionState | None]
-"""The application's part: gets the message and its id (the transaction's). None means UNKNOWN, and
-so does an exception."""
+"""The local transaction: takes the message and its id, which is the transaction id.
+
+None and an exception mean UNKNOWN.
+"""
 
 Check = Callable[[MessageView], TransactionState | None]
-"""What became of the transaction of this half message (`message_id`)? Asked by the broker, of any
-producer of the group, also of one that was started later. None means UNKNOWN, and so does an
-exception."""
+"""Answer to a check-back: takes the half message; its `message_id` is the transaction id.
+
+The broker may ask any producer of the group, also one that started later. None and an exception
+mean UNKNOWN.
+"""
 
 
 @dataclass(frozen=True)
 class TransactionResult:
-    """A half message, what became of the application's part, and whether the broker knows."""
+    """Result of a send in a transaction."""
 
     half: SendResult
     state: TransactionState
     told: bool
-    """True if the broker has confirmed a commit or rollback; else it will ask."""
+    """Whether the broker has confirmed the commit or rollback; otherwise it checks back."""
 
     error: Exception | None = None
-    """What the application's part raised."""
+    """Exception that `execute` raised."""
 
     @property
     def transaction_id(self) -> str:
-        """The message's id, before and after its commit."""
+        """Message id, the same before and after the commit."""
         return self.half.message_id
 
 
 @partial(names_checked, settings=ProducerSettings)
 class TransactionProducer(Producer):
-    """A Producer that also sends in transactions; for any number of threads.
+    """A Producer that also sends in transactions; for any thread.
 
         def pay(message, transaction_id):
             accounts.pay(message.keys[0], transaction_id)
@@ -107,7 +111,7 @@ class TransactionProducer(Producer):
         with TransactionProducer("payments", was_it_paid) as producer:
             producer.send_in_transaction(Message("Paid", b"one book", keys="order-1"), pay)
 
-    `stop` waits for the checks under way.
+    `stop` waits for running checks.
     """
 
     def __init__(
@@ -123,7 +127,7 @@ class TransactionProducer(Producer):
         tls: Tls | None = None,
         check_threads: int = 1,
     ) -> None:
-        """`check` is called by `check_threads` threads of its own."""
+        """Take the arguments of Producer; `check_threads` own threads call `check`."""
         check_callback(check, "check", "message")
         check_integer(check_threads, 1, CHECK_THREADS_MAX, "check_threads")
         super().__init__(
@@ -159,11 +163,11 @@ class TransactionProducer(Producer):
         queue: MessageQueue | None = None,
         check_after_s: int | None = None,
     ) -> TransactionResult:
-        """Stores a half message, calls `execute` and commits or rolls back as it says.
+        """Store a half message, call `execute`, and commit or roll back as it returns.
 
-        Raises what `send` raises; then `execute` was not called. A half message that is stored, but
-        not as safely as the broker's settings ask, is rolled back without it. `check_after_s` keeps
-        the broker from asking earlier; else its own transactionTimeOut does.
+        Raises what `send` raises; `execute` was then not called. If the status of the half message
+        is not OK, it is rolled back without calling `execute`. `check_after_s` is the time before
+        the first check-back. [default: the broker's transactionTimeOut]
         """
         check_instance(message, Message, "what is sent is a Message")
         check_callback(execute, "execute", "message", "transaction_id")
@@ -205,13 +209,13 @@ class TransactionProducer(Producer):
             if not isinstance(state, TransactionState):
                 raise unknown_result(state, what, "it returns a TransactionState, or None: UNKNOWN")
             return state, None
-        except Exception as error:  # the application's: nobody knows how far it came
+        except Exception as error:  # an application error: its progress is unknown
             log.error(
                 "transaction undecided",
                 group=self.group,
                 message_id=message_id,
                 error=f"{type(error).__name__}: {error}",
-                next_try="the broker asks check again",
+                next_try="at the broker's next check-back",
                 exc_info=not isinstance(error, ResultUnknown),
             )
             return TransactionState.UNKNOWN, error
@@ -219,7 +223,10 @@ class TransactionProducer(Producer):
     def _tell(
         self, header: EndTransactionHeader, state: TransactionState, remark: str | None
     ) -> bool:
-        """Whether the broker confirmed the end; UNKNOWN is not answered by brokers."""
+        """Send the end of a transaction; return whether the broker confirmed it.
+
+        Brokers do not answer UNKNOWN.
+        """
         command = RemotingCommand(RequestCode.END_TRANSACTION, header.encode(), remark=remark)
         try:
             address = self._client.routes.master(header.broker_name or "")
@@ -228,14 +235,17 @@ class TransactionProducer(Producer):
                 return False
             self._client.remoting.ask(address, command, self.settings.send_timeout_ms)
         except ClientError as error:
-            log.warning("the broker will ask", message_id=header.msg_id, error=str(error))
+            hint = "the broker will check back"
+            log.warning(
+                "transaction end unconfirmed", message_id=header.msg_id, error=str(error), hint=hint
+            )
             return False
         return True
 
-    # --- the broker asks
+    # --- check-backs
 
     def _asked(self, command: RemotingCommand) -> None:
-        """On the I/O thread."""
+        """Queue a check-back, on the I/O thread."""
         header = CheckTransactionStateHeader.decode(command.fields)
         address = self._client.asked_by
         with self._checks_lock:
@@ -249,15 +259,17 @@ class TransactionProducer(Producer):
         with self._checks_lock:
             self._checks_waiting -= 1
         if not self.is_running:
-            return  # the broker asks another one
+            return  # the broker checks back with another producer
         try:
             view = _half_message(body, self._client.routes.name_of(address))
             if view.properties.get(PGROUP) != self.group:
-                log.warning("asked for another group", group=view.properties.get(PGROUP))
+                group = view.properties.get(PGROUP)
+                log.warning("check-back of another group ignored", group=group)
                 return
             self._decide(header, view, address)
         except ClientError as error:
-            log.warning("the broker will ask again", address=address, error=str(error))
+            hint = "the broker will check back again"
+            log.warning("check-back failed", address=address, error=str(error), hint=hint)
 
     def _decide(self, header: CheckTransactionStateHeader, view: MessageView, address: str) -> None:
         state, error = self._call("check", lambda: self._check_state(view), view.message_id)
@@ -279,9 +291,9 @@ class TransactionProducer(Producer):
 
 
 def _half_message(body: bytes, broker_name: str) -> MessageView:
-    """The half message that a broker asks about."""
+    """Return the half message in the body of a check-back. Raises BadAnswer."""
     try:
         (record,) = decode_records(body)
     except (RecordError, ValueError) as error:
-        raise BadAnswer(f"a question without its message: {error}") from None
+        raise BadAnswer(f"check-back without a valid message: {error}") from None
     return view_of(record, MessageQueue(record.topic, broker_name, record.queue_id))

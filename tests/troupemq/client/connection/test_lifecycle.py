@@ -1,4 +1,4 @@
-"""A producer or consumer starts once and stops once, whoever calls what in which order."""
+"""A producer or consumer starts once and stops once, in any order of calls."""
 
 import pytest
 
@@ -67,7 +67,7 @@ def test_a_with_block_that_cannot_begin_leaves_nothing_behind() -> None:
     assert member.told == []
 
 
-def test_it_says_why_it_does_not_work() -> None:
+def test_errors_say_why_a_member_does_not_run() -> None:
     member = Member()
     with pytest.raises(ClientClosed, match="start it"):
         member.check_running()

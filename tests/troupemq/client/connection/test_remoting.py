@@ -1,4 +1,4 @@
-"""One connection for each address, answers to those who asked, and an end to all waiting."""
+"""One connection per address, answers to their callers, and an end to all waiting."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -38,7 +38,7 @@ def request() -> RemotingCommand:
     return RemotingCommand(CODE, {"topic": "T"})
 
 
-def test_answers_reach_those_who_asked_in_whatever_order_they_come() -> None:
+def test_answers_reach_their_callers_in_any_order() -> None:
     with FakeServer() as server, client() as remoting:
         first = remoting.call_async(server.address, request(), LONG_MS)
         second = remoting.call_async(server.address, request(), LONG_MS)
@@ -50,7 +50,7 @@ def test_answers_reach_those_who_asked_in_whatever_order_they_come() -> None:
         assert server.connected.qsize() == 1
 
 
-def test_a_request_without_an_answer_times_out_and_a_late_answer_harms_nobody() -> None:
+def test_a_request_without_an_answer_times_out_and_a_late_answer_is_ignored() -> None:
     with FakeServer() as server, client() as remoting:
         with pytest.raises(RequestTimeout, match="did not answer in time"):
             remoting.call(server.address, request(), 30)
@@ -77,8 +77,8 @@ def test_a_connection_lost_in_the_middle_of_an_answer_fails_the_request() -> Non
 
 
 @pytest.mark.parametrize("has_answered", [False, True])
-def test_who_is_cut_off_before_any_answer_hears_of_tls(has_answered: bool) -> None:
-    """A server that takes TLS only can say nothing else to who speaks plainly."""
+def test_a_connection_cut_before_any_answer_fails_with_a_hint_at_tls(has_answered: bool) -> None:
+    """A server that accepts only TLS can give a plain client no other hint."""
     with FakeServer() as server, client() as remoting:
         if has_answered:
             first = remoting.call_async(server.address, request(), LONG_MS)
@@ -123,7 +123,7 @@ def test_a_broken_frame_ends_the_connection() -> None:
             answer.result(WAIT_S)
 
 
-def test_nobody_listening_is_told_at_once() -> None:
+def test_a_refused_connection_fails_at_once() -> None:
     with create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
     with client() as remoting, pytest.raises(ConnectionFailed, match="connection refused"):

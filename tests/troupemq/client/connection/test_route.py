@@ -107,5 +107,5 @@ def test_the_port_of_a_broker_is_told_from_a_name_server_that_is_down() -> None:
 
 def test_addresses_with_blanks_between_are_not_one_address() -> None:
     """`a:1 b:2` was looked up as the name of one host."""
-    with pytest.raises(ConnectionFailed, match="is not one address: several have ; between"):
+    with pytest.raises(ConnectionFailed, match="is not one address: separate several with ;"):
         namesrv_addresses("a:1 b:2")

@@ -1,4 +1,4 @@
-"""What a consumer group sees: every message, at least once, and offsets that never run ahead."""
+"""A consumer group gets every message at least once, and its offsets never run ahead."""
 
 from collections.abc import Iterator, Sequence
 from queue import Empty, SimpleQueue

@@ -39,7 +39,7 @@ def broker() -> Iterator[FakeBroker]:
 
 
 def reborn(broker: FakeBroker) -> FakeServer:
-    """The same broker at the same address; it has forgotten who its clients are."""
+    """Restart the broker at its address, without knowledge of its clients."""
     broker.server.close()
     broker.members.clear()
     again = FakeServer(int(broker.server.address.rpartition(":")[2]))

@@ -1,4 +1,4 @@
-"""What a broker asks of a push consumer: other offsets, how it is, one message now."""
+"""Requests of a broker to a push consumer: offset resets, its state, direct consumption."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -139,7 +139,7 @@ def test_a_reset_of_others_changes_nothing(broker: FakeBroker, group: str, topic
     assert seen.bodies.empty()
 
 
-def test_it_tells_how_far_it_is(broker: FakeBroker) -> None:
+def test_it_answers_with_its_consumer_offsets(broker: FakeBroker) -> None:
     bodies, seen = fill(broker, 4), Seen()
     with consumer(broker, seen):
         assert seen.take(4) == bodies
@@ -152,7 +152,7 @@ def test_it_tells_how_far_it_is(broker: FakeBroker) -> None:
 
 
 @pytest.mark.parametrize("stacks", [False, True])
-def test_it_tells_how_it_is(broker: FakeBroker, stacks: bool) -> None:
+def test_it_answers_with_its_running_info(broker: FakeBroker, stacks: bool) -> None:
     bodies, seen = fill(broker, 4), Seen()
     with consumer(broker, seen):
         assert seen.take(4) == bodies
@@ -224,7 +224,7 @@ def test_of_a_group_that_is_not_here_it_tells_nothing(
 @pytest.mark.parametrize(
     "code", [RequestCode.GET_CONSUMER_RUNNING_INFO, RequestCode.CONSUME_MESSAGE_DIRECTLY]
 )
-def test_what_makes_no_sense_is_answered_with_an_error(
+def test_an_invalid_request_is_answered_with_an_error(
     broker: FakeBroker, code: RequestCode
 ) -> None:
     with consumer(broker, Seen()):

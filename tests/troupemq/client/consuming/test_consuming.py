@@ -203,7 +203,7 @@ def test_without_a_fresh_lock_nothing_is_consumed() -> None:
     calls, locks = Calls(), Locks(ours=False)
     bench = Bench(calls, orderly=True, locks=locks)
     bench.queue.set_locked(True)
-    bench.tasks.advance(30_001)  # nobody has renewed it
+    bench.tasks.advance(30_001)  # without a renewal
     bench.put(0)
     bench.tasks.advance(10)
     assert (calls.offsets, locks.renewals) == ([], 1)
@@ -250,7 +250,7 @@ def test_what_fails_goes_back_and_the_rest_of_its_batch_does_not() -> None:
     assert bench.queue.committable() == 2
 
 
-def test_what_nobody_takes_back_is_tried_here_after_5_s() -> None:
+def test_a_message_that_no_broker_takes_back_is_retried_here_after_5_s() -> None:
     back = Back(takes=False)
     calls = Calls(ConsumeResult.RETRY_LATER)
     bench = Bench(calls, orderly=False, settings=ConsumerSettings(), back=back)
@@ -304,7 +304,9 @@ def test_settings_that_the_java_client_refuses_are_refused(name: str, value: int
 
 
 @pytest.mark.parametrize("orderly, expected", [(False, 16), (True, 2**31 - 1)])
-def test_the_limit_of_retries_is_16_and_orderly_none(orderly: bool, expected: int) -> None:
+def test_the_limit_of_retries_is_16_and_unlimited_when_orderly(
+    orderly: bool, expected: int
+) -> None:
     client = cast(Client, None)
     assert SendingBack(client, "g", UNLIMITED, orderly).retries_max == expected
     assert SendingBack(client, "g", 3, orderly).retries_max == 3

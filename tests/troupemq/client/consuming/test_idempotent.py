@@ -132,7 +132,7 @@ def test_a_key_whose_listener_died_is_free_after_its_lease(make: Make) -> None:
     assert store.begin("k") is Seen.BEGUN
 
 
-def test_of_many_who_begin_a_key_one_is_first(make: Make) -> None:
+def test_only_one_of_many_callers_begins_a_key(make: Make) -> None:
     store, barrier, said = make(), Barrier(8), []
 
     def begin() -> None:

@@ -1,4 +1,4 @@
-"""What a listener returns or raises: nothing but None and SUCCESS counts as consumed."""
+"""Results of listeners: only None and SUCCESS count as consumed."""
 
 import gc
 import logging

@@ -23,7 +23,7 @@ JAVA = """{
 \t\t}:4
 \t}
 }"""
-"""As the Java client 4.9.7 writes it."""
+"""File in the form of the Java client 4.9.7."""
 
 
 class Ends:

@@ -1,4 +1,4 @@
-"""Why nothing comes: the topic is missing, no message matches, or there is nothing new."""
+"""Log lines that say why no message arrives: missing topic, no match, end of the queue."""
 
 import logging
 from collections.abc import Iterator
@@ -77,11 +77,11 @@ def test_a_missing_topic_is_a_warning_when_the_consumer_starts(broker: FakeBroke
     assert log.count("WARNING topic not found") == 0, "one line is enough"
 
 
-def test_a_topic_that_nobody_may_read_is_told_too(broker: FakeBroker) -> None:
+def test_a_topic_without_readable_queues_is_reported(broker: FakeBroker) -> None:
     serve_routes(broker.namesrv, {"b": broker.server}, {TOPIC: 2}, perm=2)
     with logged() as log, consumer(broker, Seen()):
         line = log.wait_for("WARNING topic not found")
-    assert "no broker lets T be read" in line
+    assert "no broker has readable queues of T" in line
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_a_tag_that_looks_like_several_is_a_warning(expression: str, hint: str, 
     with logged() as log:
         made.subscribe("T", expression)
         line = log.lines.get(timeout=0)
-    assert line.startswith("WARNING tag looks odd group=g topic=T tag=")
+    assert line.startswith("WARNING suspicious tag subscribed group=g topic=T tag=")
     assert hint.replace("\\", "") in line.replace("\\", "")
 
 
@@ -113,7 +113,7 @@ def test_a_tag_that_looks_like_one_is_no_warning(expression: str) -> None:
     assert log.lines.empty()
 
 
-def test_a_tag_that_nobody_sends_is_a_warning_with_what_was_passed_over(
+def test_a_tag_without_matches_is_a_warning_with_the_passed_count(
     broker: FakeBroker,
 ) -> None:
     known_group(broker)
@@ -142,7 +142,7 @@ def test_a_queue_with_nothing_new_is_told_as_such(broker: FakeBroker) -> None:
     fill(broker, 2)
     broker.committed.clear()
     with logged() as log, consumer(broker, Seen(), begin=ConsumeFrom.LAST_OFFSET):
-        line = log.wait_for("INFO nothing new")
+        line = log.wait_for("INFO queue end reached")
     assert "group=g topic=T queue=T@b:" in line and "offset=1" in line
 
 
@@ -158,7 +158,7 @@ def test_an_error_of_name_servers_names_all_where_they_come_from_and_how_to_star
     source: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with FakeServer() as first, FakeServer() as second:
-        pass  # nobody listens there any more
+        pass  # their ports are closed now
     given = f"{first.address};{second.address}"
     monkeypatch.delenv(NAMESRV_VARIABLE, raising=False)
     monkeypatch.setattr("troupemq.client.connection.route.DEFAULT_NAMESRV", given)
@@ -178,8 +178,8 @@ def test_an_error_of_name_servers_names_all_where_they_come_from_and_how_to_star
 def test_a_consumer_that_never_subscribes_is_warned_of(
     broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It ran without a word, and nothing came."""
+    """Formerly it ran silently and consumed nothing."""
     monkeypatch.setattr("troupemq.client.consuming.consumer.UNSUBSCRIBED_AFTER_MS", 1)
     with logged() as lines, PushConsumer("g", Seen(), broker.namesrv.address):
-        said = lines.wait_for("WARNING no subscription ")
+        said = lines.wait_for("WARNING subscription missing ")
         assert "group=g" in said and "call subscribe(topic)" in said

@@ -237,7 +237,7 @@ def test_an_sql_filter_that_a_broker_refuses_stops_the_start(broker: LockingBrok
 
 
 @pytest.mark.parametrize("expression, sql", [("a", "b > 1"), ("*", " ")])
-def test_a_filter_that_is_none_is_refused(expression: str, sql: str) -> None:
+def test_an_invalid_filter_is_refused(expression: str, sql: str) -> None:
     made = PushConsumer("g", Seen(), "127.0.0.1:1")
     with pytest.raises(MessageIllegal):
         made.subscribe(TOPIC, expression, sql=sql)

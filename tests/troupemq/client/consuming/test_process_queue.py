@@ -1,4 +1,4 @@
-"""How far a group has come never passes a message that is not consumed."""
+"""The consumer offset never passes an unconsumed message."""
 
 from threading import Event, Thread
 
@@ -42,7 +42,7 @@ def test_the_slowest_message_holds_the_offset() -> None:
     assert queue.committable() == 13
 
 
-def test_messages_that_nobody_wanted_are_passed() -> None:
+def test_offsets_of_unmatched_messages_are_passed() -> None:
     queue = ProcessQueue(QUEUE, 10)
     queue.put([], 500)
     assert queue.committable() == 500

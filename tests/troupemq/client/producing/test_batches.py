@@ -1,4 +1,4 @@
-"""What may be in one batch, and how many messages fit."""
+"""Rules and sizes of batches."""
 
 from itertools import pairwise
 

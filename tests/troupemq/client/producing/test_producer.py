@@ -1,7 +1,8 @@
-"""What a producer sends, what it makes of the answers, and when it tries another broker."""
+"""Requests of a producer, its results, its retries at another broker, and its back-pressure."""
 
 from concurrent.futures import Future
-from threading import Event
+from threading import Event, Thread
+from time import monotonic
 
 import pytest
 
@@ -17,6 +18,7 @@ from tests.troupemq.fake_server import WAIT_S, FakeServer, serve_routes
 from troupemq.client.errors import (
     BadAnswer,
     BrokerError,
+    ClientBusy,
     ClientClosed,
     ClientError,
     ConnectionFailed,
@@ -25,7 +27,7 @@ from troupemq.client.errors import (
     RouteNotFound,
 )
 from troupemq.client.message import Message, MessageQueue, SendResult, SendStatus
-from troupemq.client.producing.producer import Producer
+from troupemq.client.producing.producer import InFlight, Producer
 from troupemq.client.producing.producer_settings import ProducerSettings
 from troupemq.client.producing.queue_choice import by_hash_of
 
@@ -169,7 +171,7 @@ def test_a_queue_that_was_named_is_tried_once(cluster: Cluster) -> None:
     assert sends(cluster.a) == 1
 
 
-def test_an_answer_without_its_fields_is_an_error_and_nobody_waits_for_ever(
+def test_an_answer_without_its_fields_is_an_error_and_leaves_no_caller_waiting(
     cluster: Cluster,
 ) -> None:
     cluster.a.on(SEND, lambda command: command.answer())
@@ -317,3 +319,52 @@ def test_a_callback_may_send_again(cluster: Cluster) -> None:
 
 def test_every_error_of_a_send_is_a_client_error() -> None:
     assert issubclass(MessageIllegal, ClientError) and issubclass(MessageIllegal, ValueError)
+
+
+# --- back-pressure
+
+
+def test_sends_enter_up_to_the_limits() -> None:
+    room = InFlight(count_max=2, bytes_max=100)
+    room.enter(60, monotonic())
+    room.enter(40, monotonic())
+    with pytest.raises(ClientBusy, match="2 sends of 100 bytes"):
+        room.enter(0, monotonic())
+    room.leave(60)
+    with pytest.raises(ClientBusy):
+        room.enter(61, monotonic())
+    room.enter(60, monotonic())
+
+
+def test_a_single_send_may_have_any_size() -> None:
+    room = InFlight(count_max=2, bytes_max=100)
+    room.enter(1000, monotonic())
+    with pytest.raises(ClientBusy):
+        room.enter(1, monotonic())
+
+
+def test_a_waiting_send_enters_when_there_is_room() -> None:
+    room = InFlight(count_max=1, bytes_max=100)
+    room.enter(1, monotonic())
+    entered = Event()
+
+    def wait() -> None:
+        room.enter(1, monotonic() + WAIT_S)
+        entered.set()
+
+    thread = Thread(target=wait)
+    thread.start()
+    assert not entered.is_set()
+    room.leave(1)
+    assert entered.wait(WAIT_S)
+    thread.join()
+    assert not room.wait_empty(0)
+    room.leave(1)
+    assert room.wait_empty(0)
+
+
+def test_a_caller_that_may_not_wait_is_refused_at_once() -> None:
+    room = InFlight(1, 100)
+    room.enter(1, monotonic())
+    with pytest.raises(ClientBusy):
+        room.enter(1, monotonic() + 1000 * WAIT_S, lambda: False)

@@ -1,4 +1,4 @@
-"""Which queue a message goes to, and how a choice learns from what became of the others."""
+"""Queue choices, and how they learn from the results of sends."""
 
 from collections import Counter
 

@@ -31,7 +31,7 @@ def asked(server: FakeServer) -> dict[str, str]:
 
 
 def reply_to(properties: dict[str, str], body: bytes, sys_flag: int = 0) -> RemotingCommand:
-    """What a broker pushes to the producer that asked."""
+    """Return the request with which a broker pushes a reply to the producer."""
     names = ("CORRELATION_ID", "REPLY_TO_CLIENT", "TTL")
     text = format({"MSG_TYPE": "reply", "UNIQ_KEY": "ID", **{n: properties[n] for n in names}})
     header = ReplyMessageHeader(
@@ -55,7 +55,7 @@ def ask(producer: Producer) -> Future[MessageView]:
     return producer.request_async(Message("T", b"question"), LONG_MS, queue=QUEUE)
 
 
-def test_the_reply_finds_who_asked(cluster: Cluster) -> None:
+def test_the_reply_reaches_its_request(cluster: Cluster) -> None:
     with cluster.producer() as producer:
         first, second = ask(producer), ask(producer)
         properties = [asked(cluster.a), asked(cluster.a)]
@@ -113,7 +113,7 @@ def test_a_request_that_is_not_stored_fails_at_once(cluster: Cluster) -> None:
         producer.request(Message("T", b"question"), LONG_MS, queue=QUEUE)
 
 
-def test_a_request_that_cannot_be_sent_leaves_nobody_waiting(cluster: Cluster) -> None:
+def test_a_request_that_cannot_be_sent_fails_at_once(cluster: Cluster) -> None:
     with cluster.producer() as producer:
         with pytest.raises(MessageIllegal):
             producer.request(Message("SELF_TEST_TOPIC", b"x"), LONG_MS)
@@ -129,7 +129,7 @@ def test_a_stop_ends_the_waiting(cluster: Cluster) -> None:
         reply.result(WAIT_S)
 
 
-def test_a_push_that_is_no_reply_harms_nobody(cluster: Cluster) -> None:
+def test_an_unexpected_reply_is_ignored(cluster: Cluster) -> None:
     with cluster.producer() as producer:
         reply = ask(producer)
         properties = asked(cluster.a)

@@ -13,8 +13,7 @@ from protocol.topic_names import TRACE_TOPIC
 from tests.troupemq.client.cluster import BATCH, MESSAGE, SEND, Cluster, stored
 from tests.troupemq.fake_server import serve_routes
 from troupemq.client.message import Message, MessageQueue
-from troupemq.client.producing.in_flight import InFlight
-from troupemq.client.producing.producer import Producer
+from troupemq.client.producing.producer import InFlight, Producer
 from troupemq.client.producing.producer_settings import ProducerSettings
 from troupemq.client.producing.transaction import TransactionProducer, TransactionState
 
@@ -96,7 +95,7 @@ def test_a_transaction_leaves_its_half_and_its_end(cluster: Cluster) -> None:
     ]
 
 
-def test_a_broker_that_wants_no_traces_gets_none(cluster: Cluster) -> None:
+def test_a_broker_that_wants_no_traces_gets_no_traces(cluster: Cluster) -> None:
     cluster.a.on(SEND, stored)
     with Producer("pg", cluster.namesrv.address, settings=TRACED) as producer:
         producer.send(MESSAGE)

@@ -35,7 +35,7 @@ def half_stored(command: RemotingCommand) -> RemotingCommand:
 
 
 def never(_: MessageView) -> TransactionState:
-    raise AssertionError("nobody asked")
+    raise AssertionError("there was no check-back")
 
 
 def member(cluster: Cluster, check: Check = never) -> TransactionProducer:
@@ -170,7 +170,7 @@ def test_a_broker_that_asks_gets_an_answer(
     assert (command.is_oneway, command.remark) == (True, remark)
 
 
-def test_questions_that_are_none_harm_nobody(cluster: Cluster) -> None:
+def test_invalid_check_backs_are_ignored(cluster: Cluster) -> None:
     seen: list[str | None] = []
 
     def check(view: MessageView) -> TransactionState:
