@@ -7,7 +7,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from actors.dispatching.catch_up import PACE_MS, REST_BUSY, REST_IDLE, REST_MS_MIN, Pace
-from actors.dispatching.hand_over import RebuildIndex
+from actors.dispatching.messages import RebuildIndex
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.headers.pull import QueryMessageHeader
@@ -35,10 +35,10 @@ def small_steps(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest)
     Where the index alone is behind it is given keys in parts, or is not.
     """
     if request.param == "in parts":
-        monkeypatch.setattr("actors.dispatching.key_feed.FAR_BYTES", 2048)
-        monkeypatch.setattr("actors.dispatching.key_feed.KEY_PART_BYTES", 1024)
+        monkeypatch.setattr("actors.dispatching.catch_up.FAR_BYTES", 2048)
+        monkeypatch.setattr("actors.dispatching.catch_up.KEY_PART_BYTES", 1024)
     monkeypatch.setattr("actors.dispatching.catch_up.SLICE_RECORDS", SLICE)
-    monkeypatch.setattr("actors.dispatching.hand_over.SLICE_RECORDS", SLICE)
+    monkeypatch.setattr("actors.dispatching.gap_closer.SLICE_RECORDS", SLICE)
     monkeypatch.setattr("actors.dispatching.catch_up.NEAR_BYTES", 8192)
     monkeypatch.setattr("storage.index.index.PENDING_MAX", 32)
 
@@ -129,15 +129,15 @@ def test_after_a_crash_the_index_is_made_anew_while_messages_come(seed: int) -> 
     send(made, range(COUNT + 50, COUNT + 60))
     made.system.advance(300)
     every_key_once(made, COUNT + 60)
-    events = [line["event"] for line in lines if line["event"] in ("catching up", "caught up")]
-    assert events == ["catching up", "caught up"]
+    events = [line["event"] for line in lines if line["event"].startswith("catch-up")]
+    assert events == ["catch-up started", "catch-up ended"]
 
 
 def test_where_the_index_alone_is_far_behind_it_is_given_keys_in_parts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("actors.dispatching.key_feed.FAR_BYTES", 2048)
-    monkeypatch.setattr("actors.dispatching.key_feed.KEY_PART_BYTES", 1024)
+    monkeypatch.setattr("actors.dispatching.catch_up.FAR_BYTES", 2048)
+    monkeypatch.setattr("actors.dispatching.catch_up.KEY_PART_BYTES", 1024)
     take, taken = Index.dispatch_part, list[int]()
 
     def taking(index: Index, part: KeyPart) -> None:
@@ -220,7 +220,7 @@ def test_messages_without_keys_are_not_read_again_at_each_start() -> None:
         made.start()
         assert not is_behind(made)
         made.system.advance(1000)
-    assert [line for line in lines if line["event"] == "catching up"] == []
+    assert [line for line in lines if line["event"] == "catch-up started"] == []
 
 
 def test_a_full_disk_delays_it_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,7 +240,7 @@ def test_a_full_disk_delays_it_and_nothing_else(monkeypatch: pytest.MonkeyPatch)
         send(made, range(COUNT, COUNT + 5))
         caught_up(made)
     every_key_once(made, COUNT + 5)
-    said = [line["reason"] for line in lines if line["event"] == "not caught up"]
+    said = [line["reason"] for line in lines if line["event"] == "catch-up failed"]
     assert said == ["the disk is full"]
 
 

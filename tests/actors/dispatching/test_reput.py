@@ -8,16 +8,17 @@ import pytest
 from structlog.testing import capture_logs
 
 from actors.dispatching import reput
-from actors.dispatching.hand_over import AwaitDispatch
-from actors.dispatching.reput import (
+from actors.dispatching.messages import (
     Appended,
     Arrived,
+    AwaitDispatch,
     CaughtUp,
-    DispatchProgress,
-    Reput,
+    QueuesSynced,
+    QueuesWritten,
+    WriteOutQueues,
     WritesForbidden,
 )
-from actors.dispatching.sync_queues import QueuesSynced, QueuesWritten, WriteOutQueues
+from actors.dispatching.reput import DispatchProgress, Reput
 from actors.engine.supervisor import ChildSpec
 from actors.pulling.held_pulls import HoldTable
 from storage.dispatching.dispatch import FED_TOGETHER, entry_of
@@ -253,7 +254,7 @@ def test_without_room_for_units_no_more_messages_are_wanted_until_there_is() -> 
         assert made.on_disk(made.store, 0) == 2
     events = [line["event"] for line in lines if "units" in line["event"]]
     failed = [line for line in lines if line["event"] == "consume queues or index not written"]
-    assert events == ["the disk takes queue units again"]
+    assert events == ["queue unit writes resumed"]
     assert len(failed) == 1
 
 

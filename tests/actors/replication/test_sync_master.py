@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from actors.dispatching.reput import Appended
+from actors.dispatching.messages import Appended
 from actors.engine.actor_address import ActorAddress
 from actors.sending.group_commit import CommitUpTo
 from actors.sending.replication_progress import LogGrew
