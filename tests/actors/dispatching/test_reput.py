@@ -252,7 +252,7 @@ def test_without_room_for_units_no_more_messages_are_wanted_until_there_is() -> 
         assert (second.reason, first.final) == (None, False)
         assert sum(map(len, made.small.units().values())) == 4
         assert made.on_disk(made.store, 0) == 2
-    events = [line["event"] for line in lines if "units" in line["event"]]
+    events = [line["event"] for line in lines if "unit writes" in line["event"]]
     failed = [line for line in lines if line["event"] == "consume queues or index not written"]
     assert events == ["queue unit writes resumed"]
     assert len(failed) == 1

@@ -71,7 +71,7 @@ def test_a_page_comes_plain_and_compressed_and_only_from_where_it_is() -> None:
         assert status == 200 and gzip.decompress(packed) == text.encode()
         assert len(packed) < len(text) // 100
         status, body = get(port, "/etc/passwd")
-        assert (status, body) == (404, b"there are /metrics\n")
+        assert (status, body) == (404, b"page not found; available: /metrics\n")
         connection = HTTPConnection("127.0.0.1", port, timeout=WAIT_S)
         connection.request("HEAD", "/metrics")
         response = connection.getresponse()
@@ -150,7 +150,7 @@ def test_a_stop_leaves_nobody_waiting_for_a_page() -> None:
             assert system.stop(WAIT_S)
             assert asked.result(WAIT_S) == (
                 500,
-                b"the page cannot be made: the server stops\n",
+                b"page not rendered: the server stops\n",
             )
     finally:
         server.close()

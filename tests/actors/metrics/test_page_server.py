@@ -87,7 +87,7 @@ def test_pages_come_and_go() -> None:
         assert get(server.port) == (200, b"ab")
         server.add({"/more": text_page(b"")})
         server.remove(["/page"])
-        assert get(server.port) == (404, b"there are /more\n")
+        assert get(server.port) == (404, b"page not found; available: /more\n")
 
 
 def test_what_hangs_is_closed_and_keeps_nobody_else_out(monkeypatch: pytest.MonkeyPatch) -> None:
