@@ -361,4 +361,4 @@ def test_a_data_version_is_short() -> None:
         fields = {"brokerName": "b", "brokerAddr": "a:1", "clusterName": "c", "brokerId": "0"}
         body = b'{"counter":1%s}' % (b" " * (1 << 16))
         answer = ask(system, "namesrv", request(RequestCode.QUERY_DATA_VERSION, fields, body))
-        assert (answer.code, answer.remark) == (1, "the body is no data version")
+        assert (answer.code, answer.remark) == (1, "the body is not a data version")
