@@ -201,7 +201,7 @@ def test_a_topic_that_no_table_has_is_asked_for_once() -> None:
             for _ in range(5):
                 send(pair, "body", topic="New")
                 pair.advance(1100)
-        assert [line["event"] for line in lines].count("topics not known yet") == 1
+        assert [line["event"] for line in lines].count("unknown topics received") == 1
         client.down = False
         pair.advance(10_000)
         assert len(pulled(pair.slave, topic="New")) == 5
