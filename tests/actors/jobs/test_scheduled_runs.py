@@ -13,9 +13,9 @@ from actors.engine.actor import Actor, handles
 from actors.engine.supervisor import ChildSpec
 from actors.jobs import spark_jobs
 from actors.jobs.jobs_conf import ScheduledJob
-from actors.jobs.messages import JobChanged, JobOrder, JobState, JobStates, RunJob
+from actors.jobs.messages import Cancel, JobChanged, JobOrder, JobState, JobStates, RunJob
 from actors.jobs.scheduled_runs import JobSchedule, KeptRuns
-from actors.jobs.spark_job import Cancel, JobCommand
+from actors.jobs.spark_job import JobCommand
 from actors.jobs.spark_jobs import SparkJobs
 from actors.jobs.timetable import Occasions
 from actors.network.request import Request
@@ -366,7 +366,7 @@ def test_a_run_is_cancelled_over_the_network_once() -> None:
         (
             "192.0.2.7",
             {"name": "archive", "arguments": json.dumps({"output": "/etc"})},
-            "output can be named on the broker's own machine only: leave it out",
+            "output is permitted on the broker's machine only: leave it out",
         ),
     ],
 )
