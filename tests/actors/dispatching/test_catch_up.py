@@ -1,4 +1,4 @@
-"""The index is made anew behind the log while the broker serves, whoever dies meanwhile."""
+"""The index is rebuilt from the commit log while the broker serves, despite failures."""
 
 from dataclasses import replace
 from random import Random
@@ -25,7 +25,7 @@ SEEDS = range(5)
 
 
 class Unknown:
-    """Handled by nobody: whoever is told this fails."""
+    """Message without a handler: its receiver fails."""
 
 
 @pytest.fixture(autouse=True, params=["in parts", "one by one"])
@@ -119,7 +119,7 @@ def query(made: SimulatedBroker, number: int) -> RemotingCommand:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_after_a_crash_the_index_is_made_anew_while_messages_come(seed: int) -> None:
+def test_after_a_crash_the_index_is_rebuilt_while_messages_arrive(seed: int) -> None:
     made = filled(seed)
     with capture_logs() as lines:
         killed(made)
@@ -168,7 +168,7 @@ def test_a_query_meanwhile_is_answered_from_what_there_is() -> None:
 @pytest.mark.trial(short=1, long=20)
 @pytest.mark.parametrize("who", ["catch_up", "reput", "flush_real_time"])
 @pytest.mark.parametrize("fed_ms", [0, 5, 15, 34, 36, 38])
-def test_whoever_dies_in_between_the_index_gets_whole(seed: int, who: str, fed_ms: int) -> None:
+def test_index_is_completed_after_any_actor_fails(seed: int, who: str, fed_ms: int) -> None:
     made = filled(seed)
     killed(made)
     made.system.advance(fed_ms)
@@ -265,7 +265,7 @@ def test_no_checkpoint_vouches_for_files_that_are_being_made_again() -> None:
 
 @pytest.mark.parametrize("number", [0, 1])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_file_that_is_wrong_is_made_anew_with_the_newer_ones(seed: int, number: int) -> None:
+def test_an_invalid_index_file_and_newer_ones_are_rebuilt(seed: int, number: int) -> None:
     made = filled(seed)
     path = index_of(made).files[number].path
     made.broker.store.disk.open(path).pwrite(b"\xff", 40 + 64 * 4 + 30 * 20 + 7)
@@ -278,7 +278,7 @@ def test_a_file_that_is_wrong_is_made_anew_with_the_newer_ones(seed: int, number
     every_key_once(made, COUNT + 20)
 
 
-def test_a_file_that_is_wrong_while_others_are_made_is_made_anew_too() -> None:
+def test_an_invalid_file_found_during_a_rebuild_is_rebuilt_too() -> None:
     made = filled(1, 500)
     disk = made.disk
     assert isinstance(disk, FakeDisk)

@@ -1,4 +1,4 @@
-"""Other processes read keys for the index; without them it gets the same."""
+"""Worker processes read index keys; without them the index gets the same keys."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Followers go from hand to hand: owned by exactly one, fed with no hole, whoever fails."""
+"""Followers change owners: each has exactly one, and is fed without a gap, despite failures."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Refusals of dispatching messages whose receiver has failed."""
+"""Refusals of dispatching messages after their receiver has failed."""
 
 from actors.dispatching.messages import (
     AwaitDispatch,

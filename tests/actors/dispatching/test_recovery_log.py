@@ -1,4 +1,4 @@
-"""The lines of a start: how the store was opened, then one for each thing that was wrong."""
+"""Log lines of a store's start: the store, then each finding."""
 
 from structlog.testing import capture_logs
 

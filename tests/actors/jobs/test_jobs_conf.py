@@ -1,4 +1,4 @@
-"""conf/jobs.conf is read strictly, and its sample shows what there is."""
+"""Strict parsing of conf/jobs.conf, and its sample."""
 
 from pathlib import Path
 

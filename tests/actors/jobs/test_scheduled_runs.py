@@ -1,4 +1,4 @@
-"""The schedule under its actor: restarts, crashes, a clock that jumps, failures and retries."""
+"""The schedule under its actor: restarts, crashes, clock changes, failures and retries."""
 
 import json
 from collections.abc import Callable
@@ -45,7 +45,7 @@ def entry(name: str, cron: str, zone: ZoneInfo = UTC, retries: int = 0) -> Sched
 
 
 class World:
-    """Broker after broker on one disk, each with nothing but SparkJobs and who writes its file."""
+    """Consecutive brokers on one disk, each with only SparkJobs and ConfigWriter."""
 
     def __init__(self, now: str, *entries: ScheduledJob) -> None:
         self.entries = entries
@@ -103,7 +103,7 @@ class World:
         self.disk = self.disk.crashed(self._seed)
 
     def ended(self, state: JobState) -> JobState:
-        """What becomes of a run at its end."""
+        """Return the final state of a run."""
         if self.fails():
             return JobState(
                 state.run, state.name, "failed", sentence="on purpose", entry=state.entry
@@ -243,7 +243,7 @@ def test_a_new_entry_counts_from_the_start_on_that_it_was_first_there() -> None:
 
 
 @pytest.mark.parametrize("how", ["stop", "crash"])
-def test_a_run_that_a_stop_interrupts_begins_anew(how: str) -> None:
+def test_a_run_that_a_stop_interrupts_restarts(how: str) -> None:
     world = World("2026-03-01T00:30", entry("daily", "0 1 * * *"))
     world.advance(30 * MINUTE_MS + 2000)
     assert [state.state for state in world.states()] == ["running"]

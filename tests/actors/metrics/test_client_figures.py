@@ -50,7 +50,7 @@ def member(name: str, version: int = NEW) -> Member:
     return Member(RecordingPeer(), name, 3, version, 0.0)
 
 
-def test_who_answers_is_shown_and_who_does_not_is_left_out() -> None:
+def test_consumers_that_answer_are_shown_and_silent_ones_left_out() -> None:
     names = (("talks", NEW), ("silent", NEW), *((name, NEW) for name in ODD), ("old", OLD))
     members = {n: member(name, version) for n, (name, version) in enumerate(names)}
     views: Views = SnapshotRef({"g": ConsumerView("CLUSTERING", {}, members)})

@@ -1,4 +1,4 @@
-"""Tests of actors/naming/kv_config.py: how much a name server keeps of settings for clients."""
+"""Tests of actors/naming/kv_config.py: limits of a name server's key-value settings."""
 
 import pytest
 
@@ -86,7 +86,7 @@ def test_what_a_broker_is_told_of_ordered_topics_fits_into_its_frames(char: str)
 
 
 def test_more_ordered_topics_than_fit_are_not_told() -> None:
-    """Of a file from before there was a limit; taking them away helps."""
+    """A file from before the limit has too many; removal helps."""
     kv = KvConfig({ORDER_TOPIC_CONFIG: {"T": "v" * KV_ORDERED_CHARS_MAX, "U": "b:4"}})
     assert kv.has_too_much_order and kv.ordered() is None
     kv.delete(ORDER_TOPIC_CONFIG, "T")

@@ -1,4 +1,4 @@
-"""Tests of actors/naming/kv_server.py: settings for clients that come together, and their file."""
+"""Tests of actors/naming/kv_server.py: concurrent changes of settings, and their file."""
 
 from collections.abc import Sequence
 

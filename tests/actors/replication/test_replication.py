@@ -1,4 +1,4 @@
-"""A slave follows its master: byte for byte, from wherever it is, through whatever happens."""
+"""A slave has its master's bytes, from any start and after any failure."""
 
 import errno
 import re
@@ -16,7 +16,7 @@ from tests.support.replication import CHUNK_BYTES, TOPIC, end_of, fill, followin
 
 
 def pulled(made: SimulatedBroker, queue_id: int = 0) -> list[bytes]:
-    """What a consumer of this broker gets."""
+    """Return the message bodies that a consumer of this broker gets."""
     topics = made.broker.tables.topics
     topics.value = {**topics.value, TOPIC: replace(topics.value["SELF_TEST_TOPIC"])}
     return [record.body for record in made.messages(TOPIC, queue_id)]
@@ -62,7 +62,7 @@ def dispatched(made: SimulatedBroker) -> int:
 
 @pytest.mark.parametrize(("rounds", "count"), ((3, 1), (1, FEW_RECORDS + 1)))
 def test_a_few_records_are_dispatched_together_a_little_later(rounds: int, count: int) -> None:
-    """They are in the log and reported at once, however few they are."""
+    """The log has them, and they are reported, at once."""
     with following(master_role="SYNC_MASTER") as pair:
         for _ in range(rounds):
             answers = [pair.send(topic=TOPIC, queue_id=0) for _ in range(count)]
@@ -85,8 +85,8 @@ def test_a_stop_leaves_nothing_for_the_next_start_to_dispatch() -> None:
         pair.restart(pair.slave)
 
 
-def test_records_that_nobody_was_told_of_are_dispatched_after_a_failure() -> None:
-    """Whoever appends fails with some in hand: who follows the log reads them from there."""
+def test_unannounced_records_are_dispatched_after_a_failure() -> None:
+    """PutReplica fails before Reput has its records; Reput reads them from the log."""
     with following() as pair:
         pair.send(topic=TOPIC, queue_id=0)
         pair.settle()
@@ -190,7 +190,7 @@ def test_a_damaged_place_is_transferred_as_it_is_and_passed_over() -> None:
         assert queue is not None and queue.max_offset == 2
 
 
-# --- who cannot follow
+# --- refusals
 
 
 def test_a_slave_that_is_ahead_is_refused_and_keeps_what_it_has() -> None:
@@ -217,7 +217,7 @@ def test_a_slave_that_is_ahead_is_refused_and_keeps_what_it_has() -> None:
 
 
 def test_logs_that_have_gone_apart_are_never_joined() -> None:
-    """As long a log, or a longer one, is not the same one: 4.9.7 would go on in the middle."""
+    """Even a log of the same length differs: 4.9.7 would continue in the middle."""
     with following() as pair:
         fill(pair, 10)
         pair.advance(100)
@@ -379,7 +379,7 @@ def test_a_masters_actor_that_fails_is_started_again_and_goes_on(name: str) -> N
         pair.stir(2)
         pair.master.system.address(name).tell(object())
         pair.advance(12_000)
-        assert all(answers), "somebody was left silent"
+        assert all(answers), "a send was not answered"
         last = pair.send(topic=TOPIC)
         pair.advance(100)
         assert last[0].code == 0
