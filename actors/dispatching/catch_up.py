@@ -8,8 +8,8 @@ Sends: FollowersCaughtUp to Reput, LowerIndexTime and IndexSynced to FlushRealTi
 The broker serves meanwhile. Each slice takes about 2 ms, then the actor rests. The rest is three
 slices long while messages are appended, less if the gap does not shrink. Measured: 400,000 records
 take 7 s on an idle broker. A broker with 20,000 sends/s takes a fifth fewer meanwhile, at the same
-median latency. If only the index is far behind, a slice is a chunk whose keys worker processes have
-read. A stop or a crash loses nothing: the next start reads whatever is not covered.
+median latency. If only the index is far behind, a slice is a chunk of keys from worker
+processes. A stop or a crash loses nothing: the next start reads whatever is not covered.
 """
 
 from collections.abc import Callable, Sequence
