@@ -8,7 +8,8 @@ from actors.children.tls import TlsPortSpec, door_children
 from actors.engine.interfaces import System
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.engine.supervisor import ChildSpec
-from actors.naming.namesrv_link import Listening, NamesrvLink
+from actors.naming.messages import Listening
+from actors.naming.namesrv_link import NamesrvLink
 from actors.naming.registration import Registration
 from actors.network.connections import Acceptor, Listener
 from actors.network.tls_contexts import to_call_with

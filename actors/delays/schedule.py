@@ -22,7 +22,7 @@ from functools import partial
 from structlog import get_logger
 
 from actors.delays.delay_offsets import DelayOffsetReply, Delivered, GetDelayOffset
-from actors.dispatching.verify_unit import UnitVerified, VerifyUnit
+from actors.dispatching.messages import UnitVerified, VerifyUnit
 from actors.engine.actor import Actor, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.interfaces import System

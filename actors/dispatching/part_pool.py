@@ -1,7 +1,7 @@
-"""Processes that read the log ahead, so that all processors do: at a start, and for the index.
+"""Worker processes that read the commit log ahead, on all processors.
 
-Not an actor: recovery has one before the actors are there, the catch-up actor while the index is
-far behind. What a process leaves undone that has ended is read by who asked for it.
+Not an actor: recovery uses a pool before actors exist, CatchUp while the index is far behind. If a
+worker ends early, its caller reads the rest.
 """
 
 import os
@@ -30,31 +30,31 @@ from storage.recovery.log_chunks import (
 log = get_logger(__name__)
 
 HERE_BYTES = 32 << 20
-"""Read by this process first: to start others takes as long."""
+"""Bytes that this process reads meanwhile, because workers take as long to start."""
 WORKERS_MAX = 8
-"""This process can put together what so many read."""
+"""Number of readers that one process can keep up with."""
 KEY_WORKERS_MAX = 4
-"""The same for the index, beside those that the broker serves."""
+"""Maximum for the index, beside the processors that serve clients."""
 KEY_NICE = 5
 PIPE_BYTES = 1 << 20
-"""What an unprivileged pipe can hold at most: a part, so that its worker goes on."""
+"""Largest unprivileged pipe; it holds a chunk, so that its worker goes on."""
 
 
 def open_parts(order: PartOrder, reader: LogReader) -> ChunkSource[ReadPart]:
-    """Readers of a start, on all processors that this process may use."""
+    """Return the readers of a recovery, on all processors that this process may use."""
     workers = min(len(os.sched_getaffinity(0)), WORKERS_MAX)
     here = PartsHere(order, reader)
     return here if workers < 2 else PartPool(order, PartReader, workers, here)
 
 
 def open_key_parts(order: PartOrder, _: LogReader) -> ChunkSource[KeyPart]:
-    """Readers for the index, while the broker serves: whatever it wants goes first."""
+    """Return low-priority readers for the index, while the broker serves."""
     workers = min(len(os.sched_getaffinity(0)), KEY_WORKERS_MAX)
     return PartPool(order, KeyPartReader, workers, nice=KEY_NICE)
 
 
 class PartPool(Generic[P_co]):
-    """Stretches of the log, each read by the next of some processes in turn."""
+    """Stretches of the commit log, assigned to worker processes in turn."""
 
     def __init__(
         self,
@@ -66,19 +66,22 @@ class PartPool(Generic[P_co]):
         here_bytes: int = HERE_BYTES,
         nice: int = 0,
     ) -> None:
-        """`here` reads the first `here_bytes` of a log, and what processes leave undone."""
+        """Prepare a pool; workers start at the first `at`.
+
+        `here` reads the first `here_bytes` of a log, and what workers leave unread.
+        """
         self.order = order
         self._here = here
         self._readers = readers
         self._first = order.border(order.start + here_bytes) if here else order.start
-        self._count, self._nice = workers, nice  # no workers: none can be had
+        self._count, self._nice = workers, nice  # 0: workers cannot start
         self._workers: list[_Worker[P_co]] = []
         self._stretches = order.stretches(self._first)
         self._stretch = -1
         self._next_begin = next(self._stretches, order.end)
 
     def at(self, offset: int) -> P_co | None:
-        """As ChunkSource. The part of a stretch is given once."""
+        """Return the chunk at `offset`, as ChunkSource.at; each stretch only once."""
         if offset < self._first or offset >= self.order.end:
             return self._read_here(offset)
         while self._next_begin <= offset:
@@ -100,7 +103,10 @@ class PartPool(Generic[P_co]):
 
     def _start(self) -> None:
         log.info(
-            "reading the log", wanted=self.order.kind, processes=self._count, position=self._first
+            "log readers started",
+            wanted=self.order.kind,
+            processes=self._count,
+            position=self._first,
         )
         try:
             for number in range(self._count):
@@ -109,7 +115,7 @@ class PartPool(Generic[P_co]):
                 )
                 self._workers.append(_Worker(argument, self._readers.part_type))
         except OSError as error:
-            log.warning("no processes to read the log", reason=str(error))
+            log.warning("log readers unavailable", reason=str(error))
             self.close()
             self._count = 0
 
@@ -120,7 +126,7 @@ class PartPool(Generic[P_co]):
 
 
 class _Worker(Generic[P_co]):
-    """One process."""
+    """One worker process and its output pipe."""
 
     def __init__(self, argument: str, part_type: type[P_co]) -> None:
         self._part_type = part_type
@@ -137,7 +143,10 @@ class _Worker(Generic[P_co]):
         self._taken = 0
 
     def part(self, turn: int) -> P_co | None:
-        """The part of its stretch number `turn`. Raises EOFError if it cannot be had."""
+        """Return the chunk of this worker's stretch `turn`, or None if already taken.
+
+        Raises EOFError if the worker has ended.
+        """
         if self._taken > turn:
             return None
         while self._taken < turn:
@@ -147,7 +156,7 @@ class _Worker(Generic[P_co]):
         return part_worker.read_packed(self._output.read, self._part_type)
 
     def kill(self) -> None:
-        """What it has written by then can still be read."""
+        """Kill the process; its output so far stays readable."""
         self._process.kill()
         self._process.wait()
 

@@ -1,4 +1,4 @@
-"""Log lines of a start: one for the store, and one for each thing that was wrong."""
+"""Log lines of a store's start: one for the store, one for each finding."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -13,11 +13,11 @@ from storage.retention.reserve import Reserve, in_words, little_room
 log = get_logger(__name__)
 
 LINES_MAX = 20
-"""For each part of a store: `troupemq store check` gives all of them."""
+"""Maximum lines for each part of a store; `troupemq store check` prints all findings."""
 
 
 def log_recovery(report: RecoveryReport) -> None:
-    """How the store was opened; a warning after a crash."""
+    """Log how the store was opened, with a warning after a crash."""
     if report.clean:
         log.info("store opened", end=report.end_offset, read_from=report.scanned_from)
     else:
@@ -34,11 +34,11 @@ def log_recovery(report: RecoveryReport) -> None:
 
 
 def log_reserve(config: StoreConfig, reserve: Reserve) -> None:
-    """How much of the disk the store takes; a warning where it will have to stop for want of it."""
+    """Log the disk space that the store needs, with a warning if it is not free."""
     if reserve.fits:
-        log.info("disk", reserved=in_words(reserve.total_bytes), free=_free(reserve))
+        log.info("disk space reserved", reserved=in_words(reserve.total_bytes), free=_free(reserve))
     else:
-        log.warning("little room on the disk", found=little_room(config, reserve))
+        log.warning("disk space low", found=little_room(config, reserve))
 
 
 def _free(reserve: Reserve) -> str:
@@ -46,13 +46,15 @@ def _free(reserve: Reserve) -> str:
 
 
 def log_findings(findings: Iterable[Finding]) -> None:
-    """One line each; of a part with very many the first ones, and how many more there are."""
+    """Log one line for each finding; past LINES_MAX of a part, only their number."""
     counts: Counter[str] = Counter()
     for part, found, is_wrong in findings:
         counts[part] += 1
         if counts[part] <= LINES_MAX:
-            (log.warning if is_wrong else log.info)("found at the start", part=part, found=found)
+            (log.warning if is_wrong else log.info)(
+                "store finding reported", part=part, found=found
+            )
     for part, count in counts.items():
         if count > LINES_MAX:
-            more = f"{count - LINES_MAX} more: troupemq store check names them"
-            log.warning("found at the start", part=part, found=more)
+            more = f"{count - LINES_MAX} more: run troupemq store check"
+            log.warning("store finding reported", part=part, found=more)

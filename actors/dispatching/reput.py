@@ -1,107 +1,83 @@
-"""Follows the commit log: feeds consume queues and index, and tells who waits for messages.
+"""Dispatcher of the commit log to consume queues, index, tables and held pulls.
 
-Owns: every write to ConsumeQueue, the dispatched offset, and the followers (index, transaction
-table) that are not CatchUp's at the time (actors/dispatching/hand_over.py).
-Told by: PutMessage (`Appended`, with the dispatch entries alongside so that nothing is parsed
-twice), its own tick, FlushRealTime (`WriteOutQueues`, `QueuesSynced`), CleanFiles (`TrimBefore`,
-`RemoveQueues`), CatchUp (`FollowersCaughtUp`), QueryMessage (`WriteOutIndex`), RecordChecker and
-Transactions (`AwaitDispatch`), the scrubber (`RepairUnits`, `RebuildIndex`).
-Tells: PullHold (`Arrived`, `CaughtUp`, `QueuesEmptied`), FlushRealTime (`QueuesWritten`),
-PutMessage (`WritesForbidden`), CleanFiles (`Trimmed`, `QueuesRemoved`, `QueuesBegunAnew`), CatchUp
-(`FollowerBehind`).
+Owns: all writes to consume queues, the dispatched offset, and the followers (index, tables) that
+CatchUp does not own (actors/dispatching/gap_closer.py).
+Receives: Appended from PutMessage; FollowersCaughtUp from CatchUp; WriteOutQueues and QueuesSynced
+from FlushRealTime; TrimBefore and RemoveQueues from CleanFiles; WriteOutIndex from QueryMessage;
+AwaitDispatch from RecordChecker and Transactions; RepairUnits, RebuildIndex and RebuildTable from
+the scrubber; its own ticks.
+Sends: Arrived, CaughtUp and QueuesEmptied to PullHold; WritesForbidden to PutMessage; QueuesWritten
+to FlushRealTime; Trimmed, QueuesRemoved and QueuesBegunAnew to CleanFiles; FollowerBehind,
+RebuildIndex and RebuildTable to CatchUp.
 
-At its start it reads from the log whatever was appended and not dispatched.
+`Appended` has the dispatch entries with it, so that no record is parsed twice. At its start, Reput
+reads appended but undispatched records from the commit log.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from structlog import get_logger
 
-from actors.dispatching.hand_over import (
+from actors.dispatching.gap_closer import GapCloser
+from actors.dispatching.messages import (
+    Appended,
+    Arrived,
     AwaitDispatch,
+    CaughtUp,
     FollowerBehind,
     FollowersCaughtUp,
-    GapCloser,
     IndexWritten,
-    RebuildIndex,
-    RebuildTable,
-    WriteOutIndex,
-)
-from actors.dispatching.repair import RepairUnits, repair_units
-from actors.dispatching.sync_queues import QueuesSynced, QueuesWritten, WriteOutQueues
-from actors.dispatching.trim import (
     QueuesBegunAnew,
     QueuesEmptied,
     QueuesRemoved,
+    QueuesSynced,
+    QueuesWritten,
+    RebuildIndex,
+    RebuildTable,
     RemoveQueues,
+    RepairsRefused,
+    RepairUnits,
     TrimBefore,
     Trimmed,
-    TrimSome,
-    begin_again,
+    WriteOutIndex,
+    WriteOutQueues,
+    WritesForbidden,
 )
 from actors.engine.actor import Actor, BatchEnd, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.messages import BATCH_END
 from storage.errors import StoreError
 from storage.message_store import MessageStore
+from storage.queues.consume_queue import ConsumeQueue
+from storage.queues.consume_queues import ConsumeQueues
 from storage.queues.dispatch_entry import Dispatched, cut_behind, extended
 from storage.queues.unsynced import UnsyncedQueues
 from storage.replica.queue_generations import QueueGenerations
 from storage.retention.trimming import RemovedQueues, Trimming, remove_queues
+from storage.tables.committed import highest_offsets
+from storage.tables.offsets import topic_of
 
 log = get_logger(__name__)
 WRITE_OUT_MS = 200
-"""How long a unit may lie in memory only; the log is enough to bring it back."""
+"""Longest time that a unit is in memory only; a crash rebuilds it from the commit log."""
 WRITTEN_AT_ONCE = 64
-"""Queues, some 0.5 ms; those of ten thousand held everybody up for 60 to 90."""
+"""Queues per turn, some 0.5 ms; ten thousand blocked the loop for 60 to 90 ms."""
 DISPATCHED_MAX = 2_000
-"""Records at a time, about 10 ms; then whoever else has mail has his turn."""
+"""Records per turn, about 10 ms; then other actors run."""
 DISPATCHED_KEYS_MAX = 6_000
-"""Index keys of these records, 10 ms too: a record may have 129 of them."""
-
-
-@dataclass(slots=True)
-class Appended:
-    """The log holds everything below `end_offset`; `entries` are its new records, in order."""
-
-    end_offset: int
-    entries: list[Dispatched]
-    """Reput's own from then on."""
-
-
-@dataclass(slots=True)
-class Arrived:
-    """These queues hold more messages now; `entries` are these records, in order."""
-
-    entries: Sequence[Dispatched]
-
-
-@dataclass(slots=True)
-class CaughtUp:
-    """Any queue may hold more messages than was told: Reput has begun again from the log."""
-
-
-@dataclass(slots=True)
-class WritesForbidden:
-    """The disk failed: PutMessage takes no more messages; None: it may again."""
-
-    reason: str | None
-    source: str = "reput"
-    """Whose word it is; only the same may lift it."""
-    final: bool = False
-    """Nobody may lift it: the log cannot be trusted until the store is opened anew."""
+"""Index keys per turn, also 10 ms: a record may have 129 of them."""
 
 
 @dataclass(slots=True)
 class _Tick:
-    """Write out."""
+    """Write out units."""
 
 
 @dataclass(slots=True)
 class _DispatchMore:
-    """What did not fit into the last turn; its BatchEnd does it."""
+    """Dispatch, at the end of its batch, the entries past the last turn's limit."""
 
 
 @dataclass(slots=True)
@@ -111,25 +87,37 @@ class _WriteMore:
 
 @dataclass(slots=True)
 class _CloseGap:
-    """Feed the followers that know less than the queues, a few records."""
+    """Feed a few records to the followers with a gap."""
+
+
+@dataclass(slots=True)
+class _TrimSome:
+    """Trim the next queues."""
+
+    trimming: Trimming
+    reply_to: ActorAddress
+
+    def refuse(self, _remark: str) -> None:
+        """Report the files that are out of use: Reput has failed."""
+        self.reply_to.tell(Trimmed(self.trimming.paths, is_complete=False))
 
 
 @dataclass(slots=True)
 class DispatchProgress:
-    """How far dispatch has come; read by whoever reports it."""
+    """Progress of dispatch, for reports of other actors."""
 
     dispatched_offset: int
     store_timestamp: int = 0
 
 
 class HeldPullCount(Protocol):
-    """The pulls that wait for messages."""
+    """Number of held pulls, as PullHold shares it."""
 
     count: int
 
 
 class Reput(Actor):
-    """Lives on the loop; writes are small and buffered."""
+    """Actor on the loop: its writes are small and buffered."""
 
     def __init__(
         self,
@@ -143,8 +131,11 @@ class Reput(Actor):
         held: HeldPullCount,
         generations: QueueGenerations | None = None,
     ) -> None:
-        """While nothing is `held` PullHold is told of no messages: it looks for itself whether some
-        came before it holds a pull. `generations`: a slave's, which feeds its queues."""
+        """Create the actor; `generations` is a slave's, which feeds its queues.
+
+        While `held` counts 0, PullHold gets no `Arrived`: it checks the queue before it holds a
+        pull.
+        """
         super().__init__()
         self._store = store
         self._clean_files, self._generations = clean_files, generations
@@ -170,14 +161,14 @@ class Reput(Actor):
 
     @handles(Appended)
     def on_appended(self, message: Appended) -> None:
-        """Keeps the entries for the end of the batch."""
+        """Keep the entries until the end of the batch."""
         gathered = self._gathered
         self._gathered = extended(gathered, message.entries) if gathered else message.entries
         self._end_offset = message.end_offset
 
     @handles(BatchEnd)
     def on_batch_end(self, _: BatchEnd) -> None:
-        """Dispatches what was gathered, in bulk."""
+        """Dispatch the gathered entries."""
         gathered = self._gathered
         if not gathered:
             return
@@ -191,7 +182,7 @@ class Reput(Actor):
             self._disk_refused(error)
             self._gap.part_with_those_behind(dispatcher.dispatched_offset)
             if dispatcher.dispatched_offset < end_offset:
-                return  # the same entries are dispatched again on the next tick
+                return  # the next tick dispatches the same entries again
         self._gathered = rest
         if self._generations is not None:
             self._tell_begun_anew(self._generations)
@@ -204,10 +195,10 @@ class Reput(Actor):
 
     @handles(_DispatchMore)
     def on_dispatch_more(self, _: _DispatchMore) -> None:
-        """The end of this batch comes."""
+        """Do nothing: the batch end that follows dispatches."""
 
     def _feed(self) -> None:
-        """Tells the followers what they have not been told of the records that were dispatched."""
+        """Feed the followers the records dispatched since the last call."""
         dispatcher = self._store.dispatcher
         try:
             dispatcher.feed()
@@ -216,23 +207,23 @@ class Reput(Actor):
             self._gap.part_with_those_behind(dispatcher.dispatched_offset)
 
     def _tell_begun_anew(self, generations: QueueGenerations) -> None:
-        """What a slave has taken out of use because its master had begun anew is to be deleted."""
+        """Have old queues deleted that a slave's master has started again from 0."""
         if generations.removed.queues:
             removed, topics = generations.take_removed()
             self._clean_files.tell(QueuesBegunAnew(removed, topics))
 
     @handles(_Tick)
     def on_tick(self, _: _Tick) -> None:
-        """Units reach their files a little later, in one write per queue."""
+        """Dispatch, feed and write out: one write per queue."""
         self.on_batch_end(BATCH_END)
         self._answer_awaited()
         self._feed()
-        if not self._is_writing:  # else those of the last tick are not through
+        if not self._is_writing:  # the last tick's writes have ended
             self.on_write_more(_WriteMore())
 
     @handles(_WriteMore)
     def on_write_more(self, _: _WriteMore) -> None:
-        """Some queues, then whoever else has mail; after the last one what follows the log."""
+        """Write out some queues, then let other actors run; after the last, close gaps."""
         self._is_writing = False
         try:
             self._is_writing = self._store.dispatcher.write_out(WRITTEN_AT_ONCE)
@@ -245,19 +236,19 @@ class Reput(Actor):
         if self._gap and not self._close_gap():
             return
         if self._refused is not None and not self._gathered:
-            log.info("the disk takes queue units again")
+            log.info("queue unit writes resumed")
             self._refused = None
             self._put_message.tell(WritesForbidden(None))
 
     def can_stop(self) -> bool:
-        """Once everything is dispatched that the disk takes."""
+        """Return whether everything is dispatched that the disk accepts."""
         return not self._gathered or self._refused is not None
 
     # --- followers
 
     @handles(FollowersCaughtUp)
     def on_caught_up(self, message: FollowersCaughtUp) -> None:
-        """Followers that know nearly everything are fed here from now on."""
+        """Adopt followers that have nearly reached the end of the commit log."""
         for follower in message.followers:
             self._gap.adopt(follower, message.position)
         self._close_gap_soon()
@@ -269,7 +260,7 @@ class Reput(Actor):
 
     @handles(_CloseGap)
     def on_close_gap(self, _: _CloseGap) -> None:
-        """One step, then whoever else has mail, then the next one."""
+        """Take one step, then let other actors run."""
         self._gap_asked = False
         if self._close_gap():
             self._close_gap_soon()
@@ -284,12 +275,12 @@ class Reput(Actor):
 
     @handles(AwaitDispatch)
     def on_await_dispatch(self, message: AwaitDispatch) -> None:
-        """Somebody wants the units of messages that have just come."""
+        """Answer now, or after the next batch or tick."""
         if message.end_offset <= self._store.dispatcher.dispatched_offset:
             message.reply_to.tell(message.then)
         elif self._gathered and self._refused is None:
             self.address.tell(message)  # the end of this batch comes first
-        else:  # `Appended` is on its way, the disk refuses, or nothing ends there
+        else:  # `Appended` is still to come, the disk fails, or no record ends there
             self._awaited.append(message)
 
     def _answer_awaited(self) -> None:
@@ -305,7 +296,7 @@ class Reput(Actor):
 
     @handles(WriteOutIndex)
     def on_write_out_index(self, message: WriteOutIndex) -> None:
-        """A query wants to find the newest keys too."""
+        """Write the newest index entries for a query."""
         self.on_batch_end(BATCH_END)
         if self._gathered and self._refused is None:
             self.address.tell(message)
@@ -321,7 +312,7 @@ class Reput(Actor):
 
     @handles(RebuildIndex)
     def on_rebuild_index(self, message: RebuildIndex) -> None:
-        """An index file is wrong: it and the newer ones are made anew, behind."""
+        """Drop an invalid index file and the newer ones; CatchUp rebuilds them."""
         index = self._store.index
         if index is None:
             return
@@ -330,27 +321,32 @@ class Reput(Actor):
             return
         if not (paths := index.drop_from(message.path)):
             return  # deleted meanwhile
-        log.warning("index made anew", path=message.path, reason=message.reason, files=len(paths))
+        log.warning(
+            "index rebuild started", path=message.path, reason=message.reason, files=len(paths)
+        )
         self._gap.give_away(index)
         self._catch_up.tell(FollowerBehind(paths))
 
     @handles(RebuildTable)
     def on_rebuild_table(self, message: RebuildTable) -> None:
-        """The transaction table is wrong: it is made anew, behind."""
+        """Mark the transaction table as invalid, or pass the message on to its owner."""
         if self._gap.owns(self._store.transaction_table):
             self._wrong_table = message
         else:
             self._catch_up.tell(message)
 
     def _part_with_wrong_table(self) -> None:
-        """When the next sync is asked for, so none is under way: it would vouch for the old one."""
+        """Give the invalid transaction table to CatchUp.
+
+        Called at a sync request, when no sync is running that would vouch for the old table.
+        """
         message, self._wrong_table = self._wrong_table, None
         if message is not None:
             self._gap.give_away(self._store.transaction_table)
             self._catch_up.tell(message)
 
     def _disk_refused(self, error: StoreError | OSError) -> None:
-        """Units wait in memory; no more messages are taken until the disk takes them."""
+        """Forbid writes until the disk accepts the units that wait in memory."""
         if self._refused is None:
             self._refused = str(error)
             log.error("consume queues or index not written", reason=self._refused)
@@ -358,7 +354,7 @@ class Reput(Actor):
 
     @handles(WriteOutQueues)
     def on_write_out(self, message: WriteOutQueues) -> None:
-        """Says what a sync has to cover, and up to which time the queues are then complete."""
+        """Reply with the files to sync and the store time that they then cover."""
         index, table, sinks = self._store.index, None, None
         self._feed()
         self._part_with_wrong_table()
@@ -370,7 +366,7 @@ class Reput(Actor):
             self._disk_refused(error)
             unsynced = UnsyncedQueues(None)
         full_index = None
-        if index is not None and self._gap.owns(index):  # else CatchUp syncs what it fills
+        if index is not None and self._gap.owns(index):  # otherwise CatchUp syncs it
             full_index = index.unsynced()
         if self._gap.owns(self._store.sink_table):
             sinks = self._store.sink_table.unsynced(at_once=message.least_pages == 0)
@@ -378,7 +374,7 @@ class Reput(Actor):
 
     @handles(QueuesSynced)
     def on_synced(self, message: QueuesSynced) -> None:
-        """Remembers that nothing of this needs another sync."""
+        """Mark the files as synced."""
         self._store.consume_queues.mark_synced(message.unsynced)
         index = self._store.index
         if message.full_index is not None and index is not None and self._gap.owns(index):
@@ -390,12 +386,12 @@ class Reput(Actor):
 
     @handles(TrimBefore)
     def on_trim(self, message: TrimBefore) -> None:
-        """Takes out of use what is derived from records that the log has no more."""
-        self.address.tell(TrimSome(Trimming(self._store, message.offset), message.reply_to))
+        """Take data derived from deleted records out of use."""
+        self.address.tell(_TrimSome(Trimming(self._store, message.offset), message.reply_to))
 
-    @handles(TrimSome)
-    def on_trim_some(self, message: TrimSome) -> None:
-        """Some queues at a time, other mail in between."""
+    @handles(_TrimSome)
+    def on_trim_some(self, message: _TrimSome) -> None:
+        """Trim some queues, then let other actors run."""
         try:
             is_complete = message.trimming.step()
         except StoreError as error:
@@ -409,11 +405,11 @@ class Reput(Actor):
 
     @handles(RemoveQueues)
     def on_remove_queues(self, message: RemoveQueues) -> None:
-        """Takes whole queues out of use."""
+        """Take whole queues out of use."""
         removed, refused = RemovedQueues(), None
         only, known = message.only, message.known
         if only is not None and known is not None and only in known.value:
-            message.reply_to.tell(QueuesRemoved(removed))  # messages may have come to it again
+            message.reply_to.tell(QueuesRemoved(removed))  # the topic exists again
             return
         try:
             remove_queues(
@@ -434,5 +430,44 @@ class Reput(Actor):
 
     @handles(RepairUnits)
     def on_repair_units(self, message: RepairUnits) -> None:
-        """The scrubber found units that are wrong, or that need no more checks."""
         repair_units(self._store.consume_queues, message)
+
+
+def begin_again(
+    queues: ConsumeQueues,
+    removed: RemovedQueues,
+    offsets: Mapping[str, Mapping[int, int]],
+) -> None:
+    """Continue emptied queues of remaining topics at the highest consumer offset.
+
+    4.9.7 restarts at 0, so groups skip messages until the queue offset reaches theirs.
+    """
+    topics = {topic for topic, _, _ in removed.queues}
+    highest = highest_offsets({key: offsets[key] for key in offsets if topic_of(key) in topics})
+    for topic, queue_id, _ in removed.queues:
+        if offset := highest.get((topic, queue_id)):
+            queues.begin_at(topic, queue_id, offset)
+
+
+def repair_units(queues: ConsumeQueues, message: RepairUnits) -> None:
+    """Carry out a RepairUnits as the owner of the queues."""
+    try:
+        for queue, repair in message.repairs:
+            if _is_there(queues, queue) and repair.queue_offset < queue.max_offset:
+                queue.repair(
+                    repair.queue_offset,
+                    repair.physical_offset,
+                    repair.record_bytes,
+                    repair.tags_code,
+                )
+    except StoreError as error:
+        message.scrubber.tell(RepairsRefused(str(error)))
+    else:
+        for queue, start in message.verified:
+            if _is_there(queues, queue):
+                queue.verified_from = min(queue.verified_from, start)
+    message.tell_answers()
+
+
+def _is_there(queues: ConsumeQueues, queue: ConsumeQueue) -> bool:
+    return queues.get(queue.topic, queue.queue_id) is queue

@@ -1,12 +1,15 @@
-"""Spark jobs as supervised child processes, and when they run.
+"""Spark jobs as supervised child processes, on request and on a schedule.
 
-    spark_jobs.py       the actor that everybody asks, and that follows the schedule
-    spark_job.py        the actor of one run, and its child process
-    messages.py         what they are told
-    run_table.py        the runs that are known
-    scheduled_runs.py   what becomes of the runs of the schedule
-    timetable.py        occasions of cron expressions: which have had their run
+    spark_jobs.py       actor with the table of runs and the schedule
+    spark_job.py        actor of one run, and its child process
+    messages.py         messages, and the state of a run
+    scheduled_runs.py   runs of the schedule and their retries
+    timetable.py        occasions of cron expressions, and which have run
     jobs_conf.py        conf/jobs.conf
 
-Told by connections, the daemon and the command line. The child is spark/runner.py.
+    daemon, command line → SparkJobs         RunJob, CancelJob, JobStates
+    SparkJobs            → SparkJob          Cancel
+    SparkJob             → SparkJobs         JobChanged
+
+The child process is spark/runner.py.
 """

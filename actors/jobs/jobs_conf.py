@@ -1,6 +1,6 @@
-"""The file conf/jobs.conf: which Spark jobs run when; each has an entry with its name in brackets.
+"""Parser of conf/jobs.conf, which schedules Spark jobs; each section is an entry.
 
-Read strictly: what cannot be meant ends the start with one sentence that names file and entry.
+An invalid entry ends the start with one sentence that names file and entry.
 """
 
 import json
@@ -21,17 +21,16 @@ from storage.errors import WrongSetting
 from storage.spelling import did_you_mean
 
 RETRIES_MAX = 20
-"""The system knows no more."""
 
 ENTRIES_MAX = 100
-"""Each costs a look a minute, and a place in the queue of runs."""
+"""Each entry costs a check per minute and a slot in the queue of runs."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _DURATION = re.compile(r"(\d{1,6})\s*(s|m|h|d)")
 _MEMORY = re.compile(r"(\d{1,6})([mg])")
 _UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _MEMORY_MIN_MB = 512
-"""Spark refuses to start with less than 450 MiB."""
+"""Spark needs at least 450 MiB."""
 
 _KEYS = ("job", "cron", "timeZone", "deadline", "memory", "master", "retries", "nice")
 _ARGUMENT = "argument."
@@ -39,26 +38,26 @@ _ARGUMENT = "argument."
 
 @dataclass(frozen=True, slots=True)
 class ScheduledJob:
-    """One entry: which job, when, with what, and what becomes of it when it fails."""
+    """One entry: job, occasions, arguments, and what to do after a failure."""
 
     name: str
     job: str
     occasions: Occasions
     arguments: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Of Spark, over those of conf/spark.conf."""
+    """Spark settings that override conf/spark.conf."""
 
     deadline_ms: float = DEADLINE_MS
-    """For one try."""
+    """Timeout of one try."""
 
     retries: int = 0
-    """How often a run that failed is tried again."""
+    """Maximum retries of a failed run."""
 
     nice: int = NICE
 
 
 def load_jobs(path: Path, jobs: Collection[str]) -> list[ScheduledJob]:
-    """The entries of a file, in its order; `jobs` are those that there are. Raises WrongSetting."""
+    """Return the entries of a file in order; `jobs` are the known ones. Raises WrongSetting."""
     parser = ConfigParser(
         interpolation=None, delimiters=("=",), comment_prefixes=("#",), default_section=""
     )
@@ -68,16 +67,16 @@ def load_jobs(path: Path, jobs: Collection[str]) -> list[ScheduledJob]:
     except OSError as error:
         raise WrongSetting(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise WrongSetting(f"{path} is not UTF-8: save it as that") from error
+        raise WrongSetting(f"{path} is not UTF-8: save it in this encoding") from error
     except ConfigError as error:
         raise WrongSetting(f"{path}: {_first_line(error)}") from error
     if len(parser.sections()) > ENTRIES_MAX:
-        raise WrongSetting(f"{path} has more than {ENTRIES_MAX} entries: leave some out")
+        raise WrongSetting(f"{path} has more than {ENTRIES_MAX} entries: remove some")
     return [_Entry(path, parser[name], jobs).read() for name in parser.sections()]
 
 
 class _Entry:
-    """One section on its way to a ScheduledJob."""
+    """Parser of one section."""
 
     def __init__(self, path: Path, section: SectionProxy, jobs: Collection[str]) -> None:
         self._path = path
@@ -87,7 +86,7 @@ class _Entry:
     def read(self) -> ScheduledJob:
         name = self._section.name
         if not _NAME.fullmatch(name):
-            raise self._wrong("its name has other characters than letters, digits, - and _")
+            raise self._wrong("invalid name: use letters, digits, - and _")
         for key in self._section:
             if key not in _KEYS and not key.startswith(_ARGUMENT):
                 known = f"there is {', '.join(_KEYS)}, {_ARGUMENT}…"
@@ -113,14 +112,14 @@ class _Entry:
             zone = ZoneInfo(key)
         except (ZoneInfoNotFoundError, ValueError, OSError):
             raise self._wrong(
-                f"timeZone = {key} is not known here: write one like Europe/Berlin, or install "
+                f"unknown timeZone '{key}': use one such as Europe/Berlin, or install "
                 "the time zones of the system (tzdata)"
             ) from None
         try:
             return Occasions(expression, zone)
         except BadExpression as error:
             raise self._wrong(
-                f"cron = {expression} cannot be used: {error}; write one like 30 2 * * *"
+                f"invalid cron '{expression}': {error}; use one such as 30 2 * * *"
             ) from None
 
     def _arguments(self) -> dict[str, Any]:
@@ -141,21 +140,21 @@ class _Entry:
     def _memory(self, text: str) -> str:
         found = _MEMORY.fullmatch(text)
         if found is None:
-            raise self._wrong(f"memory = {text} is none: write it like 512m or 2g")
+            raise self._wrong(f"invalid memory '{text}': use a value such as 512m or 2g")
         if int(found[1]) * (1024 if found[2] == "g" else 1) < _MEMORY_MIN_MB:
-            raise self._wrong(f"memory = {text} is not enough for Spark: write 512m or more")
+            raise self._wrong(f"memory '{text}' is not enough for Spark: use 512m or more")
         return text
 
     def _duration_ms(self, text: str) -> float:
         found = _DURATION.fullmatch(text)
         if found is None or not int(found[1]):
-            raise self._wrong(f"deadline = {text} is none: write it like 90s, 30m, 6h or 1d")
+            raise self._wrong(f"invalid deadline '{text}': use a value such as 90s, 30m, 6h or 1d")
         return float(int(found[1]) * _UNIT_MS[found[2]])
 
     def _count(self, key: str, most: int, text: str) -> int:
         number = plain_number(text, most)
         if number is None:
-            raise self._wrong(f"{key} = {text} is not a number from 0 to {most}")
+            raise self._wrong(f"invalid {key} '{text}': use a number from 0 to {most}")
         return number
 
     def _optional(self, key: str, default: Any, read: Callable[[str], Any]) -> Any:
@@ -172,7 +171,7 @@ class _Entry:
 
 
 def argument_value(text: str) -> Any:
-    """The value of a job's argument: JSON where it is that, else the text itself."""
+    """Return the value of a job's argument: parsed JSON, or else the text."""
     try:
         return json.loads(text)
     except ValueError:
@@ -180,5 +179,5 @@ def argument_value(text: str) -> Any:
 
 
 def _first_line(error: ConfigError) -> str:
-    """What configparser says, without its second line, which repeats the source."""
+    """Return configparser's message on one line."""
     return " ".join(str(error).split())

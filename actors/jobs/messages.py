@@ -1,27 +1,27 @@
-"""Messages to SparkJobs and from its runs, and the state of a run."""
+"""Messages of SparkJobs and its runs, and the state of a run."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 DEADLINE_MS = 6 * 3_600_000
-"""For one try of a job, unless somebody says otherwise."""
+"""Default timeout of one try."""
 
 NICE = 10
-"""How far a job stands back behind the broker for a processor, 0 to 19, as `nice` counts."""
+"""Default niceness of a job relative to the broker, 0 to 19."""
 
 NICE_MAX = 19
-"""It runs where nobody else wants the processor, and whoever wakes up takes it away at once."""
+"""Niceness at which the job runs on idle processors only."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobOrder:
-    """What to run, with what, and for how long at the most."""
+    """Job to run, with its arguments and timeout."""
 
     name: str
     arguments: Mapping[str, Any]
     settings: Mapping[str, str]
-    """Of Spark, over those of conf/spark.conf."""
+    """Spark settings that override conf/spark.conf."""
 
     deadline_ms: float
     nice: int = NICE
@@ -29,39 +29,39 @@ class JobOrder:
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """What is known of one run."""
+    """State of one run."""
 
     run: str
     name: str
     state: Literal["waiting", "starting", "running", "finished", "failed", "cancelled"] = "waiting"
     done: int = 0
     tasks: int = 0
-    """Tasks of the stage that is running, and how many of them are done."""
+    """Tasks of the running stage; `done` counts the finished ones."""
 
     stage: str = ""
-    """What the job is doing."""
+    """Description of the running stage."""
 
     rows_done: int = 0
     rows: int = 0
-    """Messages that the stage will read, 0 if that is not known, and how many it has read."""
+    """Messages that the stage reads, 0 if unknown; `rows_done` counts those read."""
 
     remaining_ms: int | None = None
-    """Of the stage, as was estimated with the last progress; None: not known."""
+    """Estimate for the stage at the last progress; None if unknown."""
 
     sentence: str | None = None
-    """Why it failed."""
+    """Reason of the failure."""
 
     report: Mapping[str, Any] | None = None
-    """What a finished job returned."""
+    """Result of a finished run."""
 
     log_path: str | None = None
     tail: tuple[str, ...] = ()
-    """The last lines of the log of one that failed."""
+    """Last log lines of a failed run."""
 
     started_ms: int = 0
     ended_ms: int = 0
     entry: str = ""
-    """Of conf/jobs.conf, for a run of the schedule's."""
+    """Entry of conf/jobs.conf, for a scheduled run."""
 
     @property
     def has_ended(self) -> bool:
@@ -70,20 +70,20 @@ class JobState:
 
 @dataclass(slots=True)
 class JobChanged:
-    """News of a run, from its SparkJob."""
+    """New state of a run, from its SparkJob."""
 
     state: JobState
 
 
 @dataclass(slots=True)
 class RunJob:
-    """Run a job when there is room; `reply` gets its state once, when it has ended."""
+    """Run a job when a slot is free; `reply` gets the state at the end."""
 
     name: str
     arguments: Mapping[str, Any]
     reply: Callable[[JobState], None]
     progress: Callable[[JobState], None] | None = None
-    """Gets every state before that. Both are called on the loop."""
+    """Gets every earlier state; both functions are called on the loop."""
 
     settings: Mapping[str, str] = field(default_factory=dict)
     deadline_ms: float = DEADLINE_MS
@@ -96,14 +96,21 @@ class RunJob:
 
 @dataclass(slots=True)
 class CancelJob:
-    """End a run; `reply` says whether there was one to end."""
+    """Cancel a run; `reply` gets whether it was waiting or running."""
 
     run: str
     reply: Callable[[bool], None]
 
 
 @dataclass(slots=True)
+class Cancel:
+    """Cancel this run; without `gently`, skip the request and close the child's input."""
+
+    gently: bool = True
+
+
+@dataclass(slots=True)
 class JobStates:
-    """`reply` gets all runs that are known, the oldest first."""
+    """Call `reply` with all known runs, oldest first."""
 
     reply: Callable[[list[JobState]], None]

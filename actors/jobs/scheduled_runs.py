@@ -1,4 +1,4 @@
-"""Runs of a schedule: begun, tried again, ended; and what is saved of them.
+"""Runs of the schedule: starts, retries, ends, and their saved state.
 
 A plain class above the timetable; SparkJobs drives it and owns its file, `jobs.json`.
 """
@@ -21,12 +21,12 @@ log = get_logger(__name__)
 
 BACK_OFF_MS = 30_000
 BACK_OFF_MAX_MS = 1_800_000
-"""Before the first and before any later try of a run that failed: doubled each time."""
+"""Delay of the first retry, doubled each time, and its maximum."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobSchedule:
-    """The entries of conf/jobs.conf, where their state is kept, and who writes it."""
+    """Entries of conf/jobs.conf, the path of their state, and its writer."""
 
     entries: Sequence[ScheduledJob]
     path: str
@@ -35,40 +35,40 @@ class JobSchedule:
 
 @dataclass(slots=True)
 class KeptRuns:
-    """What outlives an actor that fails and is made anew: the lines, the runs that go on."""
+    """State that survives a restart of the actor: timetable lines and running actors."""
 
     lines: dict[str, TimetableLine] = field(default_factory=dict)
     running: dict[str, ActorAddress] = field(default_factory=dict)
 
 
 class ScheduledRuns:
-    """The entries and their lines."""
+    """Entries and their timetable lines."""
 
     def __init__(self, entries: Sequence[ScheduledJob], lines: dict[str, TimetableLine]) -> None:
-        """`lines`: filled by `load`, unless they are there already."""
+        """Create it; `lines` is filled by `load`, or by an earlier instance."""
         self.entries = {entry.name: entry for entry in entries}
         self.lines = lines
 
     def load(self, disk: Disk, path: str, now_ms: int) -> tuple[str, ...]:
-        """Takes what was saved; gives the files that cannot be used."""
+        """Load the saved lines; return the files that are damaged."""
         found = load(disk, path, parsed_object)
         if found.findings:
-            log.warning("schedule of jobs damaged", file=path, reason=found.findings)
+            log.warning("job schedule damaged", file=path, reason=found.findings)
         occasions = {name: entry.occasions for name, entry in self.entries.items()}
         self.lines.update(timetable_from(found.value, occasions, now_ms))
         return found.broken
 
     @property
     def text(self) -> str:
-        """What is saved."""
+        """Text of the state file."""
         return dumps(timetable_json(self.lines)).decode()
 
     def interrupted(self) -> list[str]:
-        """Entries whose run a stop has interrupted."""
+        """Return the entries with a run that a stop interrupted."""
         return [name for name, line in self.lines.items() if line.open is not None]
 
     def begin_due(self, now_ms: int) -> list[str]:
-        """Entries that have come due: their runs count as begun from now on."""
+        """Mark the runs of due entries as begun; return the entries."""
         begun = []
         for name, line in self.lines.items():
             due_ms = line.due(now_ms)
@@ -78,18 +78,18 @@ class ScheduledRuns:
         return begun
 
     def was_ahead_of(self, now_ms: int) -> bool:
-        """Whether the clock has been set back since the last look: also that must be saved.
+        """Return whether the clock was set back since the last check, which must be saved.
 
-        Else what comes again, and has had no run, would be passed over by a restart.
+        Otherwise a restart would skip repeated occasions that have not run.
         """
         return any(line.open is None and now_ms < line.seen_ms for line in self.lines.values())
 
     def next_ms(self, now_ms: int) -> int:
-        """When the next one comes due; only with entries."""
+        """Return the time of the next due entry; there must be entries."""
         return min(line.next_ms(now_ms) for line in self.lines.values())
 
     def ended(self, state: JobState) -> float | None:
-        """A run has ended. How many ms from now it is tried again, None if it is not."""
+        """Note the end of a run; return the ms until its retry, or None."""
         line = self.lines.get(state.entry)
         if line is None or line.open is None:
             return None
@@ -97,7 +97,7 @@ class ScheduledRuns:
         if state.state == "failed" and line.open.tries <= retries:
             delay_ms = min(BACK_OFF_MS << (line.open.tries - 1), BACK_OFF_MAX_MS)
             line.open.tries += 1
-            log.warning("scheduled job tried again", entry=state.entry, in_ms=delay_ms)
+            log.warning("scheduled job retried", entry=state.entry, in_ms=delay_ms)
             return delay_ms
         if state.state == "failed":
             log.error("scheduled job failed", entry=state.entry, sentence=state.sentence)
@@ -105,7 +105,7 @@ class ScheduledRuns:
         return None
 
     def bodies(self, now_ms: int) -> list[JobEntry]:
-        """For who asks over the network."""
+        """Return the entries in their wire format."""
         found = []
         for name, entry in self.entries.items():
             line = self.lines[name]

@@ -1,14 +1,14 @@
-"""One run of a Spark job: a child process, watched by an actor on a thread.
+"""One run of a Spark job: a child process, supervised by an actor on a thread.
 
-Owns: the child, its work directory, its log.   Told by: SparkJobs (`Cancel`), itself (`_Poll`).
-Tells: SparkJobs (`JobChanged`).
+Owns: the child, its work directory, its log.
+Receives: Cancel from SparkJobs; its own _Poll and _EndChild.
+Sends: JobChanged to SparkJobs.
 
-What the child says and understands is in spark/runner.py. It leads a process group of its own,
-which the JVM belongs to. Whatever becomes of it, the broker serves on: the run fails with one
-sentence, and jobs publish what they made only when it is whole.
+The protocol of the child is in spark/runner.py. The child leads a process group with the JVM. If it
+fails, the broker serves on: the run fails with one sentence. Jobs publish only complete results.
 
-A run is ended in three steps, each some seconds after the one before: the line `cancel`; the end of
-the child's input, which is also what it sees when this process dies; SIGKILL for the group.
+A run is ended in three steps, STEP_MS apart: the line `cancel`, the end of the child's input,
+SIGKILL for the group. The child also sees the end of its input if this process dies.
 """
 
 import json
@@ -27,7 +27,7 @@ from typing import Any, BinaryIO, ClassVar, TypeAlias
 from structlog import get_logger
 
 from actors.engine.actor import Actor, Where, handles
-from actors.jobs.messages import NICE_MAX, JobChanged, JobOrder, JobState
+from actors.jobs.messages import NICE_MAX, Cancel, JobChanged, JobOrder, JobState
 from storage.child_python import link_packages, process_descriptor
 from storage.errors import StoreError, os_sentence
 from storage.files.below import below
@@ -39,62 +39,57 @@ SCHED_IDLE = 5
 
 LOGS_MAX = 20
 STEP_MS = 5_000
-"""Between the steps of ending a run; a cancelled Spark job takes about one second to end."""
+"""Delay between the steps that end a run; a cancelled Spark job needs about 1 s."""
 
 POLL_S = 0.25
-"""How long a SparkJob waits for its child before it looks at its mail."""
+"""Longest wait for the child before the actor checks its inbox."""
 
 TAIL_LINES = 20
 TAIL_BYTES_MAX = 16 * 1024
-"""Of a log, kept with a run that failed: its file goes when others have come."""
+"""Limit of the log's end that is kept with a failed run, as log files are deleted."""
 
 LINE_BYTES_MAX = 8 * 1024 * 1024
 _READ_BYTES = 65_536
 _PROGRESS = ("stage", "done", "tasks", "rows_done", "rows", "remaining_ms")
 _LOCK = "lock"
-"""In a work directory: locked by whoever runs there."""
+"""File in a work directory, locked while the run is in progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobCommand:
-    """How to start the child of one run."""
+    """Command that starts the child of one run."""
 
     argv: Sequence[str]
     environment: Mapping[str, str]
     packages: Mapping[str, Path] = field(default_factory=dict)
-    """What `link_packages` links in the work directory: for a Python that does not have them."""
+    """Packages that `link_packages` links into the work directory, if Python lacks them."""
 
 
 MakeCommand: TypeAlias = Callable[[JobOrder, str], JobCommand]
-"""(order, work directory, which is made afterwards) → its command; called on a thread, where it may
-take a while. Raises StoreError if the job cannot run here."""
+"""Function of (order, future work directory) that returns the command.
 
-
-@dataclass(slots=True)
-class Cancel:
-    """End the run; without a word if it is not `gently`."""
-
-    gently: bool = True
+It runs on a thread and may take time. Raises StoreError if the job cannot run here.
+"""
 
 
 @dataclass(slots=True)
 class _Poll:
-    """Look what the child says."""
+    """Read the child's output."""
 
 
 @dataclass(slots=True)
 class _EndChild:
-    """Take the next step towards the child's end, unless another one was taken meanwhile."""
+    """Take this step towards the child's end, unless another was taken meanwhile."""
 
     step: int
     because: str | None = None
 
 
 class ChildProcess:
-    """The child of one run; every method returns within `POLL_S`, `end` within some more."""
+    """Child of one run; methods return within `POLL_S`, `end` a little later."""
 
     def __init__(self, command: JobCommand, log_path: Path, nice: int = 0) -> None:
-        """`nice`: how far it stands back for a processor, and all that it starts."""
+        """Start the child; `nice` also applies to its own children."""
         with log_path.open("ab") as errors:
             self._process = Popen(
                 command.argv,
@@ -104,7 +99,7 @@ class ChildProcess:
                 env=dict(command.environment),
                 process_group=0,
             )
-        # It has one thread yet: what it starts inherits this.
+        # The child has one thread so far: its later threads and children inherit this.
         own = os.getpriority(os.PRIO_PROCESS, 0)
         os.setpriority(os.PRIO_PROCESS, self.pid, own + nice)
         if nice == NICE_MAX:
@@ -121,7 +116,7 @@ class ChildProcess:
         return self._process.pid
 
     def events(self) -> list[dict[str, Any]]:
-        """What the child has said since; waits a little for it. Raises ValueError for nonsense."""
+        """Return new events; wait briefly for them. Raises ValueError for invalid output."""
         awaited = self._exit_fd if self._at_end else self._output.fileno()
         if not select([awaited], [], [], POLL_S)[0] or self._at_end:
             return []
@@ -132,31 +127,31 @@ class ChildProcess:
             raise ValueError(f"a line of more than {LINE_BYTES_MAX} bytes")
         events = [json.loads(line) for line in lines]
         if not all(isinstance(event, dict) for event in events):
-            raise ValueError("a line that is no object")
+            raise ValueError("a line is not a JSON object")
         return events
 
     @property
     def has_ended(self) -> bool:
-        """Whether it has said its last word and exited. It is not reaped before `end`."""
+        """Whether the child has exited and its output is read; only `end` reaps it."""
         exited = bool(select([self._exit_fd], [], [], 0)[0])
-        # The JVM might hold our end of the pipe open: then silence is the end, too.
+        # The JVM may keep the pipe open: then silence counts as the end.
         return exited and (self._at_end or not select([self._output], [], [], 0)[0])
 
     def cancel(self) -> None:
-        with suppress(OSError):  # it is ending already
+        with suppress(OSError):  # the child is ending
             os.write(self._input.fileno(), b"cancel\n")
 
     def hang_up(self) -> None:
-        """Ends the child's input."""
+        """Close the child's input."""
         self._input.close()
 
     def kill(self) -> None:
-        """SIGKILL for whatever is left of the group. The child's id stays its own until `end`."""
+        """Send SIGKILL to the rest of the group; the process id stays valid until `end`."""
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
 
     def end(self) -> int:
-        """Kills what is left, closes everything; the exit code, negative for a signal."""
+        """Kill the rest, close everything; return the exit code, negative for a signal."""
         self.kill()
         code = self._process.wait()
         self._input.close()
@@ -166,7 +161,7 @@ class ChildProcess:
 
 
 class SparkJob(Actor):
-    """One run. Lives on a thread, as it waits for its child."""
+    """Actor of one run, on a thread because it waits for its child."""
 
     where: ClassVar[Where] = "thread"
 
@@ -189,7 +184,7 @@ class SparkJob(Actor):
         self._lock: BinaryIO | None = None
         self._step = 0
         self._because: str | None = None
-        """Why it failed, as far as is known."""
+        """Reason of the failure, if known."""
 
     def on_start(self) -> None:
         log_path = Path(below(str(self._directory), f"{self._state.run}.log"))
@@ -212,7 +207,7 @@ class SparkJob(Actor):
             return
         log.info("job started", run=self._state.run, pid=self._child.pid)
         seconds = round(self._order.deadline_ms / 1000)
-        late = f"it took longer than {seconds} s and was ended"
+        late = f"timeout after {seconds} s: the run was ended"
         self.after(self._order.deadline_ms, _EndChild(0, late))
         self.address.tell(_Poll())
 
@@ -224,7 +219,7 @@ class SparkJob(Actor):
 
     @handles(_Poll)
     def poll(self, _: _Poll) -> None:
-        """Takes what the child has said; at its end, closes the run."""
+        """Process the child's output; close the run at its end."""
         if self._child is None:
             return
         try:
@@ -232,7 +227,7 @@ class SparkJob(Actor):
                 self._heard(event)
         except ValueError as error:
             self._child.kill()
-            self._because = f"its process wrote nonsense: {error}"
+            self._because = f"its process wrote invalid output: {error}"
         if self._child.has_ended:
             self._ended(self._child.end())
         else:
@@ -250,12 +245,12 @@ class SparkJob(Actor):
             self._end_child(message)
 
     def _end_child(self, message: _EndChild) -> None:
-        """The next step towards the child's end; the one after it follows by itself."""
+        """Take a step towards the child's end, and schedule the next."""
         if self._child is None:
             return
         self._because = self._because or message.because
         self._step = message.step + 1
-        log.info("ending job", run=self._state.run, step=self._step)
+        log.info("job end requested", run=self._state.run, step=self._step)
         (self._child.cancel, self._child.hang_up, self._child.kill)[message.step]()
         if self._step < 3:
             self.after(STEP_MS, _EndChild(self._step))
@@ -310,24 +305,24 @@ class SparkJob(Actor):
 
 
 def claimed(work_directory: Path) -> BinaryIO:
-    """Says that a work directory is in use, as long as the file is open."""
+    """Lock a work directory; the lock lasts until the file is closed."""
     lock = (work_directory / _LOCK).open("wb")
     flock(lock, LOCK_EX)
     return lock
 
 
 def drop_leftovers(directory: Path) -> None:
-    """Removes the work directories of runs whose broker or command was killed."""
+    """Remove work directories left by a killed broker or command."""
     for path in directory.iterdir():
         with suppress(OSError), (path / _LOCK).open("rb") as lock:
-            flock(lock, LOCK_EX | LOCK_NB)  # OSError: somebody has it
+            flock(lock, LOCK_EX | LOCK_NB)  # OSError: in use
             shutil.rmtree(path, ignore_errors=True)
 
 
 def tail_of(
     path: str | None, lines: int = TAIL_LINES, bytes_max: int = TAIL_BYTES_MAX
 ) -> tuple[str, ...]:
-    """The last lines of a log; none if it is not there (any more)."""
+    """Return the last lines of a log; empty if the file is missing."""
     if path is None:
         return ()
     try:

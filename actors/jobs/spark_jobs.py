@@ -1,13 +1,16 @@
-"""Runs Spark jobs on request and on a schedule, one at a time.
+"""Table of Spark jobs: runs them on request and on a schedule, one at a time.
 
-Owns: the table of runs, the schedule and its file.   Told by: connections (`Request`), the daemon
-and the command line (`RunJob`, `CancelJob`, `JobStates`), its runs (`JobChanged`), ConfigWriter.
-Tells: SparkJob, ConfigWriter, LongAnswers; whoever asked.
+Owns: the table of runs, the schedule and its file.
+Receives: Request from connections; RunJob, CancelJob and JobStates from the daemon and the command
+line; JobChanged, Started and Exited from its runs; FileWritten from ConfigWriter.
+Sends: Cancel to SparkJob; WriteFile to ConfigWriter; LongAnswer to LongAnswers; states to the
+requesters' functions.
 
-As only one job runs at a time, no run overlaps another one of its entry. A scheduled run begins
-when it is on the disk that it has begun: whatever dies after that, it is known at the next start.
+Only one job runs at a time, so runs of an entry never overlap. A scheduled run starts after its
+start is on disk. Therefore the next start knows it, even after a crash.
 """
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
@@ -19,14 +22,21 @@ from structlog import get_logger
 from actors.engine.actor import Exited, Started, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.timer import TimerHandle
-from actors.jobs.messages import CancelJob, JobChanged, JobOrder, JobState, JobStates, RunJob
-from actors.jobs.run_table import RunTable, body_of
+from actors.jobs.messages import (
+    Cancel,
+    CancelJob,
+    JobChanged,
+    JobOrder,
+    JobState,
+    JobStates,
+    RunJob,
+)
 from actors.jobs.scheduled_runs import JobSchedule, KeptRuns, ScheduledRuns
-from actors.jobs.spark_job import Cancel, MakeCommand, SparkJob, tail_of
+from actors.jobs.spark_job import MakeCommand, SparkJob, tail_of
 from actors.network.messages import LongAnswer
 from actors.network.request import Request, Responder, serves
 from actors.tables.config_writer import FileWritten, WriteFile
-from protocol.bodies_own import JobLog, Jobs
+from protocol.bodies_own import JobLog, JobRun, Jobs
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
@@ -37,43 +47,45 @@ from protocol.host import host_of
 
 log = get_logger(__name__)
 
+ENDED_MAX = 100
+"""Ended runs to remember."""
+
 RUNNING_MAX = 1
-"""A local job takes all cores and more than 1 GB."""
+"""Concurrent runs: a local job uses all cores and more than 1 GB."""
 
 WAITING_MAX = 8
-"""Runs that somebody asked for; each entry of the schedule has one more place."""
+"""Waiting runs on request; each entry of the schedule has one more slot."""
 
 LOOK_MS = 60_000
-"""How long the schedule is not looked at, at the most: the wall clock may be set meanwhile."""
+"""Maximum interval between checks of the schedule, as the wall clock may be set."""
 
 LOG_LINES_MAX = 1000
 LOG_BYTES_MAX = 256 * 1024
-"""Of a log, in one answer."""
+"""Bytes of a log in one answer."""
 
 PATHS = ("store", "commit_log", "output", "archive")
-"""Arguments by which a job reads and writes files: not for peers on other machines, and for no user
-of a console."""
+"""Arguments that name files: rejected from other machines and from console users."""
 
-REPORT_HIDDEN = "The report may show messages: it is for who may read every topic."
-SENTENCE_HIDDEN = "why is for who may read every topic"
-"""What an exception says may be a part of a message."""
+REPORT_HIDDEN = "The report may show messages: it needs read permission for all topics."
+SENTENCE_HIDDEN = "hidden: it needs read permission for all topics"
+"""Replaces the text of an exception, which may contain a part of a message."""
 
 
 @dataclass(slots=True)
 class _Look:
-    """Look whether something of the schedule has come due."""
+    """Check the schedule for due entries."""
 
 
 @dataclass(slots=True)
 class _Again:
-    """Try the run of this entry again."""
+    """Retry the run of this entry."""
 
     entry: str
 
 
 @dataclass(slots=True)
 class _LogTail(JobLog):
-    """The end of a log, read where the answer is written: on a thread."""
+    """End of a log, read on the thread that writes the answer."""
 
     path: str | None = None
     count: int = 0
@@ -82,8 +94,57 @@ class _LogTail(JobLog):
         return JobLog(list(tail_of(self.path, self.count, LOG_BYTES_MAX))).encode()
 
 
+class RunTable:
+    """Known runs in the order of their requests: waiting, running, and the last ended ones."""
+
+    def __init__(self) -> None:
+        self.states: dict[str, JobState] = {}
+        self.waiting: deque[str] = deque()
+
+    def new(self, job: str, now_ms: int, entry: str = "") -> JobState:
+        """Return a new waiting run; its unique name has the time of the request."""
+        while (run := f"{entry or job}-{now_ms}") in self.states:
+            now_ms += 1
+        self.states[run] = JobState(run, job, entry=entry)
+        self.waiting.append(run)
+        return self.states[run]
+
+    def put(self, state: JobState) -> None:
+        """Set a state, and drop the oldest ended runs past ENDED_MAX."""
+        self.states[state.run] = state
+        if state.has_ended:
+            ended = [run for run, other in self.states.items() if other.has_ended]
+            for run in ended[:-ENDED_MAX]:
+                del self.states[run]
+
+    def bodies(self, wanted: str | None) -> Sequence[JobRun]:
+        """Return all runs for an answer, with the report of run `wanted`."""
+        return [body_of(state, state.run == wanted) for state in self.states.values()]
+
+
+def body_of(state: JobState, with_report: bool = False) -> JobRun:
+    """Return a run in its wire format."""
+    return JobRun(
+        run=state.run,
+        job=state.name,
+        state=state.state,
+        entry=state.entry,
+        done=state.done,
+        tasks=state.tasks,
+        stage=state.stage,
+        rows_done=state.rows_done,
+        rows=state.rows,
+        remaining_ms=state.remaining_ms,
+        sentence=state.sentence or "",
+        report=dict(state.report or {}) if with_report else {},
+        tail=list(state.tail),
+        started_ms=state.started_ms,
+        ended_ms=state.ended_ms,
+    )
+
+
 class SparkJobs(Responder):
-    """The table and the schedule. Lives on the loop: it only starts others."""
+    """Actor on the loop: it only starts other actors."""
 
     def __init__(
         self,
@@ -97,9 +158,11 @@ class SparkJobs(Responder):
         kept: KeptRuns | None = None,
         make_job: Callable[..., Any] = SparkJob,
     ) -> None:
-        """`directory`: for logs and work directories. `known_arguments` gives what a live broker
-        knows (its store, its published offset); it is called on the loop when a run starts, and
-        what the run was asked with comes before it. Relative paths are those of this process.
+        """Create the actor; `directory` has logs and work directories.
+
+        `known_arguments` returns what a live broker knows: its store, its published offset. It is
+        called on the loop when a run starts, and the run's own arguments override it. Relative
+        paths are relative to this process.
         """
         super().__init__()
         self._make_command = make_command
@@ -116,14 +179,14 @@ class SparkJobs(Responder):
         self._asked: dict[str, RunJob] = {}
         self._serial = 0
         self._unsaved: list[tuple[int, str]] = []
-        """(number of the text that says that it has begun, entry)."""
+        """(serial of the text that has its start, entry)."""
         self._broken: tuple[str, ...] = ()
         self._timer: TimerHandle | None = None
         self._draining = False
 
     @property
     def states(self) -> list[JobState]:
-        """All runs that are known. Any thread."""
+        """All known runs; for any thread."""
         return [*self._table.states.values()]
 
     def on_start(self) -> None:
@@ -132,7 +195,7 @@ class SparkJobs(Responder):
         if not self._scheduled.lines:
             path, now_ms = self._schedule.path, self.system.clock.now_ms()
             self._broken = self._scheduled.load(self.system.disk, path, now_ms)
-            self._save()  # a new entry counts from now on, also if we stop before its first time
+            self._save()  # a new entry counts from now on, even if a stop precedes its first time
         for name in self._scheduled.interrupted():
             self._run_entry(name)
         self._look()
@@ -178,11 +241,11 @@ class SparkJobs(Responder):
 
     @handles(Started)
     def job_started(self, _: Started) -> None:
-        pass  # what it says itself comes as JobChanged
+        pass  # JobChanged follows
 
     @handles(Exited)
     def job_exited(self, message: Exited) -> None:
-        """Also of runs that were started before this actor was restarted."""
+        """Note the end of a run, also of one from before this actor's restart."""
         self._running.pop(message.name, None)
         state = self._table.states.get(message.name)
         if state is not None and not state.has_ended:
@@ -190,7 +253,7 @@ class SparkJobs(Responder):
         self._start_next()
 
     def _resolved(self, message: RunJob) -> RunJob:
-        """Of a job, or of an entry of the schedule, which brings its arguments and settings."""
+        """Return a request for an entry as one for its job, with the entry's arguments."""
         entry = self._scheduled.entries.get(message.name)
         if entry is None or message.entry:
             return message
@@ -204,11 +267,11 @@ class SparkJobs(Responder):
         )
 
     def _put(self, message: RunJob) -> JobState:
-        """Puts a run behind those that wait. Raises RemoteError if it is not taken."""
+        """Add a waiting run. Raises RemoteError if it is rejected."""
         if self._draining:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, "the broker is stopping")
         if not message.entry and len(self._table.waiting) >= WAITING_MAX:
-            remark = f"{WAITING_MAX} jobs are waiting already"
+            remark = f"limit of {WAITING_MAX} waiting jobs reached: retry later"
             raise RemoteError(ResponseCode.SYSTEM_BUSY, remark)
         state = self._table.new(message.name, self.system.clock.now_ms(), message.entry)
         self._asked[state.run] = message
@@ -255,10 +318,10 @@ class SparkJobs(Responder):
         self._asked.pop(state.run, None)
         if asked is not None:
             asked.reply(state)
-        if state.entry and not self._draining:  # what a stop interrupts stays open
+        if state.entry and not self._draining:  # a run that a stop interrupts stays open
             self._entry_ended(state)
 
-    # --- the schedule
+    # --- schedule
 
     @handles(_Look)
     def on_look(self, _: _Look) -> None:
@@ -270,9 +333,9 @@ class SparkJobs(Responder):
 
     @handles(FileWritten)
     def on_written(self, message: FileWritten) -> None:
-        """What has begun may run; also when the disk refuses, which must not stop an archive."""
+        """Start the saved runs, even after a disk error, which must not stop an archive."""
         if message.refusal:
-            log.error("schedule of jobs not saved", file=message.path, reason=message.refusal)
+            log.error("job schedule not saved", file=message.path, reason=message.refusal)
         ready = [name for serial, name in self._unsaved if serial <= message.serial]
         self._unsaved = [each for each in self._unsaved if each[0] > message.serial]
         for name in ready:
@@ -322,11 +385,11 @@ class SparkJobs(Responder):
             self.after(again_ms, _Again(state.entry))
         self._look()
 
-    # --- over the network
+    # --- requests
 
     @serves(RequestCode.RUN_JOB)
     def on_run(self, request: Request) -> RemotingCommand:
-        """A job, or an entry of the schedule, from now on; the answer does not wait for its end."""
+        """Start a job or an entry; the answer does not wait for its end."""
         header = RunJobHeader.decode(request.command.fields)
         arguments = _arguments(header.arguments, request.peer.remote)
         known = [*self._job_names, *self._scheduled.entries]
@@ -365,7 +428,7 @@ class SparkJobs(Responder):
             request.grant.refuse_administration(request.command.code)
         state = self._table.states.get(header.run)
         if state is None:
-            remark = f"there is no run {header.run}; GET_JOBS tells those that are known"
+            remark = f"there is no run {header.run}; GET_JOBS returns the known ones"
             raise RemoteError(ResponseCode.SYSTEM_ERROR, remark)
         count = min(max(header.lines, 0), LOG_LINES_MAX)
         return self._answer_long(request, _LogTail(path=state.log_path, count=count))
@@ -378,7 +441,7 @@ class SparkJobs(Responder):
 
 
 def _arguments(text: str, remote: str) -> dict[str, Any]:
-    """The arguments of a run that was asked for over the network. Raises RemoteError."""
+    """Return the arguments of a requested run. Raises RemoteError."""
     try:
         found = loads_standard(text.encode(), SHORT_NODES_MAX)
     except ValueError:
@@ -387,13 +450,13 @@ def _arguments(text: str, remote: str) -> dict[str, Any]:
         raise RemoteError(ResponseCode.SYSTEM_ERROR, "arguments is not a JSON object")
     named = [name for name in PATHS if name in found]
     if named and not _is_here(remote):
-        remark = f"{named[0]} can be named on the broker's own machine only: leave it out"
+        remark = f"{named[0]} is permitted on the broker's machine only: leave it out"
         raise RemoteError(ResponseCode.NO_PERMISSION, remark)
     return found
 
 
 def _is_here(remote: str) -> bool:
-    """Whether a peer, `ip:port`, is on this machine."""
+    """Return whether a peer `ip:port` is on this machine."""
     try:
         return ip_address(host_of(remote)).is_loopback
     except ValueError:

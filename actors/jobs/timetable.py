@@ -1,17 +1,16 @@
-"""The timetable of conf/jobs.conf: each occasion once, whatever becomes of clock and broker.
+"""Timetable of conf/jobs.conf: each occasion runs once, in spite of clock changes and restarts.
 
-An occasion is a moment that an entry's cron expression names, in its time zone. Where the clocks go
-forward, one that is skipped comes at the end of the hour that is missing; where they go back, one
-at a fixed time comes once.
+An occasion is a moment that an entry's cron expression names in its time zone. When the clocks go
+forward, a skipped occasion moves to the end of the missing hour. When they go back, an occasion at
+a fixed time happens once.
 
-What is remembered of an entry, and survives a restart:
+Saved state of an entry:
+    seen_ms   wall clock of the last check; it goes back with the clock
+    spans     first and last of occasions that have run; none of them runs again
+    open      occasion of the run in progress, and its number of tries
 
-    seen_ms   up to here the wall clock has been looked at; it goes back when the clock does
-    spans     from … to, of occasions that have had their run: none of these ever runs again
-    open      the occasion whose run has begun and not ended, and how often it was tried
-
-Several occasions that were missed have one run together, that of the last. A run that a stop of the
-broker interrupts stays open, and begins anew with the next start.
+Missed occasions have one run together, that of the last. A run that a stop interrupts stays open
+and restarts at the next start.
 """
 
 from collections.abc import Mapping
@@ -23,52 +22,52 @@ from zoneinfo import ZoneInfo
 from cronsim import CronSim, CronSimError
 
 SPANS_MAX = 64
-"""Kept for an entry; a new one begins only where something was missed. The oldest go."""
+"""Spans kept for an entry; only missed occasions begin a new one, and the oldest go."""
 
 _HOUR_MS = 3_600_000
 _LOOK_BACK_MS = (2 * _HOUR_MS, 48 * _HOUR_MS, 32 * 24 * _HOUR_MS, 400 * 24 * _HOUR_MS)
-"""Where the search for the last occasion begins: nobody steps through a year of minutes."""
+"""Starts of the search for the last occasion, to avoid a year of minute steps."""
 
 
 class BadExpression(ValueError):
-    """Not a cron expression of five fields, or one that names no moment; the text says why."""
+    """Cron expression that is invalid, or names no moment; the text has the reason."""
 
 
 class Occasions:
-    """The moments of one cron expression, in ms since 1970."""
+    """Occasions of one cron expression, in ms since 1970."""
 
     def __init__(self, expression: str, zone: ZoneInfo) -> None:
-        """Raises BadExpression."""
+        """Parse the expression. Raises BadExpression."""
         self.expression = " ".join(expression.split())
         self.zone = zone
         if len(self.expression.split()) != 5:
-            raise BadExpression("it has not five fields: minute hour day month weekday")
+            raise BadExpression("it must have five fields: minute hour day month weekday")
         try:
             next(CronSim(self.expression, datetime.now(zone)))
         except CronSimError as error:
             raise BadExpression(str(error).replace("Bad", "there is no such").lower()) from error
         except StopIteration:
-            raise BadExpression("no date is like that") from None
+            raise BadExpression("no date matches it") from None
         self._found = (0, 0)
-        """From where `after` searched last, and what it found: 130 µs for a daily job."""
+        """Last argument of `after` and its result, as a search takes 130 µs."""
 
     def after(self, moment_ms: int) -> int:
-        """The first one after a moment."""
+        """Return the first occasion after a moment."""
         if not self._found[0] <= moment_ms < self._found[1]:
             self._found = moment_ms, self._search(moment_ms)
         return self._found[1]
 
     def _search(self, moment_ms: int) -> int:
         local = datetime.fromtimestamp(moment_ms // 1000, UTC).astimezone(self.zone)
-        # In an hour that comes twice the library may name a moment of its first time: pass it.
+        # In a repeated hour the library may return a moment of its first pass: skip it.
         for found in CronSim(self.expression, local):
             found_ms = int(found.timestamp()) * 1000
             if found_ms > moment_ms:
                 return found_ms
-        raise AssertionError(self.expression)  # looked for when it was made
+        raise AssertionError(self.expression)  # __init__ found an occasion
 
     def last(self, after_ms: int, until_ms: int) -> int | None:
-        """The last one behind `after_ms` and not behind `until_ms`; None if there is none."""
+        """Return the last occasion after `after_ms` and up to `until_ms`, or None."""
         starts = [until_ms - back for back in _LOOK_BACK_MS if until_ms - back > after_ms]
         for start in (*starts, after_ms):
             found = None
@@ -81,7 +80,7 @@ class Occasions:
 
 @dataclass(slots=True)
 class Open:
-    """A run that has begun and not ended."""
+    """Run in progress."""
 
     due_ms: int
     tries: int = 1
@@ -89,18 +88,16 @@ class Open:
 
 @dataclass(slots=True)
 class TimetableLine:
-    """One entry's line of the timetable."""
-
     occasions: Occasions
     seen_ms: int
     spans: list[tuple[int, int]] = field(default_factory=list)
     open: Open | None = None
 
     def due(self, now_ms: int) -> int | None:
-        """The occasion that is to have its run now; None while another one's is open."""
+        """Return the occasion to run now, or None; None while a run is open."""
         if self.open is not None:
             return None
-        if now_ms < self.seen_ms:  # the clock was set back: what has run does not run again
+        if now_ms < self.seen_ms:  # the clock was set back: no occasion runs twice
             self.seen_ms = now_ms
             return None
         until_ms = now_ms
@@ -113,14 +110,14 @@ class TimetableLine:
         return None
 
     def next_ms(self, now_ms: int) -> int:
-        """The next occasion that will have a run, as the clock goes now."""
+        """Return the next occasion that will run, by the present clock."""
         found = self.occasions.after(now_ms)
         while (span := self._span_of(found)) is not None:
             found = self.occasions.after(span[1])
         return found
 
     def begin(self, due_ms: int, now_ms: int) -> None:
-        """Its run begins; older ones that were missed are made up for with it."""
+        """Begin the run of an occasion, which replaces older missed ones."""
         self.seen_ms = max(due_ms, now_ms)
         self.open = Open(due_ms)
         for index, (first, last) in enumerate(self.spans):
@@ -144,7 +141,7 @@ class TimetableLine:
 
 
 def line_from(saved: Any, occasions: Occasions, now_ms: int) -> TimetableLine:
-    """An entry's line as it was saved. A new entry, or one with other times, begins now."""
+    """Return an entry's saved line; a new entry, or one with other times, starts now."""
     line = TimetableLine(occasions, now_ms)
     if not isinstance(saved, Mapping) or (saved.get("cron"), saved.get("timeZone")) != (
         occasions.expression,
@@ -165,7 +162,7 @@ def line_from(saved: Any, occasions: Occasions, now_ms: int) -> TimetableLine:
 def timetable_from(
     saved: Any, occasions: Mapping[str, Occasions], now_ms: int
 ) -> dict[str, TimetableLine]:
-    """The lines of all entries; those that are in no file any more are forgotten."""
+    """Return the lines of all entries, without lines of removed entries."""
     lines = saved.get("entries") if isinstance(saved, Mapping) else None
     found = lines if isinstance(lines, Mapping) else {}
     return {name: line_from(found.get(name), each, now_ms) for name, each in occasions.items()}

@@ -1,21 +1,25 @@
-"""Metrics: what the broker and the name server count, as text for Prometheus.
+"""Prometheus metrics of a broker and a name server.
 
-    packed.py             a long text, compressed as it is made
-    page.py               the text: families, labels, values; how many series there are
-    selection.py          which topics and groups are shown; the rest as one
-    lags.py               how far groups are behind, in messages and in time
-    broker_page.py        the names of RocketMQ 5
-    own_page.py           our names: actors, disk, replication, delays, transactions, jobs
-    exporter_page.py      the names of rocketmq-exporter, for boards made for it
-    client_figures.py     of these, those that only consumers know
-    namesrv_page.py       a name server's
-    process_page.py       of the process and its garbage collector: the library's
-    tls_page.py           of TLS, for both
-    http_text.py          requests and answers of HTTP
-    page_server.py        the threads that listen; health has its pages there, too
-    metrics_port.py       the actor that has pages made
-    exposition.py         the actor that makes the text, on a thread
+    packed.py             text compressed as it is written
+    page.py               text of one page: families, labels, values
+    selection.py          topics and groups to show; the rest as `other`
+    lags.py               consumer lag in messages and in time
+    broker_page.py        metric names of RocketMQ 5
+    own_page.py           TroupeMQ extensions: actors, disk, replication, delays, jobs
+    exporter_page.py      metric names of rocketmq-exporter, for its dashboards
+    client_figures.py     those of them that only consumers know
+    namesrv_page.py       page of a name server
+    process_page.py       process and garbage collector, from the library
+    tls_page.py           TLS and connections, for both servers
+    http_text.py          HTTP requests and responses
+    page_server.py        listening threads, shared with health
+    metrics_port.py       actor on the loop that accepts requests for pages
+    metrics_renderer.py   actor on a thread that writes the text
 
-Nobody counts for a scrape: its thread reads counters that are kept anyway. What only the loop may
-look at, MetricsPort reads before it asks for the text.
+    page server threads → MetricsPort      AskPage
+    MetricsPort         → MetricsRenderer  MakePage, for some pages through ClientFigures
+    MetricsRenderer     → MetricsPort      PageMade, TakeTime
+
+No code counts for a scrape alone. MetricsPort reads what only the loop may read. The thread reads
+counters that exist anyway.
 """

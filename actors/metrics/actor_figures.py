@@ -1,7 +1,7 @@
-"""The actors and the loop as they are seen from outside: inboxes, restarts, long handlers.
+"""Metrics of actors and of the event loop: inboxes, restarts, long handlers.
 
-How long the oldest message of an inbox has waited nobody notes. What is shown is since when mail
-waits there while nothing is handled, looked at every LOOK_MS: 0 for whoever is at work.
+No inbox stores how long its oldest message has waited. The page shows the time without progress
+while the inbox is not empty, sampled every LOOK_MS.
 """
 
 from time import clock_gettime, monotonic
@@ -12,23 +12,23 @@ from actors.metrics.page import MetricsPage, labels
 
 LOOK_MS = 1000.0
 _CPU_CLOCK_OF_THREAD = 6
-"""Of the number of such a clock the lowest bits, as clock_getcpuclockid(3) makes it on Linux."""
+"""Low bits of a thread's CPU clock id, as clock_getcpuclockid(3) forms it on Linux."""
 
 
 class ActorFamilies:
-    """Of one system. Owned by one thread."""
+    """Metrics of one actor system; owned by one thread."""
 
     def __init__(self, system: ActorSystem) -> None:
         self._system = system
         self._stuck: dict[str, tuple[int, float]] = {}
-        """Of actors with mail: how much they had handled, and since when that is so."""
+        """Handled count and start time of actors with messages but no progress."""
         self._cpu: tuple[float, float] | None = None
         self._busy = 0.0
         self.loop_waits = ClassCounts(WAIT_BOUNDS_MS)
-        """How long a message told to the loop waited, ms."""
+        """Waits of messages to the loop, ms."""
 
     def look(self) -> None:
-        """Call it every LOOK_MS."""
+        """Sample inboxes and CPU time; call it every LOOK_MS."""
         now_s = monotonic()
         found: dict[str, tuple[int, float]] = {}
         for each in self._system.figures():
@@ -48,17 +48,16 @@ class ActorFamilies:
         return None if not thread_id else clock_gettime(~thread_id << 3 | _CPU_CLOCK_OF_THREAD)
 
     def write(self, page: MetricsPage) -> None:
-        """All of it."""
         figures, now_s = self._system.figures(), monotonic()
         named = [(labels({"actor": each.name}), each) for each in figures]
         page.gauge(
             "troupemq_actor_inbox_messages",
-            "Messages that wait for an actor",
+            "Messages in an actor's inbox",
             [(text, each.inbox_depth) for text, each in named],
         )
         page.gauge(
             "troupemq_actor_inbox_oldest_seconds",
-            "Since when an actor has mail and handles nothing",
+            "Seconds without progress while the inbox is not empty",
             [
                 (text, max(0.0, now_s - self._stuck[each.name][1]))
                 if each.name in self._stuck
@@ -70,17 +69,17 @@ class ActorFamilies:
         )
         page.counter(
             "troupemq_actor_handled_total",
-            "Messages that an actor has handled",
+            "Messages handled by an actor",
             [(text, each.handled_count) for text, each in named],
         )
         page.counter(
             "troupemq_actor_restarts_total",
-            "How often an actor was started again",
+            "Restarts of an actor",
             [(text, max(0, each.incarnation - 1)) for text, each in named],
         )
         page.counter(
             "troupemq_request_handler_failures_total",
-            "Requests refused because of a bug in their handler, by actor",
+            "Requests refused because their handler failed, by actor",
             [(text, each.failed_count) for text, each in named],
         )
         self._loop(page)
@@ -90,7 +89,7 @@ class ActorFamilies:
         longest = loop.take_longest()
         page.gauge(
             "troupemq_handler_longest_seconds",
-            "The longest handler on the loop since the last scrape",
+            "Longest handler on the loop since the last scrape",
             [
                 (
                     labels(
@@ -102,15 +101,19 @@ class ActorFamilies:
         )
         page.counter(
             "troupemq_slow_handlers_total",
-            "Handlers on the loop that took longer than 50 ms",
+            "Handlers on the loop longer than 50 ms",
             [("", loop.slow_handler_count)],
         )
-        page.counter("troupemq_loop_rounds_total", "Rounds of the loop", [("", loop.round_count)])
-        page.value("troupemq_loop_busy_ratio", "Part of its time that the loop works", self._busy)
+        page.counter(
+            "troupemq_loop_rounds_total", "Rounds of the event loop", [("", loop.round_count)]
+        )
+        page.value(
+            "troupemq_loop_busy_ratio", "CPU time of the loop as a ratio of real time", self._busy
+        )
         waits = self.loop_waits
         page.histogram(
             "troupemq_loop_wait_seconds",
-            "How long a message to the loop waits, asked once a second",
+            "Waits of messages to the loop, sampled once per second",
             [bound / 1000 for bound in waits.bounds],
             [("", list(waits.counts), waits.total / 1000)],
         )

@@ -1,4 +1,4 @@
-"""The pages of a broker: /metrics, and /metrics/exporter with the names of rocketmq-exporter."""
+"""Pages of a broker: /metrics, and /metrics/exporter with the names of rocketmq-exporter."""
 
 from collections.abc import Callable
 from time import perf_counter
@@ -26,16 +26,19 @@ log = get_logger(__name__)
 
 CLIENTS = "client"
 FULL_PERCENT = 80
-"""Of metricsOtelCardinalityLimit: past it a line in the log says so, once for each name."""
+"""Percentage of metricsOtelCardinalityLimit that is logged, once for each family."""
 
 
 class BrokerMetrics:
-    """What is remembered from one scrape to the next. Owned by one thread."""
+    """Pages of one broker and their state between scrapes; owned by one thread."""
 
     def __init__(
         self, sources: BrokerSources, actors: ActorFamilies, port: int, recent_bytes: int
     ) -> None:
-        """`port` of the broker; `recent_bytes` of the log count as being in memory."""
+        """Create the pages of the broker at `port`.
+
+        The last `recent_bytes` of the commit log count as in the page cache.
+        """
         store, system = sources.store, sources.system
         probe = PageProbe(store.commit_log, recent_bytes)
         times = QueueTimes(store.commit_log, store.damage, probe)
@@ -95,8 +98,10 @@ class BrokerMetrics:
 
     def _end(self, page: MetricsPage, began_s: float) -> None:
         counts = [(labels({"family": name}), count) for name, count in page.series.items()]
-        page.gauge("troupemq_series", "Lines of each name on this page", counts)
-        page.value("troupemq_scrape_seconds", "Time to write this page", perf_counter() - began_s)
+        page.gauge("troupemq_series", "Series of each family on this page", counts)
+        page.value(
+            "troupemq_scrape_seconds", "Seconds to write this page", perf_counter() - began_s
+        )
 
     def _tell_if_full(self, page: MetricsPage) -> None:
         limit = self._selection.series_max
@@ -104,11 +109,14 @@ class BrokerMetrics:
             if count * 100 >= limit * FULL_PERCENT and name not in self._told_full:
                 self._told_full.add(name)
                 log.warning(
-                    "many series", family=name, series=count, metricsOtelCardinalityLimit=limit
+                    "series limit approached",
+                    family=name,
+                    series=count,
+                    metricsOtelCardinalityLimit=limit,
                 )
 
     def _halves(self, halves: OpenHalves) -> tuple[dict[str, int], int]:
-        """Open transactions by topic, and when the oldest was stored; 0: there is none."""
+        """Return open transactions by topic, and the oldest store time in ms, 0 if none."""
         store, before = self._from.store, self._topic_of_half
         self._topic_of_half = {}
         by_topic: dict[str, int] = {}

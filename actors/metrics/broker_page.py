@@ -1,4 +1,4 @@
-"""A broker's metrics under the names of RocketMQ 5, as its brokers have had them since 5.1.4.
+"""Broker metrics under the names of RocketMQ 5, as in its brokers since 5.1.4.
 
 Source: BrokerMetricsConstant, DefaultStoreMetricsConstant, RemotingMetricsConstant of 5.3.
 """
@@ -44,7 +44,7 @@ PROCESSORS = {
     "admin": "broker_info",
     "reply": "reply_message",
 }
-"""RocketMQ's thread pools, and the actors here that do their work."""
+"""Actors that do the work of RocketMQ's thread pools."""
 
 _SENDS = "SEND_MESSAGE_V2"
 _PULLS = "PULL_MESSAGE"
@@ -55,22 +55,30 @@ _CREATES = {
     ),
 }
 _LAGS: Sequence[tuple[str, int, str]] = (
-    ("rocketmq_consumer_lag_messages", 0, "Messages not consumed"),
-    ("rocketmq_consumer_inflight_messages", 1, "Messages pulled and not consumed"),
-    ("rocketmq_consumer_ready_messages", 2, "Messages not pulled"),
-    ("rocketmq_consumer_lag_latency_milliseconds", 3, "Age of the oldest message not consumed"),
-    ("rocketmq_consumer_lag_latency", 3, "The same, under the name of the documents"),
+    ("rocketmq_consumer_lag_messages", 0, "Consumer lag in messages"),
+    ("rocketmq_consumer_inflight_messages", 1, "Messages in flight: pulled, not consumed"),
+    ("rocketmq_consumer_ready_messages", 2, "Messages ready to pull"),
+    (
+        "rocketmq_consumer_lag_latency_milliseconds",
+        3,
+        "Age of the oldest message that is not consumed",
+    ),
+    ("rocketmq_consumer_lag_latency", 3, "Alias of rocketmq_consumer_lag_latency_milliseconds"),
     (
         "rocketmq_consumer_queueing_latency_milliseconds",
         4,
-        "Age of the oldest message not pulled",
+        "Age of the oldest message that is not pulled",
     ),
-    ("rocketmq_consumer_queueing_latency", 4, "The same, under the name of the documents"),
+    (
+        "rocketmq_consumer_queueing_latency",
+        4,
+        "Alias of rocketmq_consumer_queueing_latency_milliseconds",
+    ),
 )
 
 
 class BrokerPage:
-    """Writes the families of one broker. Owned by one thread."""
+    """Families of one broker; owned by one thread."""
 
     def __init__(self, sources: BrokerSources, selection: MetricsSelection) -> None:
         self._from = sources
@@ -84,8 +92,11 @@ class BrokerPage:
         topics_of_halves: Mapping[str, int],
         actors: dict[str, Actor],
     ) -> None:
-        """`lags` as `lag_rows` makes them; `topics_of_halves`: open transactions by topic, as far
-        as they were looked up."""
+        """Write all families.
+
+        `lags` come from `lag_rows`; `topics_of_halves` counts open transactions by topic, as far as
+        known.
+        """
         self._messages_in(page)
         self._messages_out(page)
         self._answers(page)
@@ -95,7 +106,7 @@ class BrokerPage:
         self._transactions(page, halves, topics_of_halves)
         self._storage(page)
 
-    # --- what goes in and out
+    # --- throughput
 
     def _shown_topics(self) -> Iterator[tuple[str, TopicCounts]]:
         topics, shows = self._from.tables.topics.value, self._selection.shows_topic
@@ -123,12 +134,12 @@ class BrokerPage:
             sizes.append(Row(topic, plain, counts.count, classes))
         rows = self._selection.limited(rows, write=_typed)
         page.counter("rocketmq_messages_in_total", "Messages sent", column(rows, 0))
-        page.counter("rocketmq_throughput_in_total", "Bytes of them", column(rows, 1))
+        page.counter("rocketmq_throughput_in_total", "Bytes sent", column(rows, 1))
         let_go(rows)
         sizes = self._selection.limited(sizes, series_of_one=len(SIZE_BOUNDS) + 3, write=_typed)
         page.histogram(
             "rocketmq_message_size",
-            "Bytes stored by one request",
+            "Bytes stored by a send request",
             SIZE_BOUNDS,
             ((row.text, [int(each) for each in row.values[:-1]], row.values[-1]) for row in sizes),
         )
@@ -142,20 +153,24 @@ class BrokerPage:
             for (topic, group), counts in items_of(self._from.pull_stats.by_group)
             if topic in topics and group in groups and selection.shows_both(topic, group)
         ]
-        dead = self._given_up(shown)
+        dead = self._dead_letters(shown)
         rows = selection.limited(shown)
         page.counter("rocketmq_messages_out_total", "Messages pulled", column(rows, 0))
-        page.counter("rocketmq_throughput_out_total", "Bytes of them", column(rows, 1))
+        page.counter("rocketmq_throughput_out_total", "Bytes pulled", column(rows, 1))
         let_go(rows)
         dead = selection.limited(dead, write=_dead)
         page.counter(
-            "rocketmq_send_to_dlq_messages_total", "Messages given up by a group", column(dead, 0)
+            "rocketmq_send_to_dlq_messages_total",
+            "Messages sent to the dead-letter queue of a group",
+            column(dead, 0),
         )
         let_go(dead)
 
-    def _given_up(self, shown: Sequence[Row]) -> list[Row]:
-        """Of these topics and groups, 0 where there is nothing, or nobody sees the rise; and of all
-        others that have given something up."""
+    def _dead_letters(self, shown: Sequence[Row]) -> list[Row]:
+        """Return dead letters of the shown pairs (0 if none), and of others that have some.
+
+        A zero is needed so that a later rise is visible.
+        """
         groups, counts = self._from.tables.groups.value, dict(self._from.put_stats.dead_letters)
         dead = []
         for row in shown:
@@ -188,14 +203,14 @@ class BrokerPage:
                 creates[_CREATES[RequestCode(code)]].setdefault(is_done, []).append(took)
         page.histogram(
             "rocketmq_rpc_latency_milliseconds",
-            "Time to answer; of sends to write, of pulls to read",
+            "Time to answer; for sends the write, for pulls the read",
             LATENCY_BOUNDS_MS,
             rows,
         )
         for name, by_outcome in creates.items():
             page.histogram(
                 name,
-                "Time to make or change one",
+                "Time to create or change it",
                 CREATE_BOUNDS_MS,
                 [_create_row(is_done, found) for is_done, found in by_outcome.items()],
             )
@@ -203,8 +218,7 @@ class BrokerPage:
     # --- groups
 
     def lag_rows(self, lags: Sequence[TopicLag]) -> list[Row]:
-        """What is shown of them, each with its labels; the fourth value is the age of the oldest
-        message not consumed, ms."""
+        """Return the rows to show with labels; value 3 is the age of the oldest message, ms."""
         for lag in lags:
             lag.weight = lag.consumed
             lag.values = lag.lag, lag.in_flight, lag.ready, lag.oldest_ms, lag.oldest_ready_ms
@@ -218,7 +232,7 @@ class BrokerPage:
         producers = Counter(() if clients is None else clients.producers.kinds())
         page.gauge(
             "rocketmq_producer_connections",
-            "Producers that are there",
+            "Connected producers",
             [(labels(_client(*kind)), count) for kind, count in producers.items()],
         )
         samples = []
@@ -229,7 +243,7 @@ class BrokerPage:
                     samples.append((labels(_consumer(group, view, *kind)), count))
         page.gauge(
             "rocketmq_consumer_connections",
-            "Consumers that are there",
+            "Connected consumers",
             samples[: self._selection.series_max],
         )
 
@@ -239,7 +253,7 @@ class BrokerPage:
         page.value("rocketmq_consumer_group_number", "Consumer groups", len(tables.groups.value))
         page.value(
             "rocketmq_broker_permission",
-            "2: may be written, 4: may be read, 6: both",
+            "Permission of the broker: 2 write, 4 read, 6 both",
             self._from.config.broker_permission,
         )
         samples = []
@@ -248,7 +262,11 @@ class BrokerPage:
             queue = address.own_queue()
             depth = waiting[address] if queue is None else queue.qsize()
             samples.append((labels({"processor": processor}), depth))
-        page.gauge("rocketmq_processor_watermark", "Mail that waits for who does it", samples)
+        page.gauge(
+            "rocketmq_processor_watermark",
+            "Inbox depth of the actor behind this processor",
+            samples,
+        )
 
     # --- transactions, storage
 
@@ -264,12 +282,10 @@ class BrokerPage:
         open_ones = dict(by_topic)
         if halves.count > len(halves.offsets):
             open_ones["other"] = halves.count - len(halves.offsets)
-        page.gauge(
-            "rocketmq_half_messages", "Transactions that are open", self._by_topic(open_ones)
-        )
+        page.gauge("rocketmq_half_messages", "Open transactions", self._by_topic(open_ones))
         page.histogram(
             "rocketmq_finish_message_latency_milliseconds",
-            "Seconds, whatever the name says, from half message to commit",
+            "Seconds (not milliseconds) from half message to commit",
             END_BOUNDS_S,
             [
                 (labels({"topic": topic}), list(found.counts), found.total)
@@ -299,16 +315,16 @@ class BrokerPage:
         kept_ms = max(0, now_ms - stored_ms)
         behind = max(0, end - self._from.following.dispatched_offset)
         for name, meaning, value in (
-            ("storage_size_bytes", "Bytes of the log", end - first),
+            ("storage_size_bytes", "Bytes of the commit log", end - first),
             ("storage_flush_behind_bytes", "Bytes not synced", max(0, end - log.flushed_offset)),
-            ("storage_dispatch_behind_bytes", "Bytes not in the queues", behind),
+            ("storage_dispatch_behind_bytes", "Bytes not dispatched", behind),
             ("storage_message_reserve_time_milliseconds", "Age of the oldest message", kept_ms),
         ):
             page.gauge(f"rocketmq_{name}", meaning, [(where, value)])
 
 
 def names_of(code: int, response_code: int) -> tuple[str, str]:
-    """As the codes are called; a number that has no name stands for itself."""
+    """Return the names of both codes; an unknown code is its number."""
     request = RequestCode(code).name if code in _REQUESTS else str(code)
     response = ResponseCode(response_code).name if response_code in _RESPONSES else None
     return request, response or str(response_code)
@@ -319,7 +335,7 @@ _RESPONSES = frozenset(int(code) for code in ResponseCode)
 
 
 def regrouped(counts: Sequence[int], bounds: Sequence[float], wanted: Sequence[float]) -> list[int]:
-    """Classes put together into those with other ends; one that straddles an end goes above it."""
+    """Return counts for other bounds; a class across a bound counts above it."""
     found = [0] * (len(wanted) + 1)
     for count, end in zip(counts, (*bounds, float("inf")), strict=True):
         found[next((n for n, limit in enumerate(wanted) if end <= limit), len(wanted))] += count

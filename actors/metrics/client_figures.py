@@ -1,10 +1,10 @@
-"""Figures that only consumers have: each is asked how it runs (code 307), when a page wants them.
+"""Metrics that only consumers know, requested from each consumer (code 307) for a page.
 
-Owns: the questions that are on their way.
-Told by: MetricsPort (`MakePage`), ClientCalls (`CallDone`), its own timer.
-Tells: ClientCalls (`CallClient`), MetricsRenderer (`MakePage`, with what was found).
+Owns: the requests in flight.
+Receives: MakePage from MetricsPort, CallDone from ClientCalls, its own timer.
+Sends: CallClient to ClientCalls, MakePage with the results to MetricsRenderer.
 
-At most CLIENTS_MAX are asked; who does not answer in WAIT_MS is left out.
+At most CLIENTS_MAX consumers are asked. A consumer without an answer after WAIT_MS is left out.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from itertools import count, islice
 from actors.engine.actor import Actor, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.snapshot_ref import SnapshotRef
-from actors.metrics.metrics_port import MakePage
+from actors.metrics.messages import MakePage
 from actors.metrics.page import MetricsPage, labels
 from actors.metrics.selection import MetricsSelection
 from actors.network.messages import CallClient, CallDone
@@ -29,18 +29,21 @@ from protocol.errors import RemoteError
 CLIENTS_MAX = 500
 WAIT_MS = 3000.0
 _NAMES: Mapping[str, tuple[str, str]] = {
-    "rocketmq_client_consume_fail_msg_count": ("consume_failed_msgs", "Failed in the last hour"),
-    "rocketmq_client_consume_fail_msg_tps": ("consume_failed_tps", "Failed a second"),
-    "rocketmq_client_consume_ok_msg_tps": ("consume_ok_tps", "Consumed a second"),
-    "rocketmq_client_consume_rt": ("consume_rt", "Time to consume one, ms"),
-    "rocketmq_client_consumer_pull_rt": ("pull_rt", "Time of a pull, ms"),
-    "rocketmq_client_consumer_pull_tps": ("pull_tps", "Messages pulled a second"),
+    "rocketmq_client_consume_fail_msg_count": (
+        "consume_failed_msgs",
+        "Messages failed in the last hour",
+    ),
+    "rocketmq_client_consume_fail_msg_tps": ("consume_failed_tps", "Failed messages per second"),
+    "rocketmq_client_consume_ok_msg_tps": ("consume_ok_tps", "Consumed messages per second"),
+    "rocketmq_client_consume_rt": ("consume_rt", "Milliseconds to consume a message"),
+    "rocketmq_client_consumer_pull_rt": ("pull_rt", "Milliseconds of a pull"),
+    "rocketmq_client_consumer_pull_tps": ("pull_tps", "Pulled messages per second"),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class ClientFigure:
-    """What one consumer says of one topic."""
+    """Statistics of one consumer for one topic."""
 
     address: str
     client_id: str
@@ -51,7 +54,7 @@ class ClientFigure:
 
 @dataclass(slots=True)
 class _Asking:
-    """A page that waits for consumers."""
+    """A page that waits for answers; `owed` is the number still missing."""
 
     page: MakePage
     owed: int
@@ -60,7 +63,7 @@ class _Asking:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """One of them."""
+    """Context of one request to a consumer."""
 
     serial: int
     group: str
@@ -69,21 +72,21 @@ class _Asked:
 
 @dataclass(frozen=True, slots=True)
 class _Enough:
-    """They have had their time."""
+    """Answer deadline of the page `serial`."""
 
     serial: int
 
 
 @dataclass(frozen=True, slots=True)
 class WithClients:
-    """What the loop has looked at, and what consumers have said."""
+    """The loop's reading together with the consumers' statistics."""
 
     reading: object
     figures: Sequence[ClientFigure]
 
 
 class ClientFigures(Actor):
-    """Lives on the loop."""
+    """Actor on the loop."""
 
     def __init__(
         self,
@@ -99,7 +102,7 @@ class ClientFigures(Actor):
 
     @handles(MakePage)
     def on_make_page(self, message: MakePage) -> None:
-        """Asks every consumer of every group."""
+        """Request the statistics of every consumer of every group."""
         serial = next(self._serials)
         members = (
             (group, member)
@@ -126,7 +129,7 @@ class ClientFigures(Actor):
 
     @handles(CallDone, reads_only=True)
     def on_done(self, message: CallDone) -> None:
-        """One has answered, or will not."""
+        """Add one answer; the last one completes the page."""
         asked: _Asked = message.context
         asking = self._asking.get(asked.serial)
         if asking is None:
@@ -148,7 +151,7 @@ class ClientFigures(Actor):
 
     @handles(_Enough)
     def on_enough(self, message: _Enough) -> None:
-        """The page is made without those that are missing."""
+        """Complete the page without the missing answers."""
         if message.serial in self._asking:
             self._done(message.serial)
 
@@ -158,7 +161,7 @@ class ClientFigures(Actor):
         self._exposition.tell(replace(asking.page, reading=reading))
 
     def on_failure(self, *_: object) -> None:
-        """Who scrapes is told."""
+        """Refuse all waiting pages."""
         for asking in self._asking.values():
             asking.page.refuse(self.remark())
 
@@ -166,7 +169,7 @@ class ClientFigures(Actor):
 def write_client_figures(
     page: MetricsPage, found: Sequence[ClientFigure], selection: MetricsSelection
 ) -> None:
-    """The families, empty where nobody was asked."""
+    """Write the families; they are empty if no consumer was asked."""
     shown = [
         each
         for each in found

@@ -1,7 +1,7 @@
-"""A broker's metrics under the names of rocketmq-exporter, for boards and rules made for it.
+"""Broker metrics under the names of rocketmq-exporter, for its dashboards and alert rules.
 
-All are gauges there, and here. What its thread pools had to say is the mail that waits for the
-actors that do their work. Those named client_ are in client_figures.py.
+All are gauges, as in the exporter. Figures of thread pools are inbox depths of the actors. The
+names with client_ are in client_figures.py.
 
 Source: RMQMetricsCollector of apache/rocketmq-exporter.
 """
@@ -76,14 +76,14 @@ PLAIN = {
     "query_threadpool_queue_capacity": "queryThreadPoolQueueCapacity",
     "query_threadpoolqueue_headwait_timemills": "queryThreadPoolQueueHeadWaitTimeMills",
 }
-"""The exporter's name of a figure, and the broker's (code 28)."""
+"""Exporter's names, each with the broker's name (code 28)."""
 
 _COUNT = compile_pattern(r"\]:(\d+)")
 _ADDRESSES_SHOWN_MAX = 20
 
 
 class ExporterPage:
-    """Writes the families of one broker. Owned by one thread."""
+    """Families of one broker; owned by one thread."""
 
     def __init__(self, sources: BrokerSources, selection: MetricsSelection, port: int) -> None:
         self._from, self._selection = sources, selection
@@ -100,7 +100,10 @@ class ExporterPage:
         actors: dict[str, Actor],
         clients: Sequence[ClientFigure] | None,
     ) -> None:
-        """`lags` are those of retry and dead letter topics, too; `clients`: if they were asked."""
+        """Write all families.
+
+        `lags` includes retry and dead-letter topics; `clients` is None if no consumer was asked.
+        """
         statistics = actor_of(actors, "statistics", Statistics)
         rates = Rates() if statistics is None else statistics.rates()
         self._runtime(page, actor_of(actors, "broker_info", BrokerInfo))
@@ -112,7 +115,7 @@ class ExporterPage:
         self._members(page)
         write_client_figures(page, clients or (), self._selection)
 
-    # --- of the broker
+    # --- broker
 
     def _runtime(self, page: MetricsPage, info: BrokerInfo | None) -> None:
         figures = {} if info is None else info.figures()
@@ -143,20 +146,22 @@ class ExporterPage:
             values = figures.get(own, "0 0 0").split()
             found.update({name + w: float(v) for w, v in zip(WINDOWS, values, strict=True)})
         for name, value in found.items():
-            page.gauge(RUNTIME + name, "See code 28, GET_BROKER_RUNTIME_INFO", [(text, value)])
+            page.gauge(
+                RUNTIME + name, "Value of GET_BROKER_RUNTIME_INFO (code 28)", [(text, value)]
+            )
 
     def _broker_rates(self, page: MetricsPage, rates: Rates) -> None:
         text = labels({"cluster": self._cluster, "brokerIP": self._address, "broker": self._broker})
         replicas, end = self._from.replicas, self._from.store.commit_log.end_offset
         behind = max(0, end - replicas.acked_offset) if replicas.link_count else 0
         for name, meaning, value in (
-            ("broker_tps", "Messages put a second", rates.of_broker(is_put=True)),
-            ("broker_qps", "Messages got a second", rates.of_broker(is_put=False)),
-            ("broker_commitlog_diff", "Bytes that slaves lack", behind),
+            ("broker_tps", "Stored messages per second", rates.of_broker(is_put=True)),
+            ("broker_qps", "Pulled messages per second", rates.of_broker(is_put=False)),
+            ("broker_commitlog_diff", "Bytes not acknowledged by a slave", behind),
         ):
             page.gauge(f"rocketmq_{name}", meaning, [(text, value)])
 
-    # --- of topics
+    # --- topics
 
     def _topics(self, page: MetricsPage, rates: Rates) -> None:
         rows: list[Row] = []
@@ -176,9 +181,9 @@ class ExporterPage:
         rows = self._selection.limited(rows, write=self._topic_labels)
         for number, (name, meaning) in enumerate(
             (
-                ("producer_tps", "Messages sent a second"),
-                ("producer_message_size", "Bytes of them"),
-                ("producer_offset", "Sum of the queues' ends"),
+                ("producer_tps", "Sent messages per second"),
+                ("producer_message_size", "Sent bytes per second"),
+                ("producer_offset", "Sum of the max offsets"),
             )
         ):
             page.gauge(f"rocketmq_{name}", meaning, column(rows, number))
@@ -188,7 +193,7 @@ class ExporterPage:
             (DLQ_TOPIC_PREFIX, "topic_dlq_offset", self._dead_labels),
         ):
             found = self._selection.limited(special[prefix], write=write)
-            page.gauge(f"rocketmq_{name}", "Sum of the queues' ends", column(found, 0))
+            page.gauge(f"rocketmq_{name}", "Sum of the max offsets", column(found, 0))
             let_go(found)
 
     def _topic_labels(self, row: Row) -> str:
@@ -198,10 +203,10 @@ class ExporterPage:
         group = row.topic.removeprefix(DLQ_TOPIC_PREFIX)
         return f'{self._own},group="{escaped(group)}"'
 
-    # --- of groups
+    # --- groups
 
     def _groups(self, page: MetricsPage, lags: Sequence[TopicLag], rates: Rates) -> None:
-        """The names with a topic and a group, and those with other labels of the same."""
+        """Write the families by topic and group, and their variants with other labels."""
         rows: list[Row] = []
         for lag in lags:
             key = offset_key(lag.topic, lag.group)
@@ -210,13 +215,17 @@ class ExporterPage:
             rows.append(Row(lag.topic, lag.group, lag.consumed, values))
         rows = self._selection.limited(rows, greatest=(4,), write=self._group_labels)
         for name, number, meaning in (
-            ("consumer_tps", 0, "Messages got a second"),
-            ("consumer_message_size", 1, "Bytes of them"),
-            ("consumer_offset", 2, "Sum of the offsets"),
-            ("group_consume_tps", 0, "Messages got a second"),
-            ("group_consume_total_offset", 2, "Sum of the offsets"),
+            ("consumer_tps", 0, "Pulled messages per second"),
+            ("consumer_message_size", 1, "Pulled bytes per second"),
+            ("consumer_offset", 2, "Sum of the consumer offsets"),
+            ("group_consume_tps", 0, "Pulled messages per second"),
+            ("group_consume_total_offset", 2, "Sum of the consumer offsets"),
             ("send_back_nums", 3, "Messages sent back in the last minute"),
-            ("group_get_latency_by_storetime", 4, "Age of the oldest message not consumed, ms"),
+            (
+                "group_get_latency_by_storetime",
+                4,
+                "Age of the oldest message that is not consumed, ms",
+            ),
         ):
             page.gauge(f"rocketmq_{name}", meaning, column(rows, number))
         for name, write in (

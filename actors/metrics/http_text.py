@@ -1,4 +1,4 @@
-"""Requests and answers of HTTP/1.1, as far as a scrape needs them: GET and HEAD, one a connection.
+r"""HTTP/1.1 requests and responses for scrapes: GET and HEAD, one request per connection.
 
 GET /metrics?collect=own HTTP/1.1 \\r\\n  name: value \\r\\n  …  \\r\\n
 """
@@ -16,7 +16,7 @@ _QUERY_FIELDS_MAX = 16
 
 
 class HttpRefused(Exception):
-    """What came is no request that is answered here."""
+    """Request to refuse with `status` and the sentence `why`."""
 
     def __init__(self, status: HTTPStatus, why: str) -> None:
         super().__init__(why)
@@ -25,37 +25,38 @@ class HttpRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """What was asked."""
-
     method: str
     path: str
     query: Mapping[str, str] = field(default_factory=dict)
     takes_gzip: bool = False
     host: str | None = field(default=None, compare=False)
-    """The server's name in the client's request; None: the request has none."""
+    """Value of the Host header, or None."""
 
 
 def parse_request(data: bytes) -> HttpRequest | None:
-    """The request that `data` begins with; None: its head is not complete. Raises HttpRefused."""
+    """Return the request at the start of `data`, or None if its head is incomplete.
+
+    Raises HttpRefused if the request is invalid.
+    """
     head, end, _ = data.partition(_END)
     if not end:
         if len(data) > HEAD_BYTES_MAX:
             status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
-            raise HttpRefused(status, f"the head is longer than {HEAD_BYTES_MAX} bytes")
+            raise HttpRefused(status, f"request head exceeds {HEAD_BYTES_MAX} bytes")
         return None
     lines = head.decode("latin-1").split("\r\n")
     words = lines[0].split(" ")
     if len(words) != _WORDS or not words[2].startswith("HTTP/1."):
-        raise HttpRefused(HTTPStatus.BAD_REQUEST, "the first line is no request")
+        raise HttpRefused(HTTPStatus.BAD_REQUEST, "invalid request line")
     method, target, _ = words
     if method not in ("GET", "HEAD"):
-        raise HttpRefused(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD are answered")
+        raise HttpRefused(HTTPStatus.METHOD_NOT_ALLOWED, "method not supported: use GET or HEAD")
     headers = _headers(lines[1:])
     try:
         parts = urlsplit(target)
         query = dict(parse_qsl(parts.query, max_num_fields=_QUERY_FIELDS_MAX))
     except ValueError:
-        raise HttpRefused(HTTPStatus.BAD_REQUEST, "the address cannot be read") from None
+        raise HttpRefused(HTTPStatus.BAD_REQUEST, "invalid URL") from None
     takes_gzip = "gzip" in headers.get("accept-encoding", "").lower()
     return HttpRequest(method, parts.path, query, takes_gzip, headers.get("host"))
 
@@ -65,7 +66,7 @@ def _headers(lines: list[str]) -> Mapping[str, str]:
     for line in lines:
         name, colon, value = line.partition(":")
         if not colon:
-            raise HttpRefused(HTTPStatus.BAD_REQUEST, "a line of the head has no colon")
+            raise HttpRefused(HTTPStatus.BAD_REQUEST, "invalid header line: the colon is missing")
         found[name.strip().lower()] = value.strip()
     return found
 
@@ -73,7 +74,7 @@ def _headers(lines: list[str]) -> Mapping[str, str]:
 def response_head(
     status: HTTPStatus, body_bytes: int, content_type: str = PLAIN, *, is_gzip: bool = False
 ) -> bytes:
-    """Everything before the body."""
+    """Return the status line and the headers."""
     lines = [
         f"HTTP/1.1 {status.value} {status.phrase}",
         f"Content-Type: {content_type}",
@@ -88,6 +89,6 @@ def response_head(
 
 
 def refusal(error: HttpRefused) -> bytes:
-    """A whole answer that says why not."""
+    """Return a whole response that states the reason."""
     body = f"{error.why}\n".encode()
     return response_head(error.status, len(body)) + body

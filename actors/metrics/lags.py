@@ -1,11 +1,11 @@
-"""Lag of each group in each topic: in messages, and in time.
+"""Consumer lag of each group in each topic, in messages and in time.
 
-    committed ─ in flight ─ pulled ─ ready ─ end of the queue        lag = in flight + ready
+    committed ─ in flight ─ pulled ─ ready ─ max offset        lag = in flight + ready
 
-Counted over all queues, as `consumerProgress` does. In time it is the age of the oldest message
-that is not consumed, of the queue where that is oldest.  Reading ages costs: of each queue that was
-read before, and has not moved, it is known; of the others so many are read in one scrape that it
-stays short, and what is left comes next time, until when the older age is shown.
+The lag in messages is the sum over all queues, as in `consumerProgress`. The time lag is the age of
+the oldest message that is not consumed, over all queues. Ages need disk reads. They are cached
+until the group's offset in the queue moves. One scrape reads for LOOKED_UP_S_MAX at most; a later
+scrape reads the rest. Until then the older age is shown.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,34 +24,38 @@ from storage.reading.queue_times import ColdPages, QueueTimes
 from storage.tables.offsets import TOPIC_GROUP_SEPARATOR
 
 LOOKED_UP_S_MAX = 0.2
-"""Of one scrape, for ages."""
+"""Time for reads of ages in one scrape."""
 ACTIVE_S = 86_400.0
-"""A group that has committed and pulled nothing for so long is not shown."""
+"""A group without a commit and a pull for this long is not shown."""
 COLD_TRIES = 8
 AHEAD_BYTES = 64 << 10
 
 
 @dataclass(slots=True, eq=False)
 class TopicLag(Row):
-    """How far one group is behind in one topic. Kept from one scrape to the next: of 30,000 to make
-    and to free them anew is half of what it takes to fill them."""
+    """Lag of one group in one topic, reused by all scrapes.
+
+    To create and free 30,000 of them each time would add half of the time to fill them.
+    """
 
     consumed: int = 0
-    """Sum of the offsets."""
+    """Sum of the consumer offsets."""
     lag: int = 0
     in_flight: int = 0
     ready: int = 0
     oldest_ms: float = 0.0
-    """Age of the oldest message that is not consumed; 0: there is none."""
+    """Age of the oldest message that is not consumed, or 0."""
     oldest_ready_ms: float = 0.0
-    """The same of what was not even pulled."""
+    """Age of the oldest message that is not pulled, or 0."""
     progress: tuple[int, int] | None = None
-    """What it had consumed and how often it had pulled, and when that became so; None while the
-    topic is not there, or not wanted."""
+    """Consumed messages and number of pulls, unchanged since `since_s`.
+
+    None while the topic is missing or not subscribed.
+    """
     since_s: float = 0.0
     is_shown: bool = True
     round: int = 0
-    """The last scrape that found its key."""
+    """Last scrape that found this group and topic."""
 
 
 @dataclass(slots=True)
@@ -59,35 +63,35 @@ class _Age:
     offset: int
     stored_ms: int
     round: int = 0
-    """The last scrape that asked."""
+    """Last scrape that used this age."""
 
 
 class Ages:
-    """When messages were stored, without waiting for the disk with the interpreter's lock held."""
+    """Store times of messages; reads of cold pages do not hold the interpreter's lock."""
 
     def __init__(self, times: QueueTimes, probe: PageProbe, disk: Disk) -> None:
-        """`times` asks `probe`."""
+        """Create the cache; `times` must use `probe`."""
         self._times, self._probe, self._disk = times, probe, disk
         self._known: dict[tuple[ConsumeQueue, str, bool], _Age] = {}
         self._round = 0
         self._until_s = 0.0
 
     def begin(self) -> None:
-        """A scrape begins."""
+        """Begin a scrape."""
         self._probe.forget()
         self._until_s = monotonic() + LOOKED_UP_S_MAX
         self._round += 1
 
     def end(self) -> None:
-        """Forgets the queues that nobody asked about."""
-        for key, age in items_of(self._known):  # a difference of sets would be one step of 30 ms
+        """Drop the ages that this scrape has not used."""
+        for key, age in items_of(self._known):  # a set difference blocks for 30 ms
             if age.round != self._round:
                 del self._known[key]
 
     def age_ms(
         self, queue: ConsumeQueue, offset: int, group: str, now_ms: int, *, is_pulled: bool
     ) -> float:
-        """Of the message at this offset, or of an older one that was asked about before."""
+        """Return the age of the message at `offset`, or of one cached earlier if time is up."""
         key = queue, group, is_pulled
         known = self._known.get(key)
         offset = max(offset, queue.min_offset)
@@ -124,7 +128,7 @@ class Ages:
 
 
 class Lags:
-    """Owned by one thread."""
+    """Lags of all groups; owned by one thread."""
 
     def __init__(
         self,
@@ -134,22 +138,24 @@ class Lags:
         ages: Ages,
         shows: Callable[[str, str], bool],
     ) -> None:
-        """`shows` says of a topic and a group whether they are shown, and always the same."""
+        """Create the table; `shows(topic, group)` must always return the same."""
         self._tables, self._queues, self._pulls, self._ages = tables, queues, pulls, ages
         self._shows = shows
         self._known: dict[str, TopicLag] = {}
-        """By the key of the table of offsets."""
+        """Rows by the key of the consumer offset table."""
         self._round = 0
 
     def all(self, now_ms: int) -> list[TopicLag]:
-        """Of every group that is shown, by topic; what is deleted is not there any more. They hold
-        until the next call."""
+        """Return the lags of all shown groups in existing topics, by topic.
+
+        They are valid until the next call.
+        """
         topics, views = self._tables.topics.value, self._tables.consumers.value
         pulls, known = self._pulls.by_group, self._known
         found: list[TopicLag] = []
         self._ages.begin()
         self._round += 1
-        now_s, nobody, seen_count = monotonic(), GroupCounts(), 0
+        now_s, no_counts, seen_count = monotonic(), GroupCounts(), 0
         for key, offsets in items_of(self._tables.live_offsets.value):
             lag = known.get(key)
             if lag is None:
@@ -170,9 +176,9 @@ class Lags:
                 continue
             view = views.get(group)
             if view and view.subscriptions and topic not in view.subscriptions:
-                lag.progress = None  # the group, which is online, does not subscribe it any more
+                lag.progress = None  # the group is online and no longer subscribes to the topic
                 continue
-            counts = pulls.get((topic, group), nobody)
+            counts = pulls.get((topic, group), no_counts)
             self._fill(lag, config.read_queue_nums, offsets, counts.pulled, now_ms)
             progress = lag.consumed, counts.times
             if lag.progress != progress:
@@ -180,8 +186,8 @@ class Lags:
             if now_s - lag.since_s < ACTIVE_S:
                 found.append(lag)
         self._ages.end()
-        if seen_count < len(known):  # 10 ms of 30,000
-            for key, lag in items_of(known):  # nor a set of all that are here, freed at once
+        if seen_count < len(known):  # costs 10 ms for 30,000
+            for key, lag in items_of(known):  # no set of all keys, as it is freed at once
                 if lag.round != self._round:
                     del known[key]
         return found
@@ -205,7 +211,7 @@ class Lags:
             if queue_id < queue_count:
                 consumed += committed
             elif queue is not None and committed < queue.min_offset:
-                committed = queue.min_offset  # without a reader: only what is stored counts as lag
+                committed = queue.min_offset  # no reader: count only stored messages
             if queue is None or (end := queue.max_offset) <= committed:
                 continue
             read = min(max(pulled.get(queue_id, committed), committed), end)

@@ -1,89 +1,48 @@
-"""The pages of metrics as they are asked for: the loop looks, somebody else makes the text.
+"""Entry point for metrics pages: reads on the loop, has the text written elsewhere.
 
-Owns: who waits for which page.
-Told by: the page server's threads (`AskPage`), MetricsRenderer (`PageMade`, `TakeTime`).
-Tells: MetricsRenderer, or ClientFigures on its way there (`MakePage`, with what only the loop may
-look at).
+Owns: the waiting requests for each page.
+Receives: AskPage from page server threads; PageMade and TakeTime from MetricsRenderer.
+Sends: MakePage to MetricsRenderer, directly or through ClientFigures.
 
-Who asks for a page that is being made gets it.
+A request for a page in progress shares its result.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from http import HTTPStatus
 from queue import Empty, SimpleQueue
 from time import perf_counter
-from typing import Any
 
 from actors.engine.actor import Actor, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.histogram import ClassCounts
 from actors.metrics.http_text import HttpRefused, HttpRequest
+from actors.metrics.messages import AskPage, MakePage, PageMade, TakeTime
 from actors.metrics.page_server import Page, PageAnswer
 
 MAKE_S = 30.0
-"""How long who asks waits for a page."""
-
-
-@dataclass(frozen=True, slots=True)
-class AskPage:
-    """A page is wanted; `reply` is called with it."""
-
-    path: str
-    collect: str
-    reply: Callable[[PageAnswer], None]
-
-    def refuse(self, remark: str) -> None:
-        """Nobody has it made."""
-        self.reply(not_made(remark))
-
-
-@dataclass(frozen=True, slots=True)
-class MakePage:
-    """Make the text of a page; `PageMade` to `reply_to`."""
-
-    key: tuple[str, str]
-    """Its path, and what is to be collected."""
-    reading: Any
-    """What the loop has looked at."""
-    reply_to: ActorAddress
-
-    def refuse(self, remark: str) -> None:
-        """Who makes it has failed."""
-        self.reply_to.tell(PageMade(self.key, not_made(remark)))
-
-
-@dataclass(frozen=True, slots=True)
-class PageMade:
-    """A page."""
-
-    key: tuple[str, str]
-    answer: PageAnswer
+"""Timeout of a request for a page."""
 
 
 Makers = Mapping[str, Mapping[str, ActorAddress]]
-"""By path, then by what is to be collected: who is told MakePage."""
-
-
-@dataclass(frozen=True, slots=True)
-class TakeTime:
-    """Note how long this has waited; told once in a while."""
-
-    told_s: float
+"""Receivers of MakePage, by path, then by the value of `collect`."""
 
 
 class MetricsPort(Actor):
-    """Lives on the loop."""
+    """Actor on the loop."""
 
     def __init__(self, makers: Makers, read: Callable[[], object], waits: ClassCounts) -> None:
-        """`read` looks at what only the loop may; `waits` gets how long mail to here waits, ms."""
+        """Create the actor.
+
+        `read` returns what only the loop may read; `waits` counts how long a message waits here,
+        ms.
+        """
         super().__init__()
         self._makers, self._read, self._waits = makers, read, waits
         self._waiting: dict[tuple[str, str], list[AskPage]] = {}
 
     @handles(AskPage)
     def on_ask(self, message: AskPage) -> None:
-        """Has the page made, unless that is under way."""
+        """Request the page, unless it is in progress."""
         makers = self._makers[message.path]
         key = message.path, message.collect if message.collect in makers else ""
         waiting = self._waiting.get(key)
@@ -95,20 +54,20 @@ class MetricsPort(Actor):
 
     @handles(PageMade)
     def on_made(self, message: PageMade) -> None:
-        """All who have asked get it."""
+        """Answer all requests for the page."""
         for each in self._waiting.pop(message.key, ()):
             each.reply(message.answer)
 
     @handles(TakeTime)
     def on_take_time(self, message: TakeTime) -> None:
-        """As long as any other message to the loop would have."""
+        """Count the wait, which is that of any message to the loop."""
         self._waits.note((perf_counter() - message.told_s) * 1000)
 
     def on_stop(self) -> None:
         self._refuse_all("the server stops")
 
     def on_failure(self, *_: object) -> None:
-        """Who scrapes comes again."""
+        """Refuse all requests; the next scrape asks again."""
         self._refuse_all(self.remark())
 
     def _refuse_all(self, remark: str) -> None:
@@ -119,7 +78,7 @@ class MetricsPort(Actor):
 
 
 def page_of(port: ActorAddress) -> Page:
-    """A page that MetricsPort has made."""
+    """Return a Page that MetricsPort provides."""
 
     def page(request: HttpRequest) -> PageAnswer:
         made: SimpleQueue[PageAnswer] = SimpleQueue()
@@ -127,13 +86,7 @@ def page_of(port: ActorAddress) -> Page:
         try:
             return made.get(timeout=MAKE_S)
         except Empty:
-            why = f"the page was not made within {MAKE_S:.0f} s"
+            why = f"page not rendered within {MAKE_S:.0f} s: retry later"
             raise HttpRefused(HTTPStatus.SERVICE_UNAVAILABLE, why) from None
 
     return page
-
-
-def not_made(remark: str) -> PageAnswer:
-    """In the place of a page that could not be made."""
-    text = f"the page cannot be made: {remark}\n".encode()
-    return PageAnswer(HTTPStatus.INTERNAL_SERVER_ERROR, text)

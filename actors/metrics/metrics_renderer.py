@@ -1,10 +1,10 @@
-"""MetricsRenderer: makes the text of a page of metrics.
+"""Renderer of metrics pages, on a thread so that the loop goes on.
 
-Owns: what the pages remember from one scrape to the next.
-Told by: MetricsPort or ClientFigures (`MakePage`), its own tick.
-Tells: who asked (`PageMade`); MetricsPort (`TakeTime`).
+Owns: the state of the pages between scrapes.
+Receives: MakePage from MetricsPort or ClientFigures, its own tick.
+Sends: PageMade to the requesting actor, TakeTime to MetricsPort.
 
-On a thread, so that the loop goes on. Who asks again within FRESH_S gets the same page.
+A request within FRESH_S gets the same page.
 """
 
 import sys
@@ -19,29 +19,29 @@ from actors.engine.actor import Actor, Where, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.short_collections import without_collections
 from actors.metrics.actor_figures import LOOK_MS, ActorFamilies
-from actors.metrics.metrics_port import MakePage, PageMade, TakeTime
+from actors.metrics.messages import MakePage, PageMade, TakeTime
 from actors.metrics.packed import Packed
 from actors.metrics.page import CONTENT_TYPE
 from actors.metrics.page_server import PageAnswer
 
 FRESH_S = 1.0
 SWITCH_S = 0.0001
-"""While a page is made: after each call of the system the loop waits that long to go on. (To sleep
-for a moment every 0.25 ms instead cost 0.05 s of processor a page; and who woke up too late for it
-began to wait anew.)"""
+"""Interpreter switch interval during a page: longest wait of the loop after a system call.
+
+The alternative, a short sleep every 0.25 ms, cost 0.05 s of CPU time per page. Moreover, a thread
+that woke up too late for a sleep had to wait for the next.
+"""
 
 Write = Callable[[str, object], Packed]
-"""Writes a page: what is to be collected, and what the loop has looked at."""
+"""Writer of a page: takes the value of `collect` and the loop's reading."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """Look at the actors."""
+    """Sample the actors."""
 
 
 class MetricsRenderer(Actor):
-    """Runs on a thread."""
-
     where: ClassVar[Where] = "thread"
 
     def __init__(
@@ -56,13 +56,13 @@ class MetricsRenderer(Actor):
 
     @handles(_Look)
     def on_look(self, _: _Look) -> None:
-        """What only somebody sees who looks more often than one scrapes."""
+        """Sample what changes faster than scrapes come."""
         self._actors.look()
         self._port.tell(TakeTime(perf_counter()))
 
     @handles(MakePage, reads_only=True)
     def on_make_page(self, message: MakePage) -> None:
-        """Makes it, unless it was made a moment ago."""
+        """Render the page, unless a fresh one exists."""
         path, collect = message.key
         made_s, made = self._made.get(message.key, (0.0, None))
         if made is None or monotonic() - made_s >= FRESH_S:
@@ -75,7 +75,7 @@ class MetricsRenderer(Actor):
 
 @contextmanager
 def short_switches() -> Iterator[None]:
-    """Who waits for the interpreter gets it after SWITCH_S, not SWITCH_INTERVAL_S of daemon.py."""
+    """Set the switch interval to SWITCH_S, instead of SWITCH_INTERVAL_S of daemon.py."""
     before_s = sys.getswitchinterval()
     sys.setswitchinterval(min(before_s, SWITCH_S))
     try:

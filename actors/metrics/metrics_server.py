@@ -1,4 +1,4 @@
-"""The port of metrics: opened before anything runs, without what is shown there."""
+"""HTTP port for metrics, opened before the server starts."""
 
 from dataclasses import dataclass
 from socket import gethostname
@@ -17,14 +17,13 @@ HOST_NAME = "metricsPromExporterHost"
 
 @dataclass
 class MetricsServer:
-    """Where the pages of metrics are answered."""
+    """Page server that serves metrics, alone or together with health."""
 
     server: PageServer
     is_shared: bool
-    """With health, which closes it."""
 
     def close(self) -> None:
-        """They are there no more."""
+        """Remove the metrics pages, or close the server."""
         if self.is_shared:
             self.server.remove([BROKER_PATH, EXPORTER_PATH])
         else:
@@ -34,9 +33,9 @@ class MetricsServer:
 def page_server(
     config: BrokerConfig | NamesrvConfig, port: int | None = None, name: str = PORT_NAME
 ) -> PageServer:
-    """One without pages yet, at the port of metrics, or at `port`, which `name` is the setting of.
+    """Return a server without pages at the metrics port, or at `port`.
 
-    Raises PortTaken, StoreError.
+    `name` is the setting of that port. Raises PortTaken, StoreError.
     """
     tls: PageTls | None = None
     mode = config.metrics_port_mode
@@ -48,7 +47,7 @@ def page_server(
 
 
 def hosts_of(config: BrokerConfig | NamesrvConfig) -> KnownHosts:
-    """The names by which metrics and health of a server may be called, besides addresses."""
+    """Return the host names that metrics and health answer to, besides addresses."""
     names = [gethostname(), config.bind_address, config.metrics_host]
     if isinstance(config, BrokerConfig):
         names += [config.broker_ip1, config.broker_ip2]
@@ -59,9 +58,10 @@ def hosts_of(config: BrokerConfig | NamesrvConfig) -> KnownHosts:
 def open_metrics(
     config: BrokerConfig | NamesrvConfig, shared: PageServer | None = None
 ) -> MetricsServer | None:
-    """If metrics are wanted. Raises PortTaken, StoreError.
+    """Return the metrics server, or None if the settings disable metrics.
 
-    `shared`: the one of health, where both settings name one port.
+    `shared` is the server of health, if both settings name the same port. Raises PortTaken,
+    StoreError.
     """
     if not config.serves_metrics:
         return None

@@ -1,4 +1,4 @@
-"""A name server's metrics; the original has none, so all names are ours."""
+"""Metrics page of a name server; all names are TroupeMQ extensions."""
 
 from actors.engine.system import ActorSystem
 from actors.metrics.actor_figures import ActorFamilies
@@ -13,7 +13,7 @@ from actors.network.tls_contexts import TlsContexts
 
 
 class NamesrvMetrics:
-    """Owned by one thread."""
+    """Page of one name server; owned by one thread."""
 
     def __init__(
         self, system: ActorSystem, actors: ActorFamilies, tls: TlsContexts | None = None
@@ -22,26 +22,26 @@ class NamesrvMetrics:
         self._process = ProcessPage()
 
     def write(self, _: str, __: object) -> Packed:
-        """The page."""
+        """Return the page."""
         page, actors = MetricsPage({"node_type": "namesrv"}), self._system.actors()
         namesrv = actor_of(actors, "namesrv", Namesrv)
         topics, brokers, clusters = (0, 0, 0) if namesrv is None else namesrv.sizes()
-        page.value("rocketmq_namesrv_topics", "Topics that some broker has", topics)
-        page.value("rocketmq_namesrv_brokers", "Brokers that are registered", brokers)
-        page.value("rocketmq_namesrv_clusters", "Their clusters", clusters)
+        page.value("rocketmq_namesrv_topics", "Topics of registered brokers", topics)
+        page.value("rocketmq_namesrv_brokers", "Registered brokers", brokers)
+        page.value("rocketmq_namesrv_clusters", "Clusters of registered brokers", clusters)
         counts = (
             (0, 0, 0)
             if namesrv is None
             else (namesrv.registered_count, namesrv.expired_count, namesrv.gone_count)
         )
         for name, meaning, count in (
-            ("registrations", "Registrations of brokers", counts[0]),
-            ("expiries", "Brokers that went silent", counts[1]),
-            ("disconnections", "Brokers whose connection closed", counts[2]),
+            ("registrations", "Broker registrations", counts[0]),
+            ("expiries", "Brokers removed after their registration expired", counts[1]),
+            ("disconnections", "Brokers removed after their connection closed", counts[2]),
         ):
             page.counter(f"rocketmq_namesrv_{name}_total", meaning, [("", count)])
         connections = actor_of(actors, "namesrv_connections", Connections)
-        write_connections(page, connections, "Clients and brokers that are connected", ["main"])
+        write_connections(page, connections, "Open connections of clients and brokers", ["main"])
         write_tls(page, self._tls)
         self._families.write(page)
         page.add_text(self._process.text())

@@ -1,4 +1,4 @@
-"""A broker's metrics under our own names: the actors, the disk, replication, delays, jobs."""
+"""Broker metrics that are TroupeMQ extensions: actors, disk, replication, delays, jobs."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ _STATES = ("waiting", "starting", "running", "finished", "failed", "cancelled")
 
 
 class OwnPage:
-    """Writes the families of one broker. Owned by one thread."""
+    """Families of one broker; owned by one thread."""
 
     def __init__(
         self, sources: BrokerSources, selection: MetricsSelection, actors: ActorFamilies
@@ -45,7 +45,7 @@ class OwnPage:
         oldest_half_ms: int,
         actors: dict[str, Actor],
     ) -> None:
-        """`oldest_half_ms`: when the oldest open transaction was stored; 0: there is none."""
+        """Write all families; `oldest_half_ms` is the oldest open transaction's store time."""
         self._families.write(page)
         self._lags(page, lags)
         self._waits(page, actors)
@@ -57,7 +57,7 @@ class OwnPage:
         registration = actor_of(actors, "registration", Registration)
         page.gauge(
             "troupemq_registered",
-            "Whether the name server knows this broker",
+            "1 if the name server accepted the last registration",
             []
             if registration is None
             else [
@@ -72,7 +72,7 @@ class OwnPage:
         spans = self._from.spans
         page.counter(
             "troupemq_spans_total",
-            "Spans by whether the collector has taken them",
+            "Spans by result of their export",
             []
             if spans is None
             else [
@@ -82,14 +82,14 @@ class OwnPage:
         )
         page.counter(
             "troupemq_span_notes_dropped_total",
-            "Sends and pulls without spans, as too many waited",
+            "Sends and pulls without spans because the queue was full",
             [] if spans is None else [("", spans.dropped_count)],
         )
 
     def _lags(self, page: MetricsPage, rows: Sequence[Row]) -> None:
         page.gauge(
             "troupemq_lag_seconds",
-            "Age of the oldest message not consumed",
+            "Age of the oldest message that is not consumed",
             ((row.text, row.values[3] / 1000) for row in rows),
         )
 
@@ -97,20 +97,20 @@ class OwnPage:
         puts, syncs = self._from.put_stats, self._from.sync_ms
         page.histogram(
             "troupemq_put_batch_seconds",
-            "Sends by the time to write their batch",
+            "Sends by write time of their batch",
             _seconds(PUT_BOUNDS_MS),
             [("", list(puts.durations), puts.total_ms / 1000)],
         )
         page.histogram(
             "troupemq_sync_seconds",
-            "Time of each fdatasync of the log",
+            "Time of each fdatasync of the commit log",
             _seconds(syncs.bounds),
             [("", list(syncs.counts), syncs.total / 1000)],
         )
         commit = actor_of(actors, "group_commit", GroupCommit)
         page.value(
             "troupemq_group_commit_waiting",
-            "Batches that wait for the disk or a slave",
+            "Batches that wait for a sync or a slave",
             0 if commit is None else commit.waiting_count,
         )
         page.counter("troupemq_puts_failed_total", "Sends refused", [("", puts.failed_count)])
@@ -121,21 +121,21 @@ class OwnPage:
         refused_by = {} if connections is None else dict(connections.refused)
         page.counter(
             "troupemq_connections_refused_total",
-            "Connections that were one too many, by the setting in the way",
+            "Connections rejected by a limit, by setting",
             [(labels({"reason": name}), count) for name, count in refused_by.items()],
         )
-        write_connections(page, connections, "Clients that are connected")
+        write_connections(page, connections, "Open client connections")
         write_tls(page, self._from.tls)
         page.value(
             "troupemq_unsent_bytes",
-            "Answers that clients have not taken",
+            "Response bytes that clients have not read",
             sum(each.unsent_bytes for each in live),
         )
         hold = actor_of(actors, "pull_hold", PullHold)
-        page.value("troupemq_held_pulls", "Pulls that wait", 0 if hold is None else hold.count)
+        page.value("troupemq_held_pulls", "Held pulls", 0 if hold is None else hold.count)
         page.counter(
             "troupemq_frames_bad_total",
-            "Connections closed for what they sent",
+            "Connections closed because of an invalid frame",
             [
                 (labels({"reason": reason}), count)
                 for reason, count in self._from.answer_stats.bad_frames.copy().items()
@@ -146,7 +146,7 @@ class OwnPage:
             refused[names_of(refusal.code, 0)[0]] += refusal.count
         page.counter(
             "troupemq_auth_failures_total",
-            "Requests refused by access control, by what was asked",
+            "Requests refused by access control, by request code",
             [(labels({"reason": name}), count) for name, count in refused.items()]
             or [(labels({"reason": ""}), 0)],
         )
@@ -160,49 +160,51 @@ class OwnPage:
         index_files = 0 if store.index is None else len(store.index.files)
         page.gauge(
             "troupemq_store_bytes",
-            "What the store holds; of files that are made whole, what is used",
+            "Used bytes of the store",
             [
                 (labels({"part": "commitlog"}), end - first),
                 (labels({"part": "consumequeue"}), queue_units * 20),
             ],
         )
-        page.value("troupemq_index_files", "Files of the index", index_files)
+        page.value("troupemq_index_files", "Index files", index_files)
         try:
             total, free = system.disk.capacity(config.commit_log_dir)
         except OSError:
             total, free = 0, 0
-        page.value("troupemq_disk_bytes", "Size of the log's file system", total)
-        page.value("troupemq_disk_free_bytes", "What of it is free", free)
+        page.value("troupemq_disk_bytes", "Size of the commit log's file system", total)
+        page.value("troupemq_disk_free_bytes", "Free bytes of the commit log's file system", free)
         page.value(
             "troupemq_retention_seconds",
-            "Age at which files of the log go",
+            "Age at which commit log files are deleted",
             config.file_reserved_hours * HOUR_S,
         )
         record = log.read_record(first) if end > first else None
         page.value(
             "troupemq_earliest_message_timestamp_seconds",
-            "When the oldest message was stored; 0: there is none",
+            "Store time of the oldest message; 0 for an empty log",
             0 if record is None else record.store_timestamp / 1000,
         )
-        page.value("troupemq_damaged_ranges", "Damaged parts of the log", len(store.damage.ranges))
+        page.value(
+            "troupemq_damaged_ranges", "Damaged ranges of the commit log", len(store.damage.ranges)
+        )
         page.value(
             "troupemq_scrub_progress_ratio",
-            "How much of the log the search for damage has seen",
+            "Progress of the scrubber through the commit log",
             1.0 if scrubber is None else scrubber.progress,
         )
         page.value(
             "troupemq_scrub_last_end_timestamp_seconds",
-            "When it was through; 0: not since the start",
+            "Time of the last complete scrub; 0 if none since the start",
             0 if scrubber is None else scrubber.last_end_ms / 1000,
         )
         page.counter(
             "troupemq_config_files_damaged_total",
-            "Files of settings and tables found damaged at the start",
+            "Damaged settings and table files found at the start",
             [("", sum(each.damaged_files for each in tables if isinstance(each, PersistedTable)))],
         )
         page.value(
             "troupemq_log_leases",
-            "Readers that keep old log files",
+            "Leases that retain old commit log files",
             len(self._from.kept.value.leases),
         )
 
@@ -212,26 +214,30 @@ class OwnPage:
         slaves = [] if master is None else master.slaves()
         page.gauge(
             "troupemq_replica_lag_bytes",
-            "How much of the log a slave lacks",
+            "Bytes that a slave has not acknowledged",
             [(labels({"slave": host}), max(0, end - acked)) for host, acked, _ in _by_host(slaves)],
         )
         page.gauge(
             "troupemq_replica_last_ack_seconds",
-            "Since when a slave has said nothing",
+            "Seconds since the slave's last acknowledgement",
             [(labels({"slave": host}), ms / 1000) for host, _, ms in _by_host(slaves)],
         )
         slave = actor_of(actors, "ha_slave", HaSlave)
         page.gauge(
             "troupemq_slave_follows",
-            "Of a slave: whether it follows its master",
+            "1 if this slave replicates from its master",
             [] if slave is None else [("", int(slave.follows))],
         )
 
     def _later(self, page: MetricsPage, halves: OpenHalves, oldest_half_ms: int) -> None:
         now_ms, store = self._from.system.clock.now_ms(), self._from.store
         age_ms = max(0, now_ms - oldest_half_ms) if oldest_half_ms else 0
-        page.value("troupemq_transactions_open", "Transactions nobody has ended", halves.count)
-        page.value("troupemq_transaction_oldest_seconds", "Age of the oldest", age_ms / 1000)
+        page.value("troupemq_transactions_open", "Open transactions", halves.count)
+        page.value(
+            "troupemq_transaction_oldest_seconds",
+            "Age of the oldest open transaction",
+            age_ms / 1000,
+        )
         waiting: list[tuple[str, float]] = []
         late: list[tuple[str, float]] = []
         offsets = self._from.tables.delay_offsets.value
@@ -245,14 +251,18 @@ class OwnPage:
             waiting.append((text, max(0, queue.max_offset - offset)))
             unit = queue.unit(offset) if offset < queue.max_offset else None
             late.append((text, max(0, now_ms - unit[2]) / 1000 if unit is not None else 0))
-        page.gauge("troupemq_delayed_messages", "Messages that wait for their time", waiting)
-        page.gauge("troupemq_delay_late_seconds", "How late the oldest of them is", late)
+        page.gauge("troupemq_delayed_messages", "Delayed messages that are not delivered", waiting)
+        page.gauge(
+            "troupemq_delay_late_seconds",
+            "Seconds past the due time of the oldest delayed message",
+            late,
+        )
 
     def _groups(self, page: MetricsPage, clients: Clients | None) -> None:
         views = self._from.tables.consumers.value
         page.value(
             "troupemq_groups_subscribing_differently",
-            "Groups whose members do not want the same",
+            "Groups with members that subscribe differently",
             sum(bool(view.mismatches) for view in views.values()),
         )
         rows = [
@@ -261,12 +271,10 @@ class OwnPage:
             if group in self._from.tables.groups.value and self._selection.shows_group(group)
         ]
         rows = self._selection.limited(rows, write=_group)
-        page.counter(
-            "troupemq_rebalances_total", "How often a group's members have changed", column(rows, 0)
-        )
+        page.counter("troupemq_rebalances_total", "Membership changes of a group", column(rows, 0))
         page.counter(
             "troupemq_offset_commits_ignored_total",
-            "Commits that would have undone others'",
+            "Stale offset commits ignored",
             [("", self._from.offset_stats.ignored_count)],
         )
 
@@ -279,7 +287,7 @@ class OwnPage:
         }
         page.gauge(
             "troupemq_spark_job_state",
-            "1: that is the state of its last run",
+            "1 for the state of the job's last run",
             [
                 (labels({"spark_job": name, "state": each}), int(state.state == each))
                 for name, state in newest.items()
@@ -288,12 +296,12 @@ class OwnPage:
         )
         page.gauge(
             "troupemq_spark_job_last_success_timestamp_seconds",
-            "When it last ended well",
+            "End of the job's last successful run",
             [(labels({"spark_job": name}), state.ended_ms / 1000) for name, state in ended.items()],
         )
         page.gauge(
             "troupemq_spark_job_duration_seconds",
-            "How long its last run took, or takes",
+            "Duration of the job's last finished run",
             [
                 (labels({"spark_job": name}), (state.ended_ms - state.started_ms) / 1000)
                 for name, state in newest.items()
@@ -311,7 +319,7 @@ def _seconds(bounds_ms: Sequence[float]) -> list[float]:
 
 
 def _by_host(slaves: Sequence[tuple[str, int, float]]) -> list[tuple[str, int, float]]:
-    """One of each address: the furthest."""
+    """Return one slave per host: the one with the highest offset."""
     found: dict[str, tuple[str, int, float]] = {}
     for each in sorted(slaves, key=lambda slave: slave[1]):
         found[each[0]] = each

@@ -1,7 +1,7 @@
-"""A long text, compressed as it is made.
+"""Long text, compressed as it is written.
 
-50 MiB of text that are there at once, or go at once, hold the loop up for 7 ms. Here a piece is
-compressed as soon as it is written, while others run, and 2 MB are kept.
+To allocate or free 50 MiB of text blocks the loop for 7 ms. Here each piece is compressed as soon
+as it is written, so that only 2 MB are kept. Other threads run meanwhile.
 """
 
 from collections.abc import Iterator, Sequence
@@ -9,22 +9,20 @@ from dataclasses import dataclass
 from zlib import compressobj, decompressobj
 
 GZIP_BITS = 31
-"""For zlib: with the head and the end of gzip."""
+"""zlib window bits for a gzip header and trailer."""
 GZIP_LEVEL = 1
 UNPACKED_BYTES = 256 << 10
-"""At a time, for who does not take gzip."""
+"""Piece size for clients that do not accept gzip."""
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A long text, kept compressed."""
-
     parts: Sequence[bytes]
     size: int
-    """Bytes of the text."""
+    """Uncompressed length in bytes."""
 
     def unpacked(self) -> Iterator[bytes]:
-        """The text, as much at a time as is sent."""
+        """Yield the text in pieces of at most UNPACKED_BYTES."""
         unpacker = decompressobj(GZIP_BITS)
         for part in self.parts:
             while part:
@@ -34,7 +32,7 @@ class Packed:
 
 
 class Packer:
-    """Compresses a text piece by piece."""
+    """Compressor of a text that arrives in pieces."""
 
     def __init__(self) -> None:
         self._zip = compressobj(GZIP_LEVEL, wbits=GZIP_BITS)
@@ -42,13 +40,13 @@ class Packer:
         self._size = 0
 
     def add(self, text: str) -> None:
-        """The next piece; others run meanwhile."""
+        """Compress the next piece, while other threads run."""
         plain = text.encode()
         self._size += len(plain)
         if part := self._zip.compress(plain):
             self._parts.append(part)
 
     def packed(self) -> Packed:
-        """All of it; nothing can be added any more."""
+        """Return the whole text; `add` must not be called afterwards."""
         self._parts.append(self._zip.flush())
         return Packed(self._parts, self._size)

@@ -1,4 +1,4 @@
-"""The text of one scrape, in the exposition format of Prometheus (text/plain; version=0.0.4)."""
+"""Text of one scrape in Prometheus's exposition format (text/plain; version=0.0.4)."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -9,10 +9,9 @@ from actors.metrics.packed import Packed, Packer
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PART_LINES = 250
-"""Made, joined or freed at a time: nobody else runs meanwhile."""
+"""Lines written, joined or freed at once; other threads wait meanwhile."""
 NAMES_KNOWN = 1 << 15
-"""Topics and groups of which it is remembered from one scrape to the next how they are written, and
-whether they are shown; some 200 bytes each."""
+"""Maximum names in a Remembered, some 200 bytes each."""
 
 Value = TypeVar("Value")
 Sample = tuple[str, float]
@@ -20,7 +19,7 @@ Sample = tuple[str, float]
 
 
 def labels(pairs: Mapping[str, str]) -> str:
-    """`a="x",b="y"`; what a label may not hold as it is, is escaped."""
+    """Return `a="x",b="y"` with escaped values."""
     return ",".join([f'{name}="{escaped(value)}"' for name, value in pairs.items()])
 
 
@@ -31,9 +30,10 @@ def _escaped(value: str) -> str:
 
 
 class Remembered(dict[str, Value]):
-    """What `work` makes of a name, so that it is done once. Of too many names the newest goes: of
-    those that are looked at in the same order again and again most stay. (lru_cache would push out
-    all, and moves what it finds, which looks at four more objects each time.)
+    """Cache of `work` by name.
+
+    If it is full, the newest name goes, so that most names stay when scrapes repeat their order. An
+    lru_cache would lose all of them then, and each hit moves the entry: four more objects.
     """
 
     def __init__(self, work: Callable[[str], Value]) -> None:
@@ -48,35 +48,33 @@ class Remembered(dict[str, Value]):
 
 
 escaped: Callable[[str], str] = Remembered(_escaped).__getitem__
-"""A value as it stands between the quotes of a label."""
+"""Return a label value, escaped for its place between quotes."""
 
 
 def number(value: float) -> str:
-    """As Go reads it."""
+    """Return a number in Go's notation."""
     if -inf < value < inf:
         return repr(value)
     return "NaN" if isnan(value) else "+Inf" if value > 0 else "-Inf"
 
 
 class MetricsPage:
-    """Families, one after the other, each with labels that all of them have."""
+    """Families of one page; all samples share the base labels."""
 
     def __init__(self, base: Mapping[str, str]) -> None:
         self._base = labels(base)
         self._packer = Packer()
         self.series: dict[str, int] = {}
-        """How many there are of each name."""
+        """Number of series by family."""
 
     def gauge(self, name: str, meaning: str, samples: Iterable[Sample]) -> None:
-        """Values that rise and fall."""
         self._family(name, "gauge", meaning, samples)
 
     def counter(self, name: str, meaning: str, samples: Iterable[Sample]) -> None:
-        """Values that only rise while the server runs."""
         self._family(name, "counter", meaning, samples)
 
     def value(self, name: str, meaning: str, value: float) -> None:
-        """A gauge with one value."""
+        """Add a gauge with a single value."""
         self.gauge(name, meaning, [("", value)])
 
     def histogram(
@@ -86,7 +84,10 @@ class MetricsPage:
         bounds: Sequence[float],
         rows: Iterable[tuple[str, Sequence[int], float]],
     ) -> None:
-        """Rows are labels, the count of each class (one more than bounds), and the sum."""
+        """Add a histogram.
+
+        Each row has labels, the count of each class (one more than `bounds`), and the sum.
+        """
         base, ends = self._base, [*map(_bound, bounds), "+Inf"]
 
         def all_lines() -> Iterator[str]:
@@ -117,7 +118,7 @@ class MetricsPage:
             self._add(name, lines)
 
     def _begin(self, name: str, kind: str, meaning: str) -> None:
-        assert name not in self.series, f"{name} stands there twice"
+        assert name not in self.series, f"duplicate family {name}"
         self.series[name] = 0
         self._packer.add(f"# HELP {name} {meaning}\n# TYPE {name} {kind}\n")
 
@@ -126,16 +127,16 @@ class MetricsPage:
         self._packer.add("".join(lines))
 
     def add_text(self, text: str) -> None:
-        """Families that somebody else has written."""
+        """Add families that are already text."""
         self._packer.add(text)
 
     def packed(self) -> Packed:
-        """All of it; the page is at its end."""
+        """Return the page; no family may be added afterwards."""
         return self._packer.packed()
 
 
 def let_go(items: list[Any]) -> None:
-    """Frees what a list holds, in pieces: nobody else runs for 2 ms where 30,000 go at once."""
+    """Free a list in pieces: 30,000 items at once block other threads for 2 ms."""
     while items:
         del items[-PART_LINES:]
 

@@ -1,8 +1,9 @@
-"""A small HTTP server for scrapes and probes: each page somebody else makes, one a connection.
+"""Small HTTP server for scrapes and probes, one request per connection.
 
-Health has one before anything runs, so it needs no actors: a thread accepts, and for each
-connection one answers. Nobody who hangs or floods does harm: there are CONNECTIONS_MAX at a time,
-each has HEAD_S to ask, its TLS handshake included, and SEND_S to take its answer.
+It needs no actors, because health opens it before the actors start. One thread accepts connections,
+and one thread for each connection answers. Slow or many clients do no harm: at most CONNECTIONS_MAX
+are open at a time. Each has HEAD_S for its TLS handshake and request, and SEND_S to read the
+response.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -35,17 +36,17 @@ CONNECTIONS_MAX = 32
 HEAD_S = 5.0
 SEND_S = 30.0
 LOOK_S = 1.0
-"""How often the files of TLS are looked at, at most."""
+"""Minimum interval between checks of the TLS files."""
 RECEIVE_BYTES = 4096
 SEND_BYTES = 256 << 10
 
 
-UNKNOWN_HOST = "this host is not known here: name it in monitoringHosts"
+UNKNOWN_HOST = "unknown host name: add it to monitoringHosts"
 
 
 @dataclass(frozen=True, slots=True)
 class PageAnswer:
-    """A page, and what it is."""
+    """Response of a page."""
 
     status: HTTPStatus
     body: bytes | Packed
@@ -53,21 +54,21 @@ class PageAnswer:
 
 
 Page = Callable[[HttpRequest], PageAnswer]
-"""Makes an answer, on a thread of its connection; raises HttpRefused."""
+"""Function that makes a response, on the connection's thread; may raise HttpRefused."""
 
 
 class PageTls:
-    """What a port of pages speaks TLS with; a changed certificate is taken over."""
+    """TLS of a page port; changed certificates are reloaded."""
 
     def __init__(self, contexts: TlsContexts, *, takes_plain: bool) -> None:
-        """`contexts` are this port's own: it looks at their files itself."""
+        """Create it; only this port may use `contexts`, as it reloads their files."""
         self.takes_plain = takes_plain
         self._contexts = contexts
         self._lock = Lock()
         self._looked_s = monotonic()
 
     def wrap(self, sock: socket) -> "_WaitingTls":
-        """The socket with the newest certificate; its handshake is to come."""
+        """Return the socket with the newest certificate, before its handshake."""
         with self._lock:
             if monotonic() - self._looked_s >= LOOK_S:
                 self._looked_s = monotonic()
@@ -78,8 +79,10 @@ class PageTls:
 
 
 class _WaitingTls:
-    """TLS with the calls of a socket that waits, and a time for each call that holds whatever
-    comes: OpenSSL itself would read on as long as there are records without data."""
+    """TLS with the calls of a blocking socket and a firm deadline for each call.
+
+    OpenSSL alone would read on as long as records without data arrive.
+    """
 
     def __init__(self, sock: socket, context: SSLContext) -> None:
         sock.setblocking(False)
@@ -87,11 +90,14 @@ class _WaitingTls:
         self._end_s = monotonic()
 
     def settimeout(self, timeout_s: float) -> None:
-        """From now on."""
+        """Set the deadline of all calls from now on."""
         self._end_s = monotonic() + timeout_s
 
     def do_handshake(self) -> None:
-        """Raises OSError, as the others do; TimeoutError."""
+        """Complete the handshake.
+
+        Raises TimeoutError or another OSError, like the other calls.
+        """
         while True:
             try:
                 return self._sock.do_handshake()
@@ -101,7 +107,7 @@ class _WaitingTls:
                 self._wait(POLLOUT)
 
     def recv(self, size_bytes: int) -> bytes:
-        """Little more than that at most."""
+        """Return about `size_bytes` bytes at most."""
         while True:
             try:
                 return self._sock.recv(size_bytes)
@@ -109,7 +115,7 @@ class _WaitingTls:
                 self._wait(POLLIN)
 
     def send(self, data: memoryview) -> int:
-        """How much of it was taken; the rest has to come with the next call."""
+        """Return the number of bytes sent; the next call must repeat the rest."""
         while True:
             try:
                 return self._sock.sendmsg((data,))
@@ -123,35 +129,36 @@ class _WaitingTls:
 
 
 class PageServer:
-    """Answers from when it is made until `close`; pages come and go meanwhile."""
+    """Server that answers from its creation until `close`; pages may change meanwhile."""
 
     def __init__(
         self, sock: socket, tls: PageTls | None = None, hosts: KnownHosts | None = None
     ) -> None:
-        """`sock` listens. `hosts`: by what names it may be called, besides addresses."""
+        """Serve at the listening `sock`.
+
+        `hosts` are the permitted host names, besides addresses.
+        """
         self._socket, self._tls = sock, tls
         self._hosts = hosts or KnownHosts()
         sock.setblocking(True)
         self.port: int = sock.getsockname()[1]
         self.late_count = 0
-        """Connections closed because they took too long."""
+        """Connections closed because they exceeded a deadline."""
         self._pages: dict[str, Page] = {}
         self._free = BoundedSemaphore(CONNECTIONS_MAX)
         self._thread = Thread(target=self._accept, name=f"pages at {self.port}", daemon=True)
         self._thread.start()
 
     def add(self, pages: Mapping[str, Page]) -> None:
-        """From now on these are there, too."""
         self._pages = {**self._pages, **pages}
 
     def remove(self, paths: Sequence[str]) -> None:
-        """These are there no more."""
         self._pages = {path: page for path, page in self._pages.items() if path not in paths}
 
     def close(self) -> None:
-        """Nothing is accepted any more; who is being answered still is."""
+        """Stop accepting; connections in progress are still answered."""
         with suppress(OSError):
-            self._socket.shutdown(SHUT_RDWR)  # or accept would go on
+            self._socket.shutdown(SHUT_RDWR)  # wakes the accepting thread
         self._thread.join()
         self._socket.close()
 
@@ -197,7 +204,7 @@ class PageServer:
         _send(sock, self._buffers(sock, deadline_s), monotonic() + SEND_S)
 
     def _buffers(self, sock: socket | _WaitingTls, deadline_s: float) -> Iterable[bytes]:
-        """What to send; nothing to who closes."""
+        """Read a request and return the response; empty if the client closes."""
         data = b""
         try:
             while (request := parse_request(data)) is None:
@@ -210,8 +217,8 @@ class PageServer:
                 raise HttpRefused(HTTPStatus.MISDIRECTED_REQUEST, UNKNOWN_HOST)
             page = self._pages.get(request.path)
             if page is None:
-                known = ", ".join(sorted(self._pages)) or "no pages yet"
-                raise HttpRefused(HTTPStatus.NOT_FOUND, f"there are {known}")
+                known = ", ".join(sorted(self._pages)) or "no page yet"
+                raise HttpRefused(HTTPStatus.NOT_FOUND, f"page not found; available: {known}")
             answer = page(request)
         except HttpRefused as error:
             return (refusal(error),)
@@ -235,7 +242,7 @@ def _send(sock: socket | _WaitingTls, buffers: Iterable[bytes], deadline_s: floa
 
 
 def _left(deadline_s: float) -> float:
-    """Raises TimeoutError where nothing is left."""
+    """Return the seconds until the deadline; raise TimeoutError if it has passed."""
     left_s = deadline_s - monotonic()
     if left_s <= 0:
         raise TimeoutError

@@ -1,11 +1,11 @@
-"""The figures of the process and of its garbage collector, as the library writes them.
+"""Metrics of the process and its garbage collector, written by prometheus_client.
 
-A start without the extra `metrics` is refused where a setting asks for metrics.
+If metrics are enabled without the extra `metrics`, the server refuses to start.
 """
 
 
 class ProcessPage:
-    """Needs the library. Owned by one thread."""
+    """Families of the library, which must be installed; owned by one thread."""
 
     def __init__(self) -> None:
         from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
@@ -15,7 +15,7 @@ class ProcessPage:
         GCCollector(registry=self._registry)
 
     def text(self) -> str:
-        """The families process_* and python_gc_*."""
+        """Return the families process_* and python_gc_*."""
         from prometheus_client import generate_latest
 
         return generate_latest(self._registry).decode()

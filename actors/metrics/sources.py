@@ -1,4 +1,4 @@
-"""The sources of a broker's metrics: what its actors publish and count, and they themselves."""
+"""Sources of a broker's metrics: shared counters and tables, and the actors."""
 
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -23,13 +23,13 @@ from actors.tables.tables import Tables
 from storage.message_store import MessageStore
 
 HALVES_READ_MAX = 1000
-"""Open transactions whose topic is looked up; the others are shown without one."""
+"""Maximum open transactions to read a topic for; the others are shown without one."""
 
 Kind = TypeVar("Kind", bound=Actor)
 
 
 class BrokerSources(Protocol):
-    """A broker, as far as it is shown."""
+    """The parts of a broker that its pages read."""
 
     @property
     def system(self) -> ActorSystem: ...
@@ -67,21 +67,21 @@ class BrokerSources(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class OpenHalves:
-    """Of the transactions that nobody has ended, as the loop has seen them."""
+    """Open transactions, as read on the loop."""
 
     count: int = 0
     offsets: tuple[int, ...] = ()
-    """Where the oldest of them lie."""
+    """Physical offsets of the oldest ones."""
 
 
 def open_halves(store: MessageStore) -> OpenHalves:
-    """Only on the loop, where the table changes."""
+    """Return the open transactions; only on the loop, which changes the table."""
     table = store.transaction_table
     found = table.pending(HALVES_READ_MAX)
     return OpenHalves(table.pending_count, tuple(each.physical_offset for each in found))
 
 
 def actor_of(actors: dict[str, Actor], name: str, kind: type[Kind]) -> Kind | None:
-    """The actor of that name, if it is there and one of these."""
+    """Return the actor of that name, or None if it is missing or of another class."""
     found = actors.get(name)
     return found if isinstance(found, kind) else None

@@ -1,4 +1,4 @@
-"""Metrics of TLS, of a broker or a name server: handshakes, certificates, connections by kind."""
+"""Metrics of TLS and connections: handshakes, certificates, open connections."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -13,10 +13,10 @@ PORTS = ("main", "fast")
 
 
 def write_tls(page: MetricsPage, contexts: TlsContexts | None) -> None:
-    """Nothing but names where there is no TLS."""
+    """Write the families; they are empty without TLS."""
     page.counter(
         "troupemq_tls_handshakes_total",
-        "Connections with TLS by what came of them",
+        "TLS handshakes by result",
         []
         if contexts is None
         else [
@@ -27,7 +27,7 @@ def write_tls(page: MetricsPage, contexts: TlsContexts | None) -> None:
     ends = {} if contexts is None else contexts.not_after_s
     page.gauge(
         "troupemq_tls_certificate_not_after_seconds",
-        "When the certificate, or one of those below it, is over",
+        "Earliest expiry of a certificate in the chain, Unix seconds",
         [(labels({"use": use}), end_s) for use, end_s in ends.items()],
     )
 
@@ -38,7 +38,7 @@ def write_connections(
     meaning: str,
     ports: Sequence[str] = PORTS,
 ) -> None:
-    """Those that are open, by port and by whether they speak TLS."""
+    """Write the number of open connections by port and TLS."""
     live = [] if connections is None else connections.open()
     found = Counter(("fast" if each.is_fast else "main", each.has_tls) for each in live)
     page.gauge(

@@ -1,1 +1,10 @@
-"""The name server, and what keeps a broker registered at name servers."""
+"""The name server, and the registration of a broker at name servers.
+
+server start       → Registration        Listening
+Registration       → NamesrvLink         Listening, BarrierForRegistrations
+NamesrvLink        → Registration        Registered, Sent
+Registration       → HaSlave, SlaveSync  MasterHaAddress, MasterClientAddress
+Namesrv            → RegistrationReader  ReadRegistration, PassOn
+RegistrationReader → Namesrv             Began, TopicSlice, Ended, PassedOn
+RegistrationReader → Namesrv             UnreadableRegistration
+"""

@@ -1,13 +1,13 @@
-"""The name server's small settings for clients, by namespace and key.
+"""Key-value settings that a name server stores for clients, by namespace.
 
-One namespace is the name server's own: the topics of ORDER_TOPIC_CONFIG are marked as ordered.
+The name server itself uses one namespace: topics in ORDER_TOPIC_CONFIG are ordered.
 
 Source: namesrv/kvconfig/KVConfigManager.java.
 """
 
 from collections.abc import Mapping
 
-from actors.naming.ceilings import (
+from actors.naming.table_limits import (
     KV_CHARS_MAX,
     KV_ENTRIES_MAX,
     KV_KEY_CHARS_MAX,
@@ -19,15 +19,15 @@ from actors.naming.ceilings import (
 from protocol.bodies import KVTable
 from storage.tables.kv_config import KvTable
 
-TOO_MUCH = "too much for the settings of clients"
+TOO_MUCH = "KV config limit reached"
 ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 
 
 class KvConfig:
-    """Owned by one actor."""
+    """Table with limits, owned by one actor."""
 
     def __init__(self, table: KvTable | None = None) -> None:
-        """`table` is the file's, and may be longer than what is taken here."""
+        """Create the table from the file's `table`, which may exceed the limits."""
         self._table: KvTable = table or {}
         self._entries = sum(map(len, self._table.values()))
         self._chars = sum(map(self._chars_of, self._table))
@@ -39,7 +39,7 @@ class KvConfig:
         return sum(_chars(namespace, key, value) for key, value in found.items())
 
     def put(self, namespace: str, key: str, value: str) -> None:
-        """Raises RemoteError where there is no room for it."""
+        """Set a value. Raises RemoteError if a limit is reached."""
         old = self._table.get(namespace, {}).get(key)
         more = _chars(namespace, key, value)
         if old is not None:
@@ -52,28 +52,31 @@ class KvConfig:
             self._chars, more, KV_CHARS_MAX
         ):
             refuse(
-                TOO_MUCH, f"at most {KV_ENTRIES_MAX} entries with {KV_CHARS_MAX} characters in all"
+                TOO_MUCH, f"limit of {KV_ENTRIES_MAX} entries or {KV_CHARS_MAX} characters reached"
             )
         if namespace == ORDER_TOPIC_CONFIG and _grows_over(
             self._ordered_chars, more, KV_ORDERED_CHARS_MAX
         ):
-            refuse(TOO_MUCH, f"at most {KV_ORDERED_CHARS_MAX} characters of {ORDER_TOPIC_CONFIG}")
+            refuse(TOO_MUCH, f"{ORDER_TOPIC_CONFIG} has at most {KV_ORDERED_CHARS_MAX} characters")
         if namespace not in self._table:
             self._make_room()
         self._table.setdefault(namespace, {})[key] = value
         self._note(namespace, int(old is None), more)
 
     def _make_room(self) -> None:
-        """For a namespace more. Raises RemoteError where there is none."""
+        """Remove an empty namespace if the limit is reached.
+
+        Raises RemoteError if there is no empty one.
+        """
         if len(self._table) < KV_NAMESPACES_MAX:
             return
         for namespace, found in self._table.items():
-            if not found and namespace != ORDER_TOPIC_CONFIG:  # brokers are told that it is empty
+            if not found and namespace != ORDER_TOPIC_CONFIG:  # brokers need its empty table
                 del self._table[namespace]
                 return
         refuse(
             TOO_MUCH,
-            f"there are {len(self._table)} namespaces already: at most {KV_NAMESPACES_MAX}",
+            f"namespace limit of {KV_NAMESPACES_MAX} reached: empty one first",
         )
 
     def _note(self, namespace: str, more_entries: int, more_chars: int) -> None:
@@ -84,28 +87,33 @@ class KvConfig:
             self._ordered = None
 
     def get(self, namespace: str, key: str) -> str | None:
-        """The value; None without such a key."""
+        """Return the value, or None."""
         return self._table.get(namespace, {}).get(key)
 
     def delete(self, namespace: str, key: str) -> None:
-        """An empty namespace stays, as in 4.9.7, while there is room: it is answered with an empty
-        table."""
+        """Remove a key.
+
+        An empty namespace stays while there is room and is answered with an empty table, as in
+        4.9.7.
+        """
         old = self._table.get(namespace, {}).pop(key, None)
         if old is not None:
             self._note(namespace, -1, -_chars(namespace, key, old))
 
     def namespace(self, namespace: str) -> Mapping[str, str] | None:
-        """All entries of a namespace; None when nothing was ever put there."""
+        """Return all entries of a namespace, or None if it does not exist."""
         return self._table.get(namespace)
 
     @property
     def has_too_much_order(self) -> bool:
-        """Whether the file had more than a broker can be told of."""
+        """Whether the file has more ordered topics than a broker accepts."""
         return self._ordered_chars > KV_ORDERED_CHARS_MAX
 
     def ordered(self) -> bytes | None:
-        """What brokers are told of ordered topics: a KVTable. None where nothing was ever put
-        there, or too much."""
+        """Return the ordered topics for brokers, an encoded KVTable.
+
+        Returns None if the namespace does not exist or is too large.
+        """
         found = self._table.get(ORDER_TOPIC_CONFIG)
         if found is None or self.has_too_much_order:
             return None
@@ -114,7 +122,7 @@ class KvConfig:
         return self._ordered
 
     def copy(self) -> KvTable:
-        """What the file holds, as it is now."""
+        """Return the present table, for the file."""
         return {namespace: dict(found) for namespace, found in self._table.items()}
 
 
@@ -123,5 +131,5 @@ def _chars(namespace: str, key: str, value: str) -> int:
 
 
 def _grows_over(chars: int, more: int, most: int) -> bool:
-    """A table that is too long already may become shorter."""
+    """Return whether a change exceeds the limit; a table over it may shrink."""
     return more > 0 and chars + more > most

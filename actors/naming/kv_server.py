@@ -1,7 +1,8 @@
-"""The part of the name server that serves its settings for clients; Namesrv is one of these.
+"""Base of Namesrv that serves its key-value settings.
 
 Owns: the KvConfig.
-Told by: connections (`Request`), config_writer.   Tells: config_writer.
+Receives: Request from connections, FileWritten from config_writer.
+Sends: WriteFile to config_writer.
 
 Source: namesrv/processor/DefaultRequestProcessor.java.
 """
@@ -31,18 +32,18 @@ log = get_logger(__name__)
 
 
 class KvServer(BatchedTable):
-    """Lives on the loop."""
+    """Actor on the loop."""
 
     def __init__(self, path: str, config_writer: ActorAddress) -> None:
         super().__init__(path, config_writer)
         self.kv = KvConfig()
 
     def load_kv(self) -> None:
-        """What the file holds, for `on_start`."""
+        """Load the file, in `on_start`."""
         loaded = self.load(parse_kv)
         self.kv = KvConfig(loaded.value)
         if self.kv.has_too_much_order:
-            log.warning("too many ordered topics to tell brokers of", namespace=ORDER_TOPIC_CONFIG)
+            log.warning("ordered topics withheld", namespace=ORDER_TOPIC_CONFIG)
         if loaded.is_to_be_saved:
             self.changed()
             self.save_changes()
@@ -88,21 +89,23 @@ class KvServer(BatchedTable):
     # --- the file
 
     def _is_put(self, request: Request) -> None:
-        """Answers when the change is on disk."""
+        """Answer the request once its change is on disk."""
         self.changed(lambda refusal: self.answer_saved(request, refusal))
 
     def write(self, thens: Sequence[Then]) -> None:
-        """A text of 64 MiB takes half a second: the writer makes it."""
+        """Save a copy; the writer formats it, as 64 MiB take half a second."""
         table = self.kv.copy()
         self.save(lambda: format_kv(table), *thens)
 
     def save_changes(self) -> None:
-        """Only once the last text is on disk: copies of 100,000 entries do not pile up before the
-        writer. What changes meanwhile is one text more."""
+        """Save, but only after the previous save has ended.
+
+        Otherwise copies of 100,000 entries would pile up before the writer.
+        """
         if self._written_serial >= self._serial:
             super().save_changes()
 
     def on_failure(self, *reason: object) -> None:
-        """Now, whatever is on its way."""
+        """Save at once, even while another save is in progress."""
         super().save_changes()
         super().on_failure(*reason)

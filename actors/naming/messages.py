@@ -1,17 +1,144 @@
-"""News of Registration for the actors of a slave: the addresses of its master."""
+"""Messages of a broker's registration, and of the name server's registration reader."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+from actors.engine.actor_address import ActorAddress
+from actors.engine.inbox import refuse
+from actors.network.request import Request
+from protocol.bodies import DataVersion, QueueData
+from protocol.codes import ResponseCode
+from protocol.command import RemotingCommand
+from protocol.headers.namesrv import RegisterBrokerHeader
+
+# --- in a broker: between Registration and its NamesrvLinks
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """The broker now accepts connections at these ports; the server's start sends it."""
+
+    port: int
+    ha_port: int
+
+
+@dataclass(frozen=True, slots=True)
+class BarrierForRegistrations:
+    """Answer `Sent` once all earlier messages have reached the name server."""
+
+    serial: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """Earlier messages were sent, or the name server is down."""
+
+    serial: int
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """Answer of a name server to a registration; None if it did not answer or refused."""
+
+    namesrv: str
+    answer: RemotingCommand | None
+    """Without its body."""
+    ordered: frozenset[str] | None = None
+    """Ordered topics among this broker's; None if the answer does not tell."""
+
+
+# --- in a slave: from Registration
 
 
 @dataclass(frozen=True, slots=True)
 class MasterHaAddress:
-    """Told to HaSlave: the HA port of the master, as the name server says."""
+    """The master's HA address, as the name server reports it; to HaSlave."""
 
     address: str
 
 
 @dataclass(frozen=True, slots=True)
 class MasterClientAddress:
-    """Told to SlaveSync: the master's port for clients; None: none is registered now."""
+    """The master's address for clients; to SlaveSync. None if no master is registered."""
 
     address: str | None
+
+
+# --- in a name server: between Namesrv and RegistrationReader
+
+
+@dataclass(slots=True)
+class ReadRegistration:
+    """Read a large registration and send it to `reply_to` in slices."""
+
+    request: Request
+    header: RegisterBrokerHeader
+    reply_to: ActorAddress
+
+    def refuse(self, remark: str) -> None:
+        self.reply_to.tell(UnreadableRegistration(self.request, ResponseCode.SYSTEM_ERROR, remark))
+
+
+@dataclass(slots=True)
+class Began:
+    """A registration is valid; `topics` topics follow in slices."""
+
+    request: Request
+    header: RegisterBrokerHeader
+    version: DataVersion
+    topics: int
+
+
+@dataclass(slots=True)
+class TopicSlice:
+    """Some topics of the registration."""
+
+    broker_name: str
+    queues: Mapping[str, QueueData]
+
+
+@dataclass(slots=True)
+class Ended:
+    """All topics of the registration were sent."""
+
+    request: Request
+    header: RegisterBrokerHeader
+    filter_servers: list[str] | None
+
+    def refuse(self, remark: str) -> None:
+        self.request.refuse(remark)
+
+
+@dataclass(slots=True)
+class UnreadableRegistration:
+    """A registration is invalid and must be refused."""
+
+    request: Request
+    code: int
+    remark: str
+
+    def refuse(self, remark: str) -> None:
+        self.request.refuse(remark)
+
+
+@dataclass(slots=True)
+class PassOn:
+    """Return this message after the registrations before it were read."""
+
+    message: object
+    reply_to: ActorAddress
+    held_bytes: int = 0
+
+    def refuse(self, _remark: str) -> None:
+        self.reply_to.tell(PassedOn(self.message, self.held_bytes))
+
+
+@dataclass(slots=True)
+class PassedOn:
+    """Answer to PassOn: the message, now in its turn."""
+
+    message: object
+    held_bytes: int = 0
+
+    def refuse(self, remark: str) -> None:
+        refuse(self.message, remark)

@@ -1,11 +1,11 @@
-"""The name server: tells clients which broker holds which topic.
+"""The name server: tells clients which broker has which topic.
 
-Owns: the RouteTable, and by its base, KvServer, the KvConfig.
-Told by: connections (`Request`, `PeerClosed`), its own tick, config_writer; RegistrationReader
-(`Began`, `TopicSlice`, `Ended`, `UnreadableRegistration`; `PassedOn`).
-Tells: config_writer; RegistrationReader (`ReadRegistration`, `PassOn`).
+Owns: the RouteTable, and through its base KvServer the KvConfig.
+Receives: Request and PeerClosed from connections; Began, TopicSlice, Ended, UnreadableRegistration
+and PassedOn from RegistrationReader; FileWritten from config_writer; its own tick.
+Sends: ReadRegistration and PassOn to RegistrationReader; WriteFile to config_writer.
 
-A code that is not served here gets no answer at all, as in 4.9.7; that is up to the connection.
+An unknown request code gets no answer, as in 4.9.7; the connection sees to that.
 
 Source: namesrv/processor/DefaultRequestProcessor.java.
 """
@@ -28,16 +28,18 @@ from actors.naming.broker_ownership import (
 )
 from actors.naming.kv_config import ORDER_TOPIC_CONFIG
 from actors.naming.kv_server import KvServer
-from actors.naming.registration_reader import (
-    LARGE_BODY_BYTES,
+from actors.naming.messages import (
     Began,
     Ended,
     PassedOn,
     PassOn,
-    ReaderBacklog,
     ReadRegistration,
     TopicSlice,
     UnreadableRegistration,
+)
+from actors.naming.registration_reader import (
+    LARGE_BODY_BYTES,
+    ReaderBacklog,
     check_crc,
     held_bytes,
     is_large,
@@ -76,11 +78,11 @@ FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 
 @dataclass(frozen=True, slots=True)
 class _Scan:
-    """Look for brokers that are silent."""
+    """Remove brokers with an expired registration."""
 
 
 class Namesrv(KvServer):
-    """Lives on the loop."""
+    """Actor on the loop."""
 
     def __init__(
         self, config: NamesrvConfig, config_writer: ActorAddress, reader: ActorAddress
@@ -90,25 +92,25 @@ class Namesrv(KvServer):
         self._at_reader = ReaderBacklog()
         self._is_passed_on = False
         self._intake: TopicIntake | None = None
-        """Of the large registration whose topics are coming in."""
+        """State of the large registration in progress."""
         self._refusal: RemoteError | None = None
         self._config = config
         self._routes = RouteTable()
-        self.registered_count = self.expired_count = self.gone_count = 0  # of brokers
+        self.registered_count = self.expired_count = self.gone_count = 0  # brokers
 
     def on_start(self) -> None:
         self.load_kv()
         self.after(FIRST_SCAN_MS, _Scan())
 
     def sizes(self) -> tuple[int, int, int]:
-        """Topics, broker addresses, and clusters. Any thread."""
+        """Return the numbers of topics, broker addresses and clusters; for any thread."""
         return self._routes.sizes()
 
     # --- brokers
 
     @handles(_Scan)
     def on_scan(self, _: _Scan) -> None:
-        """Forgets brokers that have not registered for two minutes."""
+        """Remove brokers without a registration for two minutes."""
         expired = [*self._routes.expire(self.system.clock.monotonic_ms())]
         self.system.rarely.warn("broker expired", names=expired)
         self.expired_count += len(expired)
@@ -117,16 +119,16 @@ class Namesrv(KvServer):
 
     @handles(PeerClosed)
     def on_peer_closed(self, message: PeerClosed) -> None:
-        """A broker whose connection closes is gone at once."""
+        """Remove the brokers of a closed connection at once."""
         if self._waits(message):
             return
         gone = [*self._routes.peer_closed(message.peer.peer_id)]
-        self.system.rarely.warn("broker gone with its connection", names=gone)
+        self.system.rarely.warn("broker connection closed", names=gone)
         self.gone_count += len(gone)
 
     @serves(RequestCode.REGISTER_BROKER)
     def register(self, request: Request) -> RemotingCommand | None:
-        """Takes over a broker's topics; the answer holds the ordered topics, if there are any."""
+        """Register a broker; the answer has the ordered topics, if there are any."""
         command = request.command
         header = RegisterBrokerHeader.decode(command.fields)
         check_place(self._routes, request, header)
@@ -167,9 +169,9 @@ class Namesrv(KvServer):
 
     @handles(Began)
     def on_began(self, message: Began) -> None:
-        """A large registration can be read; what comes of that broker waits until its end.
+        """Begin a large registration; later requests of its broker wait for its end.
 
-        Its place may have become another's since it came.
+        Its name or address may belong to another broker by now, so check again.
         """
         self._intake, self._refusal = None, None
         try:
@@ -183,22 +185,22 @@ class Namesrv(KvServer):
 
     @handles(TopicSlice)
     def on_topic_slice(self, message: TopicSlice) -> None:
-        """Some of its topics."""
+        """Add some topics of the large registration."""
         if self._intake is not None:
             self._routes.take(message.broker_name, message.queues, self._intake)
 
     @handles(Ended)
     def on_ended(self, message: Ended) -> None:
-        """It is complete."""
+        """Complete the large registration and answer it."""
         self._at_reader.has_back(held_bytes(message.request.command))
         if self._refusal is not None:
             message.request.answer(self._refusal.code, remark=self._refusal.remark)
             return
-        if self._intake is None:  # it began before this name server was restarted
-            message.refuse("the registration was cut off: register again")
+        if self._intake is None:  # Namesrv has restarted since `Began`
+            message.refuse("registration interrupted: register again")
             return
         if self._routes.is_full:
-            self.log_dropped("no room for more topics", broker=message.header.broker_name)
+            self.log_dropped("topic limit reached", broker=message.header.broker_name)
         request, header = message.request, message.header
         is_new = self._routes.data_version(header.broker_address) is None
         answer = self._routes.finish(
@@ -214,16 +216,17 @@ class Namesrv(KvServer):
 
     @handles(UnreadableRegistration)
     def on_unreadable(self, message: UnreadableRegistration) -> None:
-        """It is refused, as a whole."""
+        """Refuse the large registration."""
         self._at_reader.has_back(held_bytes(message.request.command))
         peer = message.request.peer.remote
         self.system.rarely.warn("registration refused", peer=peer, why=message.remark)
         message.request.answer(message.code, remark=message.remark)
 
     def _waits(self, message: Request | PeerClosed) -> bool:
-        """Whether this has to wait for a registration that is being read; then it comes again.
+        """Return whether a message must wait for a registration in progress.
 
-        Raises LimitReached where too much waits already; the end of a connection always may.
+        It then returns as PassedOn. Raises LimitReached if the backlog is full, except for
+        PeerClosed.
         """
         if not self._at_reader.count or self._is_passed_on:
             return False
@@ -234,7 +237,7 @@ class Namesrv(KvServer):
 
     @handles(PassedOn)
     def on_passed_on(self, message: PassedOn) -> None:
-        """It has waited long enough."""
+        """Process a message after its wait."""
         self._at_reader.has_back(message.held_bytes)
         self._is_passed_on = True
         try:
@@ -244,8 +247,8 @@ class Namesrv(KvServer):
 
     @serves(RequestCode.UNREGISTER_BROKER)
     def unregister(self, request: Request) -> RemotingCommand | None:
-        """A broker stops."""
-        request.command.body = None  # nobody reads it, and it would wait with the rest
+        """Remove a broker that stops."""
+        request.command.body = None  # unused, and would take space while it waits
         if self._waits(request):
             return None
         header = BrokerIdentityHeader.decode(request.command.fields)
@@ -257,14 +260,14 @@ class Namesrv(KvServer):
         return request.command.answer()
 
     def _tell(self, event: str, header: RegisterBrokerHeader | BrokerIdentityHeader) -> None:
-        if self.system.rarely.may_tell("many brokers come and go", name=header.broker_name):
+        if self.system.rarely.may_tell("broker changes suppressed", name=header.broker_name):
             log.info(event, broker=header.broker_address, name=header.broker_name)
 
     @serves(RequestCode.QUERY_DATA_VERSION)
     def query_data_version(self, request: Request) -> RemotingCommand | None:
-        """Whether a broker has to register again; when not, it counts as alive."""
-        if len(request.command.body or b"") > LARGE_BODY_BYTES:  # reading it would hold up clients
-            remark = "the body is no data version"
+        """Tell a broker whether to register again; if not, renew its registration."""
+        if len(request.command.body or b"") > LARGE_BODY_BYTES:  # to read it would delay clients
+            remark = "the body is not a data version"
             raise LimitReached(ResponseCode.SYSTEM_ERROR, remark, "a body is too long")
         if self._waits(request):
             return None
@@ -299,9 +302,9 @@ class Namesrv(KvServer):
         return request.command.answer(fields=AddWritePermResponseHeader(count).encode())
 
     def _tell_change(self, request: Request, event: str, **about: str | int | None) -> None:
-        """Of an administrator's; without access control that is anybody."""
+        """Log a change by an administrator; without access control, by any client."""
         peer = request.peer.remote
-        if self.system.rarely.may_tell("many changes of routes", peer=peer):
+        if self.system.rarely.may_tell("route changes suppressed", peer=peer):
             texts = {
                 name: each[:TEXT_CHARS_MAX] if isinstance(each, str) else each
                 for name, each in about.items()
@@ -312,7 +315,7 @@ class Namesrv(KvServer):
 
     @serves(RequestCode.GET_ROUTEINFO_BY_TOPIC)
     def route(self, request: Request) -> RemotingCommand:
-        """Where a topic is, in the dialect that the client reads."""
+        """Return a topic's brokers and queues, in the client's JSON dialect."""
         command = request.command
         header = GetRouteInfoHeader.decode(command.fields)
         route = self._routes.route(header.topic)

@@ -1,22 +1,22 @@
-"""Keeps this broker registered at one name server, whatever the others do.
+"""Registration of this broker at one name server, independent of the others.
 
-Owns: one connection to it; what it has accepted over that connection.
-Told by: Registration (`Listening`, `RegisterTopic`, `RegisterAll`, `BarrierForRegistrations`), its
+Owns: one connection to it, and the topics that it has accepted over that connection.
+Receives: Listening, RegisterTopic, RegisterAll and BarrierForRegistrations from Registration; its
 tick.
-Tells: Registration (`Registered`, `Sent`).
+Sends: Registered and Sent to Registration.
 
-Registers at the start, after 10 s, then every registerNameServerPeriod; at the stop it says
-goodbye. A name server that is down is tried again every few seconds, and costs one log line when it
-goes and one when it is back.
+Registers at the start, after 10 s, then every registerNameServerPeriod; unregisters at the stop. A
+name server that is down is tried every few seconds. This costs one log line when it goes down and
+one when it is back.
 
-One topic is registered alone only over a connection over which the name server has taken all of
-them, and only as the one change since. 4.9.7's name server takes the version of the first
-registration that it gets for the whole table, and would otherwise miss the rest for good.
+A single topic is registered alone in one case only. The name server has accepted all topics over
+this connection, and this is the only change since. 4.9.7's name server would take the first
+registration's version for the whole table. It would then miss the other topics for good.
 
-A table of more than WHOLE_TOPICS_MAX topics may not fit into a frame (16 MiB: 4.9.7 is cut off by
-its name server then). It goes in parts, which any name server puts together, for a registration
-never takes topics away: each part has a version of its own, the last one the table's. Only what
-the name server lacks is sent: it is asked for its version first.
+A table of more than WHOLE_TOPICS_MAX topics may exceed a frame (16 MiB), which disconnects 4.9.7.
+Here it is sent in parts. Any name server joins them, as a registration never removes topics. Each
+part has a version of its own; the last part has the table's. Only missing topics are sent, after a
+query of the name server's version.
 
 Source: BrokerController.registerBrokerAll, BrokerOuterAPI.java.
 """
@@ -32,6 +32,7 @@ from actors.config import BrokerConfig
 from actors.engine.actor import Actor, BatchEnd, Where, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.snapshot_ref import SnapshotRef
+from actors.naming.messages import BarrierForRegistrations, Listening, Registered, Sent
 from actors.tables.registering import RegisterAll, RegisterTopic
 from protocol.bodies import (
     PERM_READ,
@@ -58,21 +59,23 @@ log = get_logger(__name__)
 
 SECOND_AFTER_MS = 10_000
 LOOK_MS = 5000
-"""How soon a name server that is there again has our routes; 4.9.7: at the next period."""
+"""Longest time until a restarted name server has the routes; 4.9.7 waits for the next period."""
 
 GOODBYE_TIMEOUT_MS = 3000
 READ_WRITE = PERM_READ | PERM_WRITE
 WHOLE_TOPICS_MAX = 5_000
-"""Up to here a table is sent as 4.9.7 does, whole each time: 2 MB at the most."""
+"""Up to this size a table is sent whole each time, as in 4.9.7: at most 2 MB."""
 
 PART_TOPICS = 2_000
 ORDERED_BYTES_MAX = 4 << 20
-"""Of an answer with ordered topics, some 50,000: while these are read, for 0.2 s, no other thread
-gets on. Our name server has 1 MiB of characters."""
+"""Bytes of an answer with ordered topics, some 50,000.
+
+To read them blocks all threads for 0.2 s. TroupeMQ's name server sends 1 MiB of characters at most.
+"""
 
 
 class BlockingConnection(Protocol):
-    """The part of a SyncConnection that actors use; tests put a fake in its place."""
+    """The part of SyncConnection that actors use; tests replace it."""
 
     address: str
     connection_count: int
@@ -94,50 +97,17 @@ class BlockingConnection(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Listening:
-    """The broker can be reached at these ports now."""
-
-    port: int
-    ha_port: int
-
-
-@dataclass(frozen=True, slots=True)
-class BarrierForRegistrations:
-    """Say `Sent` when everything that came before this is on its way to the name server."""
-
-    serial: int
-
-
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """It is, or it cannot be."""
-
-    serial: int
-
-
-@dataclass(frozen=True, slots=True)
-class Registered:
-    """What a name server has answered to a registration; None: it has not, or refuses."""
-
-    namesrv: str
-    answer: RemotingCommand | None
-    """Without its body."""
-    ordered: frozenset[str] | None = None
-    """Which of this broker's topics are ordered, says that; None: it says nothing of that."""
-
-
-@dataclass(frozen=True, slots=True)
 class _Tick:
-    """Time to register."""
+    """Register again now."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """Time to see whether the name server still knows us."""
+    """Check that the connection is open."""
 
 
 class NamesrvLink(Actor):
-    """Runs on a thread: its socket blocks, with a timeout."""
+    """Actor on a thread: its socket blocks, with a timeout."""
 
     where: ClassVar[Where] = "thread"
 
@@ -161,15 +131,15 @@ class NamesrvLink(Actor):
         self._all_wanted = False
         self._asked: list[BarrierForRegistrations] = []
         self._accepted: TopicConfigTable | None = None
-        """The last whole table that it has taken, over the connection with this number."""
+        """Last whole table that the name server accepted, over connection `_accepted_over`."""
         self._accepted_over = 0
         self._told = DataVersion()
-        """That of the table with the last change that it was told of."""
+        """Version of the table with the last change that was sent."""
         self._parts = count(1)
 
     @handles(Listening)
     def on_listening(self, message: Listening) -> None:
-        """The first registration, and the rhythm of the others."""
+        """Register for the first time and start the timers."""
         config = self._config
         first = self._identity is None
         self._identity = BrokerIdentityHeader(
@@ -186,13 +156,13 @@ class NamesrvLink(Actor):
 
     @handles(_Tick)
     def on_tick(self, _: _Tick) -> None:
-        """Once more; with forceRegister=false only if the name server knows something else."""
+        """Register again; with forceRegister=false only after a version mismatch."""
         self._register(force=self._config.force_register)
         self.after(self._config.register_period_ms, _Tick())
 
     @handles(_Look)
     def on_look(self, _: _Look) -> None:
-        """A name server forgets a broker when the connection closes, and may have been away."""
+        """Register if the connection has closed: the name server has removed the broker."""
         if not self._is_connected():
             self._register(force=True)
 
@@ -202,44 +172,44 @@ class NamesrvLink(Actor):
         except RemotingFailed as error:
             where = self._client.address
             self.system.rarely.warn(
-                "connection to name server closed", of=where, namesrv=where, reason=error.reason
+                "name server connection closed", of=where, namesrv=where, reason=error.reason
             )
             return False
 
     @handles(RegisterTopic)
     def on_register_topic(self, message: RegisterTopic) -> None:
-        """One topic only, and its order in the answer."""
+        """Register a single topic."""
         if self._identity is None:
-            return  # nobody could reach us yet; `Listening` brings the whole table
+            return  # no port is open yet; `Listening` registers the whole table
         table = TopicConfigTable({message.config.topic_name: message.config}, message.version)
         is_next = message.version.counter == self._told.counter + 1
         if self._accepted is None or self._all_wanted or not is_next:
             self._register(force=True)
         elif self._client.connection_count != self._accepted_over or not self._is_connected():
-            self._register(force=True)  # it may have restarted, and know nothing of us
+            self._register(force=True)  # it may have restarted with an empty table
         elif not self._send(table, over=self._accepted_over):
-            self._accepted = None  # whether it has taken this topic is not known
+            self._accepted = None  # unknown whether it has this topic
 
     @handles(RegisterAll)
     def on_register_all(self, _: RegisterAll) -> None:
-        """Several of these in a batch are one registration."""
+        """Note that all topics must be registered, once per batch."""
         self._all_wanted = True
 
     @handles(BarrierForRegistrations)
     def on_say_when_sent(self, message: BarrierForRegistrations) -> None:
-        """Topics that came in this batch are registered at its end."""
+        """Keep the barrier until the topics of this batch are registered."""
         self._asked.append(message)
 
     @handles(BatchEnd)
     def on_batch_end(self, _: BatchEnd) -> None:
-        """Registers once for all topics that came."""
+        """Register once for all topics of the batch."""
         if self._all_wanted and self._identity is not None:
             table = self._table.value
             if len(table.topic_configs) > WHOLE_TOPICS_MAX:
                 self._register_large(table)
             else:
                 self._send_oneway(self._registration_of(table))
-                self._accepted = None  # no answer says that it has taken them
+                self._accepted = None  # a one-way request has no answer
         self._all_wanted = False
         asked, self._asked = self._asked, []
         for each in asked:
@@ -249,7 +219,7 @@ class NamesrvLink(Actor):
         if self._identity is not None and self._is_up:
             fields = self._identity.encode()
             request = RemotingCommand(RequestCode.UNREGISTER_BROKER, fields)
-            # an answer would come too late: the connection closes next
+            # no time for an answer: the connection closes next
             self._send_oneway(request, GOODBYE_TIMEOUT_MS)
         self._client.close()
 
@@ -263,12 +233,12 @@ class NamesrvLink(Actor):
             self._take_note(table, is_taken=self._send(table))
 
     def _has_whole(self, version: DataVersion) -> bool:
-        """Return whether it has all topics of this version; asking is a sign of life."""
+        """Return whether it has all topics of this version; the query renews the registration."""
         changed, known = self._known_version(version)
         return not changed and known == version
 
     def _known_version(self, version: DataVersion) -> tuple[bool, DataVersion | None]:
-        """Return whether it wants a registration, and the version it has; None: of none."""
+        """Return whether it needs a registration, and the version that it has, if any."""
         assert self._identity is not None
         request = RemotingCommand(
             RequestCode.QUERY_DATA_VERSION, self._identity.encode(), version.encode()
@@ -285,10 +255,10 @@ class NamesrvLink(Actor):
         return changed, None if changed else version
 
     def _register_large(self, table: TopicConfigTable) -> None:
-        """In parts, and only what the name server lacks; at last with the table's version.
+        """Send the topics that the name server lacks, in parts.
 
-        All parts go over one connection: behind another there may be a name server that has
-        restarted and lacks the parts before.
+        All parts use one connection. A new one may lead to a restarted name server without the
+        earlier parts.
         """
         changed, known = self._known_version(table.data_version)
         if not self._is_up:
@@ -299,7 +269,7 @@ class NamesrvLink(Actor):
         while len(lacking) > PART_TOPICS:
             part = dict(islice(lacking.items(), PART_TOPICS))
             lacking = dict(islice(lacking.items(), PART_TOPICS, None))
-            # a version that no table has, nor any part before
+            # a version that no table and no earlier part has
             version = DataVersion(now_ms, -next(self._parts))
             if not self._send(TopicConfigTable(part, version), over=over):
                 self._accepted = None
@@ -310,8 +280,8 @@ class NamesrvLink(Actor):
     def _lacking(
         self, table: TopicConfigTable, known: DataVersion | None
     ) -> dict[str, TopicConfig]:
-        """What it lacks; last the topic of the broker's own name, which makes the version whole."""
-        if self._config.is_slave:  # it takes no slave's topics
+        """Return the topics it lacks; last the broker's own name, which completes the version."""
+        if self._config.is_slave:  # a name server ignores a slave's topics
             return {}
         own, configs, before = self._config.broker_name, table.topic_configs, self._accepted
         if self._accepted_over != self._client.connection_count:
@@ -326,8 +296,10 @@ class NamesrvLink(Actor):
         self._accepted_over = self._client.connection_count
 
     def _send(self, table: TopicConfigTable, *, over: int | None = None) -> bool:
-        """Register these topics, only over connection `over` if given; return whether it took
-        them."""
+        """Register these topics and return whether it accepted them.
+
+        If `over` is given, use that connection only.
+        """
         answer = self._call(self._registration_of(table), over=over)
         ordered: frozenset[str] | None = None
         if answer is not None and answer.body:
@@ -337,15 +309,15 @@ class NamesrvLink(Actor):
         return answer is not None
 
     def _ordered(self, body: bytes, sent: TopicConfigTable) -> frozenset[str] | None:
-        """Which of the broker's own topics are: a name server may know a million others."""
+        """Return the ordered ones of the broker's topics; the answer may list a million others."""
         try:
             if len(body) > ORDERED_BYTES_MAX:
-                raise RemoteError(ResponseCode.SYSTEM_ERROR, f"{len(body)} bytes of them")
+                raise RemoteError(ResponseCode.SYSTEM_ERROR, f"{len(body)} bytes of ordered topics")
             names = KVTable.decode(body).table.keys()
         except RemoteError as error:
             where = self._client.address
             self.system.rarely.warn(
-                "ordered topics not understood", of=where, namesrv=where, reason=error.remark
+                "ordered topics rejected", of=where, namesrv=where, reason=error.remark
             )
             return None
         own = self._table.value.topic_configs.keys()
@@ -369,7 +341,7 @@ class NamesrvLink(Actor):
         return RemotingCommand(RequestCode.REGISTER_BROKER, header.encode(), body)
 
     def _with_permission(self, table: TopicConfigTable) -> TopicConfigTable:
-        """A broker that may not be read or written says so with each of its topics."""
+        """Return the topics with the broker's permission, if that is restricted."""
         permission = self._config.broker_permission
         if permission & READ_WRITE == READ_WRITE:
             return table
@@ -381,7 +353,7 @@ class NamesrvLink(Actor):
     # --- the name server
 
     def _call(self, request: RemotingCommand, *, over: int | None = None) -> RemotingCommand | None:
-        """The answer, when it is a success; what went wrong is logged once."""
+        """Return a successful answer, or None; a failure is logged once."""
         timeout_ms = self._config.register_timeout_ms
         try:
             answer = self._client.call(request, timeout_ms=timeout_ms, repeats=True, over=over)
@@ -402,9 +374,9 @@ class NamesrvLink(Actor):
             self._note(error.reason)
 
     def _note(self, failure: str | None) -> None:
-        """One line per change of state, not per try."""
+        """Log a change of state, not each try."""
         was_up, self._is_up = self._is_up, failure is None
         if failure is None and not was_up:
-            log.info("registered", namesrv=self._client.address)
+            log.info("registration accepted", namesrv=self._client.address)
         elif failure is not None and was_up is not False:
-            log.warning("not registered", namesrv=self._client.address, reason=failure)
+            log.warning("registration failed", namesrv=self._client.address, reason=failure)

@@ -1,16 +1,16 @@
-"""Keeps this broker registered at every name server: each has an actor, so that none waits.
+"""Registration of this broker at all name servers, through one NamesrvLink for each.
 
-Owns: the last answer of each name server; what waits until they have been told of topics.
-Told by: whoever opened the ports (`Listening`), topics (`RegisterTopic`, `RegisterAll`,
-`WhenRegistered`), the links (`Registered`, `Sent`).
-Tells: the links (`Listening`, `RegisterTopic`, `RegisterAll`, `BarrierForRegistrations`); topics
-(`SetOrderTopics`); HaSlave (`MasterHaAddress`) and SlaveSync (`MasterClientAddress`); what waited,
-to whom it is for.
+Owns: the last answer of each name server, and the messages that wait for registrations.
+Receives: Listening from the server's start; RegisterTopic, RegisterAll and WhenRegistered from
+topics; Registered and Sent from the links.
+Sends: Listening, RegisterTopic, RegisterAll and BarrierForRegistrations to the links;
+SetOrderTopics to topics; MasterHaAddress to HaSlave; MasterClientAddress to SlaveSync; waiting
+messages to their receivers.
 
-Name servers share nothing, and may say different things: what counts is the answer of the first of
-namesrvAddr that is up.
+Name servers are independent and may disagree. The first one in namesrvAddr that is up counts. 4.9.7
+takes the answer that comes first.
 
-Source: BrokerController.registerBrokerAll, which takes whichever answer comes first.
+Source: BrokerController.registerBrokerAll.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,8 +23,14 @@ from actors.config import BrokerConfig
 from actors.engine.actor import Actor, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.snapshot_ref import SnapshotRef
-from actors.naming.messages import MasterClientAddress, MasterHaAddress
-from actors.naming.namesrv_link import BarrierForRegistrations, Listening, Registered, Sent
+from actors.naming.messages import (
+    BarrierForRegistrations,
+    Listening,
+    MasterClientAddress,
+    MasterHaAddress,
+    Registered,
+    Sent,
+)
 from actors.tables.registering import RegisterAll, RegisterTopic, SetOrderTopics, WhenRegistered
 from protocol.codes import ResponseCode
 from protocol.command import RemotingCommand
@@ -32,16 +38,16 @@ from protocol.errors import RemoteError
 from protocol.headers.namesrv import RegisterBrokerResponseHeader
 
 SENT_WITHIN_MS = 2000
-"""So long at the most who asks waits for name servers; a client waits 3 s for its heartbeat."""
+"""Longest wait for name servers; a client waits 3 s for its heartbeat."""
 
 _PORT = "6553[0-5]|655[0-2][0-9]|65[0-4][0-9]{2}|6[0-4][0-9]{3}|[1-5][0-9]{4}|[1-9][0-9]{0,3}"
 _ADDRESS = compile_pattern(rf"[\w.:\[\]%-]+:({_PORT})", ASCII)
-"""Where a master may be: whoever calls there relies on the port being one."""
+"""A valid host and port; receivers connect there."""
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """What waits for so many links."""
+    """A message that waits for `links_left` links."""
 
     message: WhenRegistered
     links_left: int
@@ -49,13 +55,13 @@ class _Waiting:
 
 @dataclass(frozen=True, slots=True)
 class _Enough:
-    """It has waited long enough."""
+    """Deadline of a waiting message."""
 
     serial: int
 
 
 class Registration(Actor):
-    """Lives on the loop."""
+    """Actor on the loop."""
 
     def __init__(
         self,
@@ -66,9 +72,9 @@ class Registration(Actor):
         addresses: Mapping[str, ActorAddress],
         registered: SnapshotRef[int] | None = None,
     ) -> None:
-        """`links` are those to the name servers; `leaving` is published when the broker stops.
+        """Create the actor; `links` go to the name servers.
 
-        `registered` is at how many of them the broker is, for health.
+        `leaving` is set when the broker stops. `registered` counts the name servers, for health.
         """
         super().__init__()
         self._registered = registered or SnapshotRef(0)
@@ -81,7 +87,7 @@ class Registration(Actor):
         self._serials = count(1)
 
     def registered(self) -> dict[str, bool]:
-        """At which name servers the broker is, as far as is known. Any thread."""
+        """Return whether each name server has this broker; for any thread."""
         addresses = self._config.namesrv_addresses
         return {each: self._answers.get(each) is not None for each in addresses}
 
@@ -97,27 +103,27 @@ class Registration(Actor):
         self._waiting.clear()
 
     def on_drain(self) -> None:
-        """Nobody waits for a name server any more that does not answer."""
+        """Let no stop wait for a name server without an answer."""
         self._leaving.value = True
 
     @handles(Listening)
     def on_listening(self, message: Listening) -> None:
-        """From now on clients can reach the broker."""
         self._pass_on(message)
 
     @handles(RegisterTopic)
     def on_register_topic(self, message: RegisterTopic) -> None:
-        """One topic has changed."""
         self._pass_on(message)
 
     @handles(RegisterAll)
     def on_register_all(self, message: RegisterAll) -> None:
-        """Topics have come."""
         self._pass_on(message)
 
     @handles(WhenRegistered)
     def on_when_registered(self, message: WhenRegistered) -> None:
-        """Who makes a topic for a client lets it ask for the route only then."""
+        """Pass the message on once all links have registered earlier topics.
+
+        A client asks for the route of a new topic only then.
+        """
         if not self._links:
             message.pass_on()
             return
@@ -128,7 +134,7 @@ class Registration(Actor):
 
     @handles(Sent)
     def on_sent(self, message: Sent) -> None:
-        """One of the name servers has been sent it, or is down."""
+        """Count one link; pass the message on after the last."""
         waiting = self._waiting.get(message.serial)
         if waiting is None:
             return
@@ -138,7 +144,7 @@ class Registration(Actor):
 
     @handles(_Enough)
     def on_enough(self, message: _Enough) -> None:
-        """One of them takes its time; the others have been told."""
+        """Pass the message on without the slow name servers."""
         waiting = self._waiting.pop(message.serial, None)
         if waiting is not None:
             waiting.message.pass_on()
@@ -149,7 +155,7 @@ class Registration(Actor):
 
     @handles(Registered)
     def on_registered(self, message: Registered) -> None:
-        """Takes over what the first name server that is up says."""
+        """Note the answer, and apply it if its name server is the first that is up."""
         self._answers[message.namesrv] = message.answer
         known = [answer for answer in self._answers.values() if answer is not None]
         self._registered.value = len(known)
@@ -163,14 +169,14 @@ class Registration(Actor):
             self._take_master(first)
 
     def _take_master(self, answer: RemotingCommand) -> None:
-        """A slave learns from the first answer where its master is, or that there is none."""
+        """Tell a slave's actors the master's addresses, or that there is no master."""
         try:
             header = RegisterBrokerResponseHeader.decode(answer.fields)
             for address in (header.ha_server_address, header.master_address):
                 if address and not _ADDRESS.fullmatch(address):
-                    raise RemoteError(ResponseCode.SYSTEM_ERROR, f"{address} is no host:port")
+                    raise RemoteError(ResponseCode.SYSTEM_ERROR, f"invalid address {address}")
         except RemoteError as error:
-            self.system.rarely.warn("master not understood", reason=error.remark)
+            self.system.rarely.warn("master address rejected", reason=error.remark)
             return
         if header.ha_server_address:
             self._to["ha_slave"].tell(MasterHaAddress(header.ha_server_address))

@@ -1,24 +1,28 @@
-"""Reads large registrations for the name server, which has its clients to answer meanwhile.
+"""Reader of large registrations, on a thread, while the name server answers clients.
 
 Owns: nothing.
-Told by: Namesrv (`ReadRegistration`, `PassOn`).
-Tells: Namesrv (`Began`, `TopicSlice`, `Ended`, `UnreadableRegistration`; `PassedOn`).
+Receives: ReadRegistration and PassOn from Namesrv.
+Sends: Began, TopicSlice, Ended, UnreadableRegistration and PassedOn to Namesrv.
 
-What comes of a broker while its registration is read has to wait behind it: it goes through here,
-too, and comes back as it was.
+Other requests of a broker must not overtake its registration. They travel through this actor
+unchanged, as PassOn and PassedOn.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 from actors.engine.actor import Actor, Where, handles
-from actors.engine.actor_address import ActorAddress
-from actors.engine.inbox import refuse
-from actors.naming.ceilings import READING_BYTES_MAX, check_filter_servers, check_topics
+from actors.naming.messages import (
+    Began,
+    Ended,
+    PassedOn,
+    PassOn,
+    ReadRegistration,
+    TopicSlice,
+    UnreadableRegistration,
+)
 from actors.naming.route_table import queues_of
-from actors.network.request import Request
-from protocol.bodies import DataVersion, QueueData
+from actors.naming.table_limits import READING_BYTES_MAX, check_filter_servers, check_topics
 from protocol.checksum import body_crc
 from protocol.codes import ResponseCode
 from protocol.command import RemotingCommand
@@ -28,126 +32,41 @@ from protocol.headers.namesrv import RegisterBrokerHeader
 from protocol.registration import read_registration
 
 LARGE_BODY_BYTES = 64 << 10
-"""Registrations from here on, some 400 topics, are read elsewhere: that takes longer than 5 ms."""
+"""Registrations past this size, some 400 topics, take longer than 5 ms and are read here."""
 LARGE_COMPRESSED_BYTES = 2 << 10
 LARGE_UNFOLDED_BYTES = 32 << 10
 
 WAITING_REQUEST_BYTES = 4 << 10
-"""What a request takes besides its texts, some 2 KiB, and its answer."""
-
-
-@dataclass(slots=True)
-class ReadRegistration:
-    """Read this; tell `reply_to` piece by piece."""
-
-    request: Request
-    header: RegisterBrokerHeader
-    reply_to: ActorAddress
-
-    def refuse(self, remark: str) -> None:
-        """The reader died with it."""
-        self.reply_to.tell(UnreadableRegistration(self.request, ResponseCode.SYSTEM_ERROR, remark))
-
-
-@dataclass(slots=True)
-class PassOn:
-    """Give this back, behind what is being read."""
-
-    message: object
-    reply_to: ActorAddress
-    held_bytes: int = 0
-
-    def refuse(self, _remark: str) -> None:
-        """The reader died with it."""
-        self.reply_to.tell(PassedOn(self.message, self.held_bytes))
-
-
-@dataclass(slots=True)
-class PassedOn:
-    """What came before this has been told."""
-
-    message: object
-    held_bytes: int = 0
-
-    def refuse(self, remark: str) -> None:
-        """It was for who is gone."""
-        refuse(self.message, remark)
-
-
-@dataclass(slots=True)
-class Began:
-    """A registration that can be read; its topics follow."""
-
-    request: Request
-    header: RegisterBrokerHeader
-    version: DataVersion
-    topics: int
-    """How many there are."""
-
-
-@dataclass(slots=True)
-class TopicSlice:
-    """Some of its topics."""
-
-    broker_name: str
-    queues: Mapping[str, QueueData]
-
-
-@dataclass(slots=True)
-class Ended:
-    """That was all of it."""
-
-    request: Request
-    header: RegisterBrokerHeader
-    filter_servers: list[str] | None
-
-    def refuse(self, remark: str) -> None:
-        """Answers with an error."""
-        self.request.refuse(remark)
-
-
-@dataclass(slots=True)
-class UnreadableRegistration:
-    """It has to be refused."""
-
-    request: Request
-    code: int
-    remark: str
-
-    def refuse(self, remark: str) -> None:
-        """Answers with an error."""
-        self.request.refuse(remark)
+"""Memory of a waiting request besides its texts, some 2 KiB, and of its answer."""
 
 
 @dataclass(slots=True)
 class ReaderBacklog:
-    """What the name server has given to the reader, and not got back."""
+    """Messages that Namesrv has sent to the reader and not received back."""
 
     count: int = 0
     _bytes: int = 0
 
     def gives(self, held_bytes: int) -> None:
-        """One more. Raises LimitReached where so much waits that there is no room for it."""
+        """Count a message. Raises LimitReached if it exceeds READING_BYTES_MAX."""
         if self._bytes + held_bytes > READING_BYTES_MAX:
-            remark = "too many registrations at a time"
+            remark = "registration backlog full"
             raise LimitReached(ResponseCode.SYSTEM_BUSY, remark, remark)
         self._bytes += held_bytes
         self.count += 1
 
     def has_back(self, held_bytes: int) -> None:
-        """One less; those of before a restart of the name server were never counted."""
+        """Uncount a message; those from before a restart were never counted."""
         self._bytes = max(0, self._bytes - held_bytes)
         self.count = max(0, self.count - 1)
 
 
 class RegistrationReader(Actor):
-    """Runs on a thread."""
-
     where: ClassVar[Where] = "thread"
 
     @handles(ReadRegistration, reads_only=True)
     def on_read(self, message: ReadRegistration) -> None:
-        """Tells what it holds, in order."""
+        """Send the registration in slices, in order, or its refusal."""
         request, header, to = message.request, message.header, message.reply_to
         command = request.command
         body = bytes(command.body or b"")
@@ -172,25 +91,25 @@ class RegistrationReader(Actor):
 
     @handles(PassOn)
     def on_pass_on(self, message: PassOn) -> None:
-        """Now it is its turn."""
+        """Return the message, now in its turn."""
         message.reply_to.tell(PassedOn(message.message, message.held_bytes))
 
 
 def held_bytes(command: RemotingCommand) -> int:
-    """Some more than a request takes while it waits."""
+    """Return an upper estimate of a waiting request's memory."""
     texts = command.fields or {}
     chars = sum(map(len, texts)) + sum(map(len, texts.values()))
     return WAITING_REQUEST_BYTES + chars + len(command.remark or "") + len(command.body or b"")
 
 
 def check_crc(header: RegisterBrokerHeader, body: bytes) -> None:
-    """Raises RemoteError for a body that is not the one that was sent."""
+    """Raise RemoteError if the body was damaged on its way."""
     if header.body_crc and header.body_crc != body_crc(body):
         raise RemoteError(ResponseCode.SYSTEM_ERROR, "crc32 not match")
 
 
 def is_large(body: bytes, *, is_compressed: bool) -> bool:
-    """Whether it takes so long to read that it is done here."""
+    """Return whether a registration must be read on the thread."""
     if not is_compressed:
         return len(body) > LARGE_BODY_BYTES
     return len(body) > LARGE_COMPRESSED_BYTES or unfolds_beyond(body, LARGE_UNFOLDED_BYTES)

@@ -1,12 +1,12 @@
-"""The route table of a name server: which broker holds which topic; a plain class.
+"""Route table of a name server: which broker has which topic; a plain class.
 
     queues      topic → broker name → queues and permission
     brokers     broker name → cluster, and broker id → address
-    clusters    cluster → broker names, each of them in one
-    live        broker address → when it registered last, over which connection, whose, its table
+    clusters    cluster → broker names, each in one cluster
+    live        broker address → last registration, connection, owner, topics
 
-Topics come from masters only, are added and changed by registrations, and leave only with the last
-broker of a name.  Times are monotonic.
+Topics come from masters only. Registrations add and change them. They go with the last broker of a
+name. Times are monotonic.
 
 Source: namesrv/routeinfo/RouteInfoManager.java.
 """
@@ -14,7 +14,7 @@ Source: namesrv/routeinfo/RouteInfoManager.java.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from actors.naming.ceilings import (
+from actors.naming.table_limits import (
     TOPIC_CHARS_MAX,
     TOPICS_MAX,
     TOPICS_OF_ALL_MAX,
@@ -39,12 +39,12 @@ BROKER_EXPIRES_MS = 120_000
 MASTER_ID = 0
 
 Holder = tuple[str, str]
-"""Account and host; of an account the host does not count."""
+"""Owner of a broker: (account, "") or ("", host)."""
 
 
 @dataclass(slots=True)
 class LiveBroker:
-    """One registered address."""
+    """One registered broker address."""
 
     updated_ms: float
     topics: KnownTopics
@@ -55,24 +55,24 @@ class LiveBroker:
 
 
 class RouteTable:
-    """Owned by one actor; nothing in it is shared."""
+    """Tables of one actor; not shared."""
 
     def __init__(self) -> None:
         self._queues: dict[str, dict[str, QueueData]] = {}
         self._queues_count = 0
-        """A topic counts as often as brokers have it."""
+        """Topics, counted once for each broker that has them."""
         self._brokers: dict[str, BrokerData] = {}
         self._clusters: dict[str, set[str]] = {}
         self._live: dict[str, LiveBroker] = {}
         self._filter_servers: dict[str, list[str]] = {}
         self._wiped: dict[str, dict[str, tuple[QueueData, int]]] = {}
-        """By broker and topic: what had its write permission wiped, and the permission before."""
+        """Queues without write permission and their old permission, by broker and topic."""
 
     def sizes(self) -> tuple[int, int, int]:
-        """Topics, broker addresses, and clusters. Any thread."""
+        """Return the numbers of topics, broker addresses and clusters; for any thread."""
         return len(self._queues), len(self._live), len(self._clusters)
 
-    # --- brokers come and go
+    # --- registrations
 
     def register(
         self,
@@ -83,7 +83,7 @@ class RouteTable:
         now_ms: float,
         holder: Holder | None = None,
     ) -> RegisterBrokerResponseHeader:
-        """A broker is alive and has these topics; a slave is told where its live master is."""
+        """Register a broker with its topics; return the live master's address to a slave."""
         check_filter_servers(filter_servers)
         queues = queues_of(broker.broker_name, topics.topic_configs.values())
         intake = self.begin(broker, topics.data_version, len(queues), now_ms)
@@ -93,7 +93,7 @@ class RouteTable:
     def begin(
         self, broker: RegisterBrokerHeader, version: DataVersion, topics: int, now_ms: float
     ) -> TopicIntake:
-        """Note that a broker is alive; its topics, so many, go to `take`, and then to `finish`."""
+        """Note a live broker with `topics` topics, which go to `take` and then `finish`."""
         name, address, broker_id = broker.broker_name, broker.broker_address, broker.broker_id
         data = self._brokers.setdefault(name, BrokerData(broker.cluster_name, name, {}))
         addresses = data.broker_addrs
@@ -106,14 +106,14 @@ class RouteTable:
         self.touch(address, now_ms)
         live = self._live.get(address)
         before = None if is_first or live is None else live.topics
-        if broker_id != MASTER_ID:  # nothing of it is taken over, and nothing is missing
+        if broker_id != MASTER_ID:  # a slave adds and lacks no topics
             before = KnownTopics(version, topics, None)
         return TopicIntake(name, version, topics, before)
 
     def _join(self, data: BrokerData, broker: RegisterBrokerHeader) -> None:
-        """A name is in one cluster: its master's, or, without one, that of whoever came last.
+        """Put a broker name into the cluster of its master, or of its last slave.
 
-        4.9.7 keeps it in all that it ever named.
+        4.9.7 keeps it in every cluster that it ever named.
         """
         cluster = broker.cluster_name
         if data.cluster != cluster:
@@ -130,23 +130,23 @@ class RouteTable:
             self._clusters.pop(data.cluster, None)
 
     def rival(self, broker: RegisterBrokerHeader) -> str | None:
-        """The address of a live broker that has the name and id of this one, and another place."""
+        """Return the address of another live broker with this name and id, or None."""
         address = self.live_address(broker.broker_name, broker.broker_id)
         return address if address != broker.broker_address else None
 
     def live_address(self, broker_name: str, broker_id: int) -> str | None:
-        """Where the broker of this name and id is alive."""
+        """Return the address of the live broker with this name and id, or None."""
         data = self._brokers.get(broker_name)
         address = None if data is None else data.broker_addrs.get(broker_id)
         return address if address in self._live else None
 
     def holder(self, address: str) -> Holder | None:
-        """Whose the live broker at this address is; None also where there is none."""
+        """Return the owner of the live broker at this address, or None."""
         live = self._live.get(address)
         return None if live is None else live.holder
 
     def take(self, broker_name: str, queues: Mapping[str, QueueData], intake: TopicIntake) -> None:
-        """Take over some of a broker's topics; new ones as far as there is room."""
+        """Add a broker's topics, new ones up to the limits."""
         left_out = []
         for topic, data in intake.choose(queues).items():
             known = self._queues.get(topic)
@@ -163,11 +163,11 @@ class RouteTable:
 
     @property
     def is_full(self) -> bool:
-        """Whether there is no room for more topics."""
+        """Whether a limit of topics is reached."""
         return len(self._queues) >= TOPICS_MAX or self._queues_count >= TOPICS_OF_ALL_MAX
 
     def check_room(self, broker: RegisterBrokerHeader, peer_id: int) -> None:
-        """Raises RemoteError where a broker would be one too many."""
+        """Raise RemoteError if a broker would exceed a limit."""
         address = broker.broker_address
         if address not in self._live:
             of_peer = sum(live.peer_id == peer_id for live in self._live.values())
@@ -186,7 +186,7 @@ class RouteTable:
         now_ms: float,
         holder: Holder | None = None,
     ) -> RegisterBrokerResponseHeader:
-        """Note which topics were taken over; a slave is told where its master is."""
+        """Note which topics were added; return the live master's address to a slave."""
         address, ha_address = broker.broker_address, broker.ha_server_address
         self._live[address] = LiveBroker(now_ms, topics, peer_id, ha_address, holder)
         if filter_servers is not None:
@@ -206,11 +206,10 @@ class RouteTable:
         return RegisterBrokerResponseHeader(live.ha_server_address, address)
 
     def unregister(self, broker_name: str, address: str, broker_id: int) -> bool:
-        """A broker says that it stops; its id counts, whatever address it has now. Whether anything
-        of it was there.
+        """Remove a stopping broker by its id, whatever its address; return whether it existed.
 
-        Nothing is left at its address, under other names either: without a life there they would
-        never expire. 4.9.7 keeps them for good.
+        Other names at its address go, too. Without a registration there they would never expire.
+        4.9.7 keeps them for good.
         """
         found = address in self._live
         if found:
@@ -223,18 +222,18 @@ class RouteTable:
         return found
 
     def peer_closed(self, peer_id: int) -> list[str]:
-        """A connection is gone: its brokers leave at once. Returns their addresses."""
+        """Remove the brokers of a closed connection; return their addresses."""
         gone = [address for address, live in self._live.items() if live.peer_id == peer_id]
         return self._remove(gone)
 
     def expire(self, now_ms: float) -> list[str]:
-        """Removes the brokers that were silent for too long. Returns their addresses."""
+        """Remove brokers with an expired registration; return their addresses."""
         oldest_ms = now_ms - BROKER_EXPIRES_MS
         gone = [address for address, live in self._live.items() if live.updated_ms < oldest_ms]
         return self._remove(gone)
 
     def _remove(self, gone: list[str]) -> list[str]:
-        """In one pass for all of them: there may be a hundred, and a million topics."""
+        """Remove all in one pass: there may be a hundred brokers and a million topics."""
         if not gone:
             return gone
         addresses = {*gone}
@@ -251,7 +250,7 @@ class RouteTable:
         return gone
 
     def _forget(self, broker_names: list[str]) -> None:
-        """The last broker of a name takes the name along."""
+        """Remove broker names that have no broker left."""
         if not broker_names:
             return
         gone = {*broker_names}
@@ -272,7 +271,7 @@ class RouteTable:
     # --- data versions
 
     def is_changed(self, address: str, version: DataVersion) -> bool:
-        """Return whether the topics of this version are not all known: it must register again."""
+        """Return whether a broker at this version must register again."""
         live = self._live.get(address)
         return live is None or live.topics.version != version or not live.topics.is_whole
 
@@ -281,15 +280,15 @@ class RouteTable:
         return live.topics.version if live is not None else None
 
     def touch(self, address: str, now_ms: float) -> None:
-        """The broker is alive and its topics are as before."""
+        """Renew the registration of a broker with unchanged topics."""
         live = self._live.get(address)
         if live is not None:
             live.updated_ms = now_ms
 
-    # --- questions
+    # --- queries
 
     def route(self, topic: str) -> TopicRouteData | None:
-        """Where a topic is; None when no live broker has it."""
+        """Return the route of a topic, or None if no live broker has it."""
         queues = self._queues.get(topic)
         if not queues:
             return None
@@ -305,37 +304,36 @@ class RouteTable:
         )
 
     def cluster_info(self) -> ClusterInfo:
-        """All brokers of all clusters."""
         return ClusterInfo(
             broker_addr_table=self._brokers,
             cluster_addr_table={name: sorted(own) for name, own in self._clusters.items()},
         )
 
     def topics(self, chosen: Callable[[QueueData], bool] | None = None) -> list[str]:
-        """All topics, or those whose queues at some broker (any one) are `chosen`."""
+        """Return all topics, or those with `chosen` queues at their first broker."""
         if chosen is None:
             return list(self._queues)
         return [topic for topic, own in self._queues.items() if chosen(next(iter(own.values())))]
 
     def topics_of_cluster(self, cluster: str) -> list[str]:
-        """The topics of a cluster; none when there is no such cluster."""
+        """Return the topics of a cluster; empty if the cluster is unknown."""
         names = self._clusters.get(cluster, set())
         return [topic for topic, queues in self._queues.items() if names & queues.keys()]
 
     def system_topics(self) -> tuple[list[str], str | None]:
-        """Names of clusters and brokers, which are topics too, and some broker to ask for more."""
+        """Return the cluster and broker names, which are topics too, and a broker to query."""
         names: dict[str, None] = {}
         for cluster, broker_names in self._clusters.items():
             names.update(dict.fromkeys((cluster, *sorted(broker_names))))
         addresses = [at for data in self._brokers.values() for at in data.broker_addrs.values()]
         return list(names), addresses[0] if addresses else None
 
-    # --- what an administrator changes
+    # --- administration
 
     def wipe_write_perm(self, broker_name: str) -> int:
-        """Nobody shall write to this broker any more. Returns how many topics that concerns.
+        """Remove a broker's write permission; return the number of its topics.
 
-        The next registration with another data version puts the broker's own values back.
+        The next registration with another data version restores the broker's values.
         """
         wiped, count = self._wiped.setdefault(broker_name, {}), 0
         for topic, data in self._queues_at(broker_name):
@@ -346,14 +344,14 @@ class RouteTable:
         return count
 
     def add_write_perm(self, broker_name: str) -> int:
-        """Restore what the broker has registered. Return how many topics that concerns.
+        """Restore a broker's registered permissions; return the number of its topics.
 
-        4.9.7 lets every topic be read and written, those that are read-only, too.
+        4.9.7 makes every topic readable and writable, even read-only ones.
         """
         wiped, count = self._wiped.pop(broker_name, {}), 0
         for topic, data in self._queues_at(broker_name):
             registered, perm = wiped.get(topic, (None, 0))
-            if registered is data:  # else the broker has registered it since
+            if registered is data:  # otherwise registered again since
                 data.perm = perm
             count += 1
         return count
@@ -364,13 +362,13 @@ class RouteTable:
                 yield topic, data
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
-        """Forgets a topic, or only its queues in one cluster."""
+        """Remove a topic, or only its queues in one cluster."""
         names = self._clusters.get(cluster, set()) if cluster else list(self._queues.get(topic, {}))
         self._forget_topic(topic, names)
 
 
 def queues_of(broker_name: str, topics: Iterable[TopicConfig]) -> dict[str, QueueData]:
-    """A broker's queues by topic; names that are none are left out. Any thread."""
+    """Return a broker's queues by topic, without invalid names; for any thread."""
     return {
         config.topic_name: QueueData(
             broker_name,
@@ -380,12 +378,12 @@ def queues_of(broker_name: str, topics: Iterable[TopicConfig]) -> dict[str, Queu
             config.topic_sys_flag,
         )
         for config in topics
-        if 0 < len(config.topic_name) <= TOPIC_CHARS_MAX  # 4.9.7 takes, and lists, one without
+        if 0 < len(config.topic_name) <= TOPIC_CHARS_MAX  # 4.9.7 accepts and lists an empty name
     }
 
 
 def topics_body(topics: Sequence[str], broker_address: str | None = None) -> bytes:
-    """The body of an answer. Any thread."""
+    """Return the body of an answer; for any thread."""
     joined = '","'.join(topics)
     between = 2 * max(0, len(topics) - 1)
     if broker_address or "\\" in joined or not joined.isprintable() or joined.count('"') != between:

@@ -1,13 +1,15 @@
-"""The topics of one registration, and whether they are all that the broker has; a plain class.
+"""Topics of one registration, and whether they are the broker's whole table; a plain class.
 
-A registration does not say that it is partial. After an update of one topic, a broker registers
-that topic alone, with the version of its whole table. 4.9.7 takes this for the whole. It ignores
-the rest of the table for good if such a registration is the first one after a restart.
+A registration does not tell that it is partial. After an update of one topic, a broker registers
+that topic alone, with its table's version. 4.9.7 takes it for the whole table. After a restart of
+the name server, it then ignores the other topics for good.
 
-Here a version is whole in three cases. The topics that came with it include the broker's own name,
-which is a topic of every broker. One topic came with the version that follows a whole one. Several
-topics came a second time, and nothing else did. Until then, topics that have not come with this
-version yet are taken over, and the broker is asked to register again.
+Here a version is whole in three cases:
+    * Its topics include the broker's own name, which is a topic of every broker.
+    * It has one topic and directly follows a whole version.
+    * Several topics came twice, and no others.
+
+Until then, new topics of the version are added, and the broker is asked to register again.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,12 +20,12 @@ from protocol.bodies import DataVersion, QueueData
 
 @dataclass(slots=True)
 class KnownTopics:
-    """What has come of a broker's table at one version."""
+    """Topics of a broker's table received at one version."""
 
     version: DataVersion
     count: int = 0
     names: set[str] | None = field(default_factory=set)
-    """None when the table is whole."""
+    """None if the table is whole."""
 
     @property
     def is_whole(self) -> bool:
@@ -31,12 +33,12 @@ class KnownTopics:
 
 
 class TopicIntake:
-    """Chooses what to take over from one registration, slice by slice."""
+    """Selection of the topics to add from one registration, slice by slice."""
 
     def __init__(
         self, own_name: str, version: DataVersion, count: int, before: KnownTopics | None
     ) -> None:
-        """`count` topics come from the broker `own_name`; `before` is what came earlier."""
+        """Begin with `count` topics of broker `own_name`; `before` was received earlier."""
         self._own_name = own_name
         self._version = version
         self._count = count
@@ -48,7 +50,7 @@ class TopicIntake:
         self._has_own_name = self._has_new = self._is_full = False
 
     def choose(self, queues: Mapping[str, QueueData]) -> Mapping[str, QueueData]:
-        """Return which of these topics to take over."""
+        """Return the topics to add."""
         self._has_own_name |= self._own_name in queues
         before = self._before
         if before is not None and self._is_same and before.is_whole:
@@ -60,13 +62,13 @@ class TopicIntake:
         return new
 
     def no_room(self, topics: Iterable[str]) -> None:
-        """These were not taken over: try again with the next registration."""
+        """Note topics that exceeded a limit; the next registration tries them again."""
         for topic in topics:
             self._is_full = True
             self._names.discard(topic)
 
     def result(self) -> KnownTopics:
-        """Return what is known after all slices."""
+        """Return the known topics after all slices."""
         before, count = self._before, self._count
         if before is not None and self._is_same:
             count = max(count, before.count)
@@ -84,6 +86,6 @@ class TopicIntake:
         return self._follows(self._before)
 
     def _follows(self, before: KnownTopics) -> bool:
-        """Whether this is the one change since a whole table."""
+        """Return whether this is the only change since a whole table."""
         is_next = self._version.counter == before.version.counter + 1
         return before.is_whole and is_next and self._count == 1

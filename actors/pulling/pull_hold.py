@@ -19,9 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from actors.dispatching.reput import Arrived, CaughtUp
-from actors.dispatching.trim import QueuesEmptied
-from actors.dispatching.verify_unit import UnitVerified
+from actors.dispatching.messages import Arrived, CaughtUp, QueuesEmptied, UnitVerified
 from actors.engine.actor import Actor, handles
 from actors.engine.actor_address import ActorAddress
 from actors.network.messages import PeerClosed

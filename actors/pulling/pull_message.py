@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from actors.config import MASTER_ID, BrokerConfig
-from actors.dispatching.verify_unit import VerifyUnit
+from actors.dispatching.messages import VerifyUnit
 from actors.engine.actor import handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.snapshot_ref import SnapshotRef

@@ -19,8 +19,7 @@ from typing import ClassVar
 from structlog import get_logger
 
 from actors.access.real_topic import real_topic
-from actors.dispatching.hand_over import IndexWritten, WriteOutIndex
-from actors.dispatching.record_check import CheckRecord, RecordChecked
+from actors.dispatching.messages import CheckRecord, IndexWritten, RecordChecked, WriteOutIndex
 from actors.engine.actor import Where, handles
 from actors.engine.actor_address import ActorAddress
 from actors.network.request import Request, Responder, serves

@@ -9,8 +9,7 @@ Asked under access control alone: a body that looks like a record would else sho
 lies behind it in the log. Without, everybody may read everything.
 """
 
-from actors.dispatching.hand_over import AwaitDispatch
-from actors.dispatching.record_check import CheckRecord, RecordChecked
+from actors.dispatching.messages import AwaitDispatch, CheckRecord, RecordChecked
 from actors.engine.actor import Actor, handles
 from actors.engine.actor_address import ActorAddress
 from actors.pulling.cold_read import ReadCold

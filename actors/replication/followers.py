@@ -1,7 +1,7 @@
-"""The addresses of slaves that may follow: who connects gets the log, and may say that it has it.
+"""Addresses of permitted slaves: a slave gets the commit log and its reports count.
 
-A plain class, asked on the loop: by HaMaster, and by the entrance where the port speaks TLS, for
-strangers are turned away before they cost a handshake.
+A plain class on the loop. HaMaster uses it, and TlsNegotiator before a TLS handshake. Therefore a
+stranger costs no handshake.
 """
 
 from ipaddress import ip_address
@@ -13,7 +13,7 @@ from actors.settings.access_settings import addresses_of
 
 
 class Followers:
-    """The addresses of `haAllowedAddresses`, or else those that access control lets in."""
+    """Addresses in `haAllowedAddresses`, or otherwise those that access control permits."""
 
     def __init__(
         self, config: BrokerConfig, guard: AccessState | None, rarely: RateLimitedLog
@@ -23,14 +23,14 @@ class Followers:
         self._rarely = rarely
 
     def may_follow(self, host: str) -> bool:
-        """Whether it may (H16 of docs/security.md); the log says who may not."""
+        """Return whether a slave at this host may connect; log if not (docs/security.md, H16)."""
         if self._is_known(host):
             return True
-        self._rarely.warn("no slave is allowed from there", names=[host])
+        self._rarely.warn("slave address rejected", names=[host])
         return False
 
     def may_stay(self, host: str) -> bool:
-        """Whether one that follows still may: accounts and white addresses may have gone."""
+        """Return whether a connected slave may stay: its account or address may have gone."""
         return self._is_known(host, follows=True)
 
     def _is_known(self, host: str, *, follows: bool = False) -> bool:

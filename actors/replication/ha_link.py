@@ -1,7 +1,7 @@
-"""One slave, as its master sees it: its socket, where it is, and what goes to it next.
+"""A master's connection to one slave: socket, position, next transfer.
 
-A plain class; HaMaster owns one for each slave.  What the socket does not take at once is copied,
-so that nothing of a deleted file is held by a slow slave.
+A plain class, owned by HaMaster. Bytes that the socket does not accept are copied. Therefore a slow
+slave does not hold a deleted file.
 
 Source: store/ha/HAConnection.java.
 """
@@ -24,38 +24,38 @@ from storage.reading.page_probe import ColdPart
 
 RECEIVE_BYTES = 64 << 10
 PUSH_BYTES = 1 << 20
-"""Given to one slave at a time, before anybody else on the loop has a turn."""
+"""Bytes sent to one slave in a turn, before other actors run."""
 
 
 @dataclass(slots=True)
 class GoOn:
-    """Told to HaMaster by itself: this slave may have more."""
+    """Continue with this slave; HaMaster sends it to itself."""
 
     link: "SlaveLink"
 
 
 @dataclass(slots=True)
 class ColdReadForSlave:
-    """What this slave gets next is in memory now."""
+    """The slave's next bytes are in the page cache now; ColdRead returns it to HaMaster."""
 
     link: "SlaveLink"
     master: ActorAddress
 
     def refuse(self, remark: str) -> None:
-        """It cannot be read from the disk."""
+        """Report that the disk cannot be read."""
         self.master.tell(Unreadable(self.link, remark))
 
 
 @dataclass(slots=True)
 class Unreadable:
-    """What this slave needs next cannot be read."""
+    """The slave's next bytes cannot be read; to HaMaster."""
 
     link: "SlaveLink"
     reason: str
 
 
 class Master(Protocol):
-    """HaMaster, as a link to a slave uses it."""
+    """The part of HaMaster that a SlaveLink uses."""
 
     system: System
     address: ActorAddress
@@ -65,47 +65,47 @@ class Master(Protocol):
 
     @property
     def log_begin(self) -> int:
-        """The first byte that is still there."""
+        """Min offset of the commit log."""
 
     @property
     def log_end(self) -> int:
-        """No slave can have more."""
+        """Max offset of the commit log."""
 
     @property
     def transfer_end(self) -> int:
-        """How far slaves may have the log."""
+        """End of the bytes that slaves may have."""
 
     @property
     def last_file_offset(self) -> int:
-        """Where a slave that has nothing begins."""
+        """Start of the last file, where an empty slave starts."""
 
     def view(self, offset: int, size: int) -> memoryview:
-        """Bytes of the log, uncopied. Raises OffsetError."""
+        """Return bytes of the commit log without a copy. Raises OffsetError."""
 
     def cold(self, start: int, end: int) -> Sequence[ColdPart]:
-        """What of these bytes is not in memory."""
+        """Return the parts of these bytes that are cold."""
 
     def accepted(self, link: "SlaveLink", asked: int, begins: int) -> None:
-        """A slave has said from where on."""
+        """Note that a slave follows from `begins` on."""
 
     def refused(self, link: "SlaveLink", reason: str) -> None:
-        """A slave cannot follow this log."""
+        """Log a refusal and close the link."""
 
     def ended(self, link: "SlaveLink", reason: str) -> None:
-        """A slave is gone."""
+        """Note that a slave has disconnected."""
 
     def acked(self, offset: int) -> None:
-        """A slave has the log up to here."""
+        """Note that a slave has all bytes below `offset`."""
 
 
 class SlaveLink:
-    """Called by the loop when the socket is ready, and by HaMaster when there is more."""
+    """Connection to one slave; the loop calls it for its socket, HaMaster for new bytes."""
 
     def __init__(self, master: Master, sock: socket | TlsSocket, remote: tuple[str, int]) -> None:
         self.host = remote[0]
         self.remote = host_port(remote[0], remote[1])
         self.acked_offset = -1
-        """What the slave has reported; -1: nothing yet."""
+        """Last reported offset; -1 before the first report."""
         self._master = master
         self._socket = sock
         self._reports = ReportBuffer()
@@ -122,18 +122,18 @@ class SlaveLink:
 
     @property
     def heard_ms(self) -> float:
-        """When the slave last said something; monotonic."""
+        """Monotonic time of the slave's last report."""
         return self._read_ms
 
     @property
     def has_all(self) -> bool:
-        """Whether the slave has reported everything there is for it."""
+        """Whether the slave has reported all transferable bytes."""
         return self.acked_offset >= self._master.transfer_end
 
-    # --- what the slave says
+    # --- reports of the slave
 
     def on_readable(self) -> None:
-        """Takes the slave's newest report."""
+        """Process the slave's newest report."""
         try:
             data = self._socket.recv(RECEIVE_BYTES)
         except BlockingIOError:
@@ -151,26 +151,26 @@ class SlaveLink:
         if self._next < 0:
             self._begin(offset)
         elif offset > self._master.log_end:
-            self.end(f"it says it has {offset}, but the log ends at {self._master.log_end}")
+            self.end(f"reported offset {offset} exceeds the log's end {self._master.log_end}")
         elif offset > self._next:
-            self.end(f"it says it has {offset}, but was given the log up to {self._next}")
+            self.end(f"reported offset {offset} exceeds the end of transfers {self._next}")
         else:
             self._acked(offset)
 
     def _begin(self, offset: int) -> None:
-        """The first report says from where on; 0 from a slave that has nothing."""
+        """Start at the offset of the first report; an empty slave reports 0."""
         begin, end = self._master.log_begin, self._master.log_end
         if offset < 0 or offset > end:
             self._refuse(
                 end,
-                f"it asks for {offset}, but the log ends at {end}: its log is longer than ours, and"
+                f"requested offset {offset} exceeds the log's end {end}: the slave's log is longer,"
                 " nothing is transferred; see docs/operations.md (A slave is ahead)",
             )
         elif 0 < offset < begin:
             self._refuse(
                 begin,
-                f"it asks for {offset}, but the log begins at {begin}: what it lacks is deleted,"
-                " and nothing is transferred; empty its store, and it starts at our last file",
+                f"requested offset {offset} is deleted, the log begins at {begin}: empty the"
+                " slave's store, and it starts at the master's last file",
             )
         else:
             self._next = offset or self._master.last_file_offset
@@ -179,7 +179,7 @@ class SlaveLink:
             self.push()
 
     def _refuse(self, told: int, reason: str) -> None:
-        """Says with the only frame there is where the log really is, and hangs up."""
+        """Send an empty transfer at offset `told`, the only possible answer, and disconnect."""
         self._left = encode_transfer_head(told, 0)
         self._send_left()
         self._master.refused(self, reason)
@@ -189,10 +189,10 @@ class SlaveLink:
             self.acked_offset = offset
             self._master.acked(offset)
 
-    # --- what goes to the slave
+    # --- transfers to the slave
 
     def push(self) -> None:
-        """Sends what there is, up to what the socket takes or one turn of the loop allows."""
+        """Send new bytes, as many as the socket and one turn of the loop allow."""
         sent_bytes = 0
         while self.is_open and self._next >= 0 and not self._warming:
             if self._left and not self._send_left():
@@ -220,7 +220,7 @@ class SlaveLink:
             self._watch()
 
     def _next_size(self) -> int:
-        """How much of the log the next transfer has; it stays in one file."""
+        """Return the size of the next transfer, which does not cross a file's end."""
         master = self._master
         if self._next < master.log_begin:
             self._fell_behind()
@@ -232,12 +232,12 @@ class SlaveLink:
         begin = self._master.log_begin
         self._refuse(
             begin,
-            f"it is at {self._next}, but the log begins at {begin} by now: what it lacks is"
-            " deleted; empty its store, and it starts at our last file",
+            f"next offset {self._next} is deleted, the log begins at {begin}: empty the slave's"
+            " store, and it starts at the master's last file",
         )
 
     def _asked_for_cold(self, size: int) -> bool:
-        """Has what is not in memory read first, by a thread."""
+        """Request cold bytes from ColdRead; return whether there are any."""
         cold = self._master.cold(self._next, self._next + size)
         if cold:
             self._warming = True
@@ -246,12 +246,12 @@ class SlaveLink:
         return bool(cold)
 
     def warm(self) -> None:
-        """What comes next was in memory a moment ago; it is taken as it is."""
+        """Continue after ColdRead, without another check."""
         self._warming, self._is_warm = False, True
         self.push()
 
     def went_on(self) -> None:
-        """The turn that `GoOn` asked for."""
+        """Continue in the turn that `GoOn` requested."""
         self._asked_to_go_on = False
         self.push()
 
@@ -261,13 +261,13 @@ class SlaveLink:
             self._master.address.tell(GoOn(self))
 
     def on_writable(self) -> None:
-        """The slave takes more."""
+        """Continue once the socket accepts bytes."""
         if self._left and not self._send_left():
             return
         self.push()
 
     def _send_left(self) -> bool:
-        """Sends what the socket did not take before; whether all of it is gone."""
+        """Send the copied rest; return whether all of it is sent."""
         left, self._left = self._left, b""
         self._send((left,))
         return not self._left and self.is_open
@@ -288,7 +288,7 @@ class SlaveLink:
     # --- time
 
     def look_at_clock(self, now_ms: float, heartbeat_ms: float, housekeeping_ms: float) -> None:
-        """Sends a sign of life to a slave that gets nothing, gives up one that says nothing."""
+        """Send a heartbeat if nothing was sent, disconnect a silent slave."""
         if now_ms - self._read_ms > housekeeping_ms:
             self.end(f"silent for {round(now_ms - self._read_ms)} ms")
             return
@@ -305,14 +305,14 @@ class SlaveLink:
             self._watched = events
 
     def end(self, reason: str) -> None:
-        """Closes the socket; the slave comes again."""
+        """Close the link; the slave reconnects."""
         if not self.is_open:
             return
         self.close()
         self._master.ended(self, reason)
 
     def close(self) -> None:
-        """Gives the socket back."""
+        """Close the socket."""
         if self.is_open:
             self.is_open = False
             self._master.system.loop.unwatch(self._socket)

@@ -1,13 +1,12 @@
-"""Gives the log to the slaves, byte for byte, and knows how far they have it.
+"""Master's end of replication: sends the commit log to the slaves.
 
-Owns: one link to each slave; what is published of them (`ReplicationProgress`).
-Told by: the HA port's acceptor (`Accepted`), PutMessage (`LogGrew`: more is published), under
-SYNC_FLUSH GroupCommit instead (more is flushed), ColdRead (`ColdReadForSlave`, `Unreadable`), its
-own tick.
-Tells: GroupCommit (`Acked`, of a SYNC_MASTER), ColdRead (`ReadCold`, for a slave far behind).
+Owns: one SlaveLink for each slave, and the published ReplicationProgress.
+Receives: Accepted from the HA port's acceptor; LogGrew from PutMessage, or under SYNC_FLUSH from
+GroupCommit; ColdReadForSlave and Unreadable from ColdRead; its own tick.
+Sends: Acked to GroupCommit (SYNC_MASTER only); ReadCold to ColdRead for a slave far behind.
 
-Transferred is what is published; under SYNC_FLUSH what is flushed, so that no power cut leaves a
-slave with more than its master (docs/decisions/0008).
+Slaves get published bytes, under SYNC_FLUSH only flushed ones. Therefore a power failure of the
+master leaves no slave ahead of it (docs/decisions/0008).
 
 Source: store/ha/HAService.java, HAConnection.java.
 """
@@ -32,22 +31,22 @@ log = get_logger(__name__)
 
 TICK_MS = 1000
 BELIEVED_MS = 5000
-"""How long what was found in memory counts as being there."""
+"""Time for which pages found in the page cache count as there."""
 LINKS_MAX = 64
-"""Slaves of one master."""
+"""Maximum slaves of one master."""
 REFUSED_MAX = 1000
-"""Slaves of which is known why they were refused."""
+"""Hosts with a remembered refusal, which is logged once."""
 STOP_MS = 1000
-"""At a stop the slaves get so long to take the rest."""
+"""Time for the slaves to read the rest at a stop."""
 
 
 @dataclass(slots=True)
 class _Tick:
-    """Look at the clock."""
+    """Check heartbeats and timeouts."""
 
 
 class HaMaster(Actor):
-    """Lives on the loop."""
+    """Actor on the loop."""
 
     def __init__(
         self,
@@ -82,52 +81,52 @@ class HaMaster(Actor):
         self.every(min(TICK_MS, shortest_ms), _Tick())
 
     def slaves(self) -> list[tuple[str, int, float]]:
-        """Of each slave: its address, how far it has the log, ms since it last said so."""
+        """Return (host, acknowledged offset, ms since the last report) of each slave."""
         now_ms = self.system.clock.monotonic_ms()
         return [(each.host, each.acked_offset, now_ms - each.heard_ms) for each in [*self._links]]
 
-    # --- what links ask
+    # --- queries of the links
 
     @property
     def log_begin(self) -> int:
-        """The first byte that is still there."""
+        """Min offset of the commit log."""
         return self._log.min_offset()
 
     @property
     def log_end(self) -> int:
-        """No slave can have more."""
+        """Max offset of the commit log."""
         return self._log.end_offset
 
     @property
     def transfer_end(self) -> int:
-        """How far slaves may have the log."""
+        """End of the bytes that slaves may have."""
         return self._log.flushed_offset if self._only_flushed else self._log.end_offset
 
     @property
     def last_file_offset(self) -> int:
-        """Where a slave that has nothing begins."""
+        """Start of the last file, where an empty slave starts."""
         return self.log_end - self.log_end % self.file_bytes
 
     def view(self, offset: int, size: int) -> memoryview:
-        """Bytes of the log, uncopied. Raises OffsetError."""
+        """Return bytes of the commit log without a copy. Raises OffsetError."""
         return self._log.view(offset, size)
 
     def cold(self, start: int, end: int) -> Sequence[ColdPart]:
-        """What of these bytes is not in memory."""
+        """Return the parts of these bytes that are cold."""
         return self._probe.cold_records([(start, end)])
 
-    # --- what links tell
+    # --- calls of the links
 
     def accepted(self, link: SlaveLink, asked: int, begins: int) -> None:
-        """A slave has said from where on."""
+        """Note that a slave follows from `begins` on."""
         self._refused.pop(link.host, None)
         if not asked:
             self._replicas.skipped_below = max(self._replicas.skipped_below, begins)
         if self._may_tell(link):
-            log.info("slave follows", slave=link.remote, asked_for=asked, begins_at=begins)
+            log.info("slave connected", slave=link.remote, asked_for=asked, begins_at=begins)
 
     def refused(self, link: SlaveLink, reason: str) -> None:
-        """A slave cannot follow this log: said once, though it comes again every few seconds."""
+        """Log a refusal once, as the slave retries every few seconds; close the link."""
         if self._refused.get(link.host) != reason and self._may_tell(link):
             if link.host not in self._refused and len(self._refused) >= REFUSED_MAX:
                 del self._refused[next(iter(self._refused))]
@@ -137,38 +136,43 @@ class HaMaster(Actor):
         self._forget(link)
 
     def ended(self, link: SlaveLink, reason: str) -> None:
-        """A slave is gone."""
+        """Log and forget a slave that has disconnected."""
         if link.host not in self._refused and self._may_tell(link):
-            log.info("slave gone", slave=link.remote, acked=link.acked_offset, reason=reason)
+            log.info(
+                "slave disconnected",
+                slave=link.remote,
+                acked=link.acked_offset,
+                reason=reason,
+            )
         self._forget(link)
 
     def acked(self, offset: int) -> None:
-        """A slave has the log up to here."""
+        """Publish that a slave has all bytes below `offset`."""
         if offset > self._replicas.acked_offset:
             self._replicas.acked_offset = offset
             if self._config.is_sync_master:
                 self._group_commit.tell(Acked())
 
     def _may_tell(self, link: SlaveLink) -> bool:
-        return self.system.rarely.may_tell("many slaves come and go", address=link.host)
+        return self.system.rarely.may_tell("slave changes suppressed", address=link.host)
 
     def _forget(self, link: SlaveLink) -> None:
         if link in self._links:
             self._links.remove(link)
         self._replicas.link_count = len(self._links)
 
-    # --- told by other actors
+    # --- messages
 
     @handles(Accepted)
     def on_accepted(self, message: Accepted) -> None:
-        """A slave has connected; it speaks first."""
+        """Create a link for a permitted slave, which sends the first bytes."""
         host = message.remote[0]
         if not self._followers.may_follow(host):
             message.sock.close()
             return
         if len(self._links) >= LINKS_MAX:
             message.sock.close()
-            self.system.rarely.warn("too many slaves", address=host, most=LINKS_MAX)
+            self.system.rarely.warn("slave limit reached", address=host, most=LINKS_MAX)
             return
         link = SlaveLink(self, message.sock, message.remote)
         self._links.append(link)
@@ -176,27 +180,26 @@ class HaMaster(Actor):
 
     @handles(LogGrew)
     def on_log_grew(self, _: LogGrew) -> None:
-        """Every slave gets what is new."""
+        """Send the new bytes to every slave."""
         self._push_all()
 
     @handles(GoOn)
     def on_go_on(self, message: GoOn) -> None:
-        """The next share for a slave that is behind."""
         message.link.went_on()
 
     @handles(ColdReadForSlave)
     def on_warm(self, message: ColdReadForSlave) -> None:
-        """What had to be read from the disk is in memory."""
+        """Continue after a cold read."""
         message.link.warm()
 
     @handles(Unreadable)
     def on_unreadable(self, message: Unreadable) -> None:
-        """The disk has lost what a slave needs."""
-        message.link.end(f"what it needs next cannot be read: {message.reason}")
+        """Disconnect a slave after a failed cold read."""
+        message.link.end(f"its next bytes cannot be read: {message.reason}")
 
     @handles(_Tick)
     def on_tick(self, _: _Tick) -> None:
-        """Signs of life, and an end for those that are silent."""
+        """Send heartbeats and disconnect silent or no longer permitted slaves."""
         now_ms = self.system.clock.monotonic_ms()
         if now_ms - self._believed_ms >= BELIEVED_MS:
             self._believed_ms = now_ms
@@ -204,7 +207,7 @@ class HaMaster(Actor):
         config = self._config
         for link in list(self._links):
             if not self._followers.may_stay(link.host):
-                link.end("its account or address is let in no more")
+                link.end("its account or address is no longer permitted")
                 continue
             link.look_at_clock(
                 now_ms, config.ha_heartbeat_interval_ms, config.ha_housekeeping_interval_ms
@@ -214,10 +217,10 @@ class HaMaster(Actor):
         for link in list(self._links):
             link.push()
 
-    # --- the end
+    # --- stop
 
     def can_stop(self) -> bool:
-        """Once the slaves have everything, or have had time to take it."""
+        """Return whether all slaves have everything, or STOP_MS have passed."""
         now_ms = self.system.clock.monotonic_ms()
         if self._stop_ms is None:
             self._stop_ms = now_ms + STOP_MS
@@ -228,7 +231,7 @@ class HaMaster(Actor):
         self._close_all()
 
     def on_failure(self, *_: object) -> None:
-        """The slaves come again."""
+        """Disconnect the slaves, which reconnect."""
         self._close_all()
 
     def _close_all(self) -> None:

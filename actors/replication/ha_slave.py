@@ -1,16 +1,15 @@
-"""Follows the master: asks for its log, has it written as it comes, and says how far it is.
+"""Slave's end of replication: receives the master's commit log and reports its own end.
 
 Owns: the connection to the master's HA port.
-Told by: Registration (`MasterHaAddress`), the dialler (`Dialed`), PutReplica (`Replicated`), the
-flusher (`Synced`), its own tick.
-Tells: the dialler (`Dial`), PutReplica (`AppendReplica`), the flusher (`Sync`, under SYNC_FLUSH:
-then only what is on the disk is reported).
+Receives: MasterHaAddress from Registration; Dialed from the dialler; Replicated from PutReplica;
+Synced from the flusher; its own tick.
+Sends: Dial to the dialler; AppendReplica to PutReplica; under SYNC_FLUSH Sync to the flusher, as
+then only synced bytes are reported.
 
-It asks for a little less than it has, the last record at least, and compares what comes with its
-own: only a log that ends as the master's goes on there. Where they differ nothing is written and
-nothing taken away; one line says so, and it tries again every few seconds (docs/decisions/0008). A
-log without a byte begins wherever the master says. Whether the logs agree is published: of another
-master SlaveSync takes no tables either.
+It requests its last record again, at least, and compares it with its own. Only a log that agrees
+with the master's is continued. Otherwise nothing is written or deleted, one line is logged, and it
+retries every few seconds (docs/decisions/0008). An empty log starts where the master says. Whether
+the logs agree is published, as SlaveSync takes no tables from another master.
 
 Source: store/ha/HAService.java (HAClient).
 """
@@ -28,7 +27,7 @@ from actors.engine.actor_address import ActorAddress
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.naming.messages import MasterHaAddress
 from actors.network.messages import Dial, Dialed
-from actors.replication.put_replica import AppendReplica, Replicated
+from actors.replication.messages import AppendReplica, Replicated
 from actors.sending.flusher import Sync, Synced
 from protocol.errors import FrameError
 from protocol.ha import Transfer, TransferBuffer, encode_report
@@ -41,23 +40,23 @@ log = get_logger(__name__)
 
 RECEIVE_BYTES = 128 << 10
 IN_HAND_MAX = 64
-"""Reads that are not written yet; with more the socket is not read."""
+"""Unwritten reads; beyond it the socket is not read."""
 
 AGAIN_MS = 5000
-"""Between tries to reach or to follow the master."""
+"""Delay before another attempt to reach or follow the master."""
 TICK_MS = 1000
 
-_AHEAD = "ours is longer, and waits; see docs/operations.md (A slave is ahead)"
-_KEEPS = "nothing is taken over or taken away; see docs/operations.md (A slave is ahead)"
+_AHEAD = "the slave's is longer and waits; see docs/operations.md (A slave is ahead)"
+_KEEPS = "nothing is written or deleted; see docs/operations.md (A slave is ahead)"
 
 
 @dataclass(slots=True)
 class _Tick:
-    """Look at the clock."""
+    """Check heartbeats and timeouts."""
 
 
 class HaSlave(Actor):
-    """Lives on the loop."""
+    """Actor on the loop."""
 
     def __init__(
         self,
@@ -69,9 +68,10 @@ class HaSlave(Actor):
         addresses: Mapping[str, ActorAddress],
         why_behind: SnapshotRef[str] | None = None,
     ) -> None:
-        """`agrees`: whether this log goes on where the master's does, as far as is known.
+        """Create the actor.
 
-        `why_behind` says why it does not follow its master, for health; empty while it does.
+        `agrees` publishes whether this log agrees with the master's, as far as known. `why_behind`
+        publishes, for health, why it does not follow; empty while it does.
         """
         super().__init__()
         self._why_behind = why_behind or SnapshotRef("")
@@ -97,32 +97,32 @@ class HaSlave(Actor):
 
     @property
     def follows(self) -> bool:
-        """Whether it takes the log of a master now."""
+        """Whether it receives a master's log now."""
         return self._socket is not None and self._follows
 
     def on_start(self) -> None:
         config = self._config
         shortest_ms = min(config.ha_heartbeat_interval_ms, config.ha_housekeeping_interval_ms)
         self.every(min(TICK_MS, shortest_ms), _Tick())
-        self._agrees.value = self._replica.is_empty  # with that it has nothing to lose
+        self._agrees.value = self._replica.is_empty  # an empty log has nothing to lose
         self._dial()
 
-    # --- reaching the master
+    # --- connection
 
     @handles(MasterHaAddress)
     def on_master_at(self, message: MasterHaAddress) -> None:
-        """The name server knows a master, perhaps another one than before."""
+        """Connect to a master that the name server reports as new."""
         if self._config.ha_master_address or message.address == self._master:
             return
-        log.info("master", address=message.address, before=self._master)
+        log.info("master changed", address=message.address, before=self._master)
         self._master = message.address
         if self._socket is not None:
-            self._end("there is another master")
+            self._end("the master has changed")
         self._again_at_ms = 0.0
         self._dial()
 
     def _dial(self) -> None:
-        """Not before everything that came over the last connection is written."""
+        """Connect, but not before all bytes of the last connection are written."""
         now_ms = self.system.clock.monotonic_ms()
         busy = self._dialling or self._in_hand or self._socket is not None or self.stopping
         if self._master and not busy and now_ms >= self._again_at_ms:
@@ -131,10 +131,10 @@ class HaSlave(Actor):
 
     @handles(Dialed)
     def on_dialed(self, message: Dialed) -> None:
-        """Connected: the slave speaks first."""
+        """Send the first report on the new connection."""
         self._dialling = False
         if message.sock is None:
-            self._say(f"the master at {self._master} cannot be reached: {message.failure}")
+            self._say(f"cannot connect to the master at {self._master}: {message.failure}")
             self._again_later()
             return
         self._socket = message.sock
@@ -145,12 +145,12 @@ class HaSlave(Actor):
         self._begin()
 
     def _begin(self) -> None:
-        """Asks for what is there already, a little of it, and for all that follows."""
+        """Request the log from an offset a little below its own end."""
         replica = self._replica
         self._overlap_end = replica.received_offset
         self._begins_anywhere = replica.is_empty
         start = replica.overlap_start(min(self._safe_end, self._overlap_end))
-        # 0 would mean that there is nothing
+        # 0 would mean an empty log
         self._expected = 0 if replica.is_empty else max(start, 1)
         self._reported = -1
         self._follows = False
@@ -159,10 +159,10 @@ class HaSlave(Actor):
     def _again_later(self) -> None:
         self._again_at_ms = self.system.clock.monotonic_ms() + AGAIN_MS
 
-    # --- what the master says
+    # --- transfers
 
     def on_readable(self) -> None:
-        """Takes what has come and has it written."""
+        """Have the received bytes written."""
         assert self._socket is not None
         try:
             data = self._socket.recv(RECEIVE_BYTES)
@@ -178,12 +178,12 @@ class HaSlave(Actor):
         try:
             transfers = self._transfers.receive(data)
         except FrameError as error:
-            self._refuse(f"what comes from the master is no replication: {error.remark}")
+            self._refuse(f"invalid transfer from the master: {error.remark}")
             return
         self._take(transfers)
 
     def on_writable(self) -> None:
-        """Never asked for."""
+        """Do nothing: the loop never watches for it."""
 
     def _take(self, transfers: list[Transfer]) -> None:
         pieces: list[bytes] = []
@@ -212,61 +212,61 @@ class HaSlave(Actor):
         self._report_if_grown()
 
     def _misfit(self, offset: int) -> str:
-        """Why a transfer does not go on where this log is."""
+        """Return why a transfer does not continue this log."""
         mine = self._overlap_end if self._expected < self._overlap_end else self._expected
         if offset < self._expected:
-            return f"our log ends at {mine}, the master's at {offset}: ours is longer; {_KEEPS}"
+            return f"log ends at {mine}, the master's at {offset}: the slave's is longer; {_KEEPS}"
         return (
-            f"our log ends at {mine}, the master's begins at {offset}: what we lack it has deleted;"
+            f"log ends at {mine}, the master's begins at {offset}: bytes between are deleted;"
             " empty this store, and the slave starts at the master's last file"
         )
 
     def _compared(self, offset: int, body: bytes) -> bytes | None:
-        """What of these bytes is new; None if the rest is not as it is here."""
+        """Return the new bytes of a transfer; None if its known ones differ from this log."""
         if offset >= self._overlap_end:
             return body
         if not body:
-            self._say(f"our log ends at {self._overlap_end}, the master's at {offset}: {_AHEAD}")
+            self._say(f"log ends at {self._overlap_end}, the master's at {offset}: {_AHEAD}")
             return body
         known = body[: self._overlap_end - offset]
         own = self._replica.read(offset, len(known))
         if known != own:
             apart = offset + _same_bytes(known, own)
             self._refuse(
-                f"our log, which ends at {self._overlap_end}, differs from the master's at"
-                f" {apart}: they have gone apart, as when power was cut at the master; {_KEEPS}"
+                f"log with end {self._overlap_end} differs from the master's at {apart}:"
+                f" they have diverged, as after a power failure of the master; {_KEEPS}"
             )
             return None
         return body[len(known) :]
 
     def _fits(self) -> None:
-        """The logs agree: if not before, then from now on."""
+        """Note that the logs agree."""
         if not self._follows:
             self._follows = self._agrees.value = True
             self._why_behind.value = ""
             self._said = ""
-            log.info("follows the master", master=self._master, at=self._expected)
+            log.info("replication started", master=self._master, at=self._expected)
 
     def _refuse(self, reason: str) -> None:
-        """This master cannot be followed; the next try may find it otherwise."""
+        """Disconnect from a master that cannot be followed; a later attempt may succeed."""
         self._say(reason)
         self._end("")
 
     def _say(self, reason: str) -> None:
-        """One line when it begins, not one for each try."""
+        """Log and publish a reason once, not for each attempt."""
         self._why_behind.value = reason
         if reason != self._said:
             self._said = reason
-            log.error("does not follow the master", master=self._master, reason=reason)
+            log.error("replication failed", master=self._master, reason=reason)
 
     def _end(self, reason: str) -> None:
         sock, self._socket = self._socket, None
         if sock is None:
             return
         if reason and not self._said:
-            log.info("connection to the master closed", master=self._master, reason=reason)
+            log.info("master connection closed", master=self._master, reason=reason)
         self._agrees.value = self._replica.is_empty
-        self._why_behind.value = self._said or f"the connection to its master was closed: {reason}"
+        self._why_behind.value = self._said or f"master connection closed: {reason}"
         self.system.loop.unwatch(sock)
         sock.close()
         self._again_later()
@@ -277,12 +277,14 @@ class HaSlave(Actor):
             self.system.loop.watch(self._socket, events, self)
             self._watched = events
 
-    # --- how far it is
+    # --- reports
 
     @handles(Replicated)
     def on_replicated(self, message: Replicated) -> None:
-        """What has come is in the log."""
-        self._in_hand = max(0, self._in_hand - message.count)  # some may be of one before this
+        """Report bytes that are in the log now."""
+        self._in_hand = max(
+            0, self._in_hand - message.count
+        )  # may include messages from before a restart,
         if message.failure is not None:
             self._refuse(message.failure)
             return
@@ -299,7 +301,7 @@ class HaSlave(Actor):
 
     @handles(Synced)
     def on_synced(self, message: Synced) -> None:
-        """What is on the disk may be reported; after a failure nothing more ever is."""
+        """Report synced bytes; after a failed sync none are reported again."""
         self._syncing = False
         if message.failure is None:
             self._report_if_grown()
@@ -307,7 +309,7 @@ class HaSlave(Actor):
 
     @property
     def _safe_end(self) -> int:
-        """How far the log is as safe here as this slave promises."""
+        """End of the bytes as durable as this slave promises."""
         return self._log.flushed_offset if self._is_sync_flush else self._replica.received_offset
 
     def _report_if_grown(self) -> None:
@@ -316,19 +318,19 @@ class HaSlave(Actor):
 
     @property
     def _ack(self) -> int:
-        """What the master may count on; nothing that has not been compared with its own."""
+        """Offset to report: no bytes that were not compared with the master's."""
         if self._begins_anywhere:
             return 0
         return min(max(self._safe_end, self._reported), self._expected)
 
     def _report(self) -> None:
-        """Says how far it is; the first time, from where on it wants the log."""
+        """Report the own end; the first report requests the log from an offset."""
         assert self._socket is not None
         offset = self._expected if self._reported < 0 else self._ack
         try:
             sent = self._socket.send(encode_report(offset))
         except BlockingIOError:
-            return  # the next tick tries again; the master has not read the last ones
+            return  # retry at the next tick: the master has not read earlier ones
         except OSError as error:
             self._end(f"write failed: {reason_of_tls(error)}")
             return
@@ -340,7 +342,7 @@ class HaSlave(Actor):
 
     @handles(_Tick)
     def on_tick(self, _: _Tick) -> None:
-        """Says that it is there, gives up a silent master, looks for one that was gone."""
+        """Send a heartbeat, disconnect a silent master, or reconnect."""
         now_ms = self.system.clock.monotonic_ms()
         if self._socket is None:
             self._dial()
@@ -353,11 +355,11 @@ class HaSlave(Actor):
         self._end("this slave is stopping")
 
     def on_failure(self, *_: object) -> None:
-        """The one after this begins anew."""
+        """Disconnect; the restarted actor begins again."""
         self._end("the slave failed")
 
 
 def _same_bytes(one: bytes, other: bytes) -> int:
-    """How many bytes they begin with alike."""
+    """Return the length of the common prefix."""
     pairs = enumerate(zip(one, other, strict=True))
     return next((at for at, (mine, theirs) in pairs if mine != theirs), len(one))

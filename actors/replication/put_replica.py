@@ -1,17 +1,16 @@
-"""PutMessage of a slave: refuses what producers send, and appends what the master has.
+"""PutMessage of a slave: rejects sends and appends the master's bytes.
 
-Owns: the log's end as the master's bytes arrive (`ReplicaLog`).
-Told by: HaSlave (`AppendReplica`), and by all that tell PutMessage.
-Tells: HaSlave (`Replicated`), Reput (what to dispatch), AllocateFile (make the next file, or the
-first one at another place), SlaveSync (`UnknownTopics`), whoever wants something appended (not
-here).
+Owns: the end of the commit log (`ReplicaLog`).
+Receives: AppendReplica from HaSlave, and all messages of PutMessage.
+Sends: Replicated to HaSlave; dispatch entries to Reput; requests for files to AllocateFile;
+UnknownTopics to SlaveSync; refusals to the senders of internal appends.
 
-Bytes wait for the next file, and while the disk takes no queue units; what the disk refuses is
-asked of the master again.
+Bytes wait for the next file, and while queue units cannot be written. After a disk error HaSlave
+requests the bytes again.
 
-Records count as come, and are reported, as soon as they are in the log. When few have come Reput
-hears of them a little later, of several transfers at once: to dispatch them costs more than to take
-them. 4.9.7 dispatches every millisecond.
+Records are reported to the master as soon as they are in the log. Reput gets a few records a little
+later, with those of further transfers. To dispatch them costs more than to write them. 4.9.7
+dispatches every millisecond.
 """
 
 from collections import deque
@@ -20,12 +19,12 @@ from dataclasses import dataclass
 
 from structlog import get_logger
 
-from actors.dispatching.reput import WritesForbidden
+from actors.dispatching.messages import WritesForbidden
 from actors.engine.actor import Actor, BatchEnd, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.sends import Sends
-from actors.replication.messages import UnknownTopics
+from actors.replication.messages import AppendReplica, Replicated, UnknownTopics
 from actors.retention.clean_files import DISK_USE, DropFiles, QueuesGone
 from actors.sending.admission import Admission
 from actors.sending.allocate_file import BeginLogAt, FileFailed, FilePrepared
@@ -45,46 +44,25 @@ from storage.retention.trimming import KEPT_TOPICS
 log = get_logger(__name__)
 
 SHARE_BYTES = 128 << 10
-"""Written and published at a time: some 5 ms of the loop with records of 250 bytes."""
+"""Bytes written and published per turn: some 5 ms with records of 250 bytes."""
 
 DISPATCH_MS = 2
-"""So long Reput does not hear of records, if they are few."""
+"""Delay of dispatch for at most FEW_RECORDS records."""
 FEW_RECORDS = 16
 
 
 @dataclass(slots=True)
-class AppendReplica:
-    """These bytes of the master's log lie at `offset`, behind all that were told before."""
-
-    offset: int
-    data: bytes
-    reply_to: ActorAddress
-
-    def refuse(self, remark: str) -> None:
-        """The log is gone with it: whoever has the next one asks the master again."""
-        self.reply_to.tell(Replicated(1, remark))
-
-
-@dataclass(slots=True)
-class Replicated:
-    """So many AppendReplica are done with; if one failed, why."""
-
-    count: int
-    failure: str | None = None
-
-
-@dataclass(slots=True)
 class _GoOn:
-    """There is more to write."""
+    """Write the next share."""
 
 
 @dataclass(slots=True)
 class _Dispatch:
-    """Tell Reput what it has not heard of."""
+    """Send the gathered entries to Reput."""
 
 
 class PutReplica(Actor):
-    """Appends for the master alone. Lives on the loop."""
+    """Actor on the loop that appends for the master alone."""
 
     def __init__(
         self,
@@ -113,38 +91,38 @@ class PutReplica(Actor):
         self._reput_end = self._log.end_offset
         self._table: object = None
         self._looked_up: set[bytes] = set()
-        """Topics that were looked up in this table."""
+        """Topics already looked up in `_table`."""
 
     def on_start(self) -> None:
         self._want_file()
 
-    # --- what a slave refuses
+    # --- rejected messages
 
     @handles(Sends)
     def on_sends(self, message: Sends) -> None:
-        """Messages are put to the master."""
+        """Reject sends: producers must use the master."""
         self._admission.refuse(message, self._end.not_available())
 
     @handles(InternalAppend)
     def on_internal_append(self, message: InternalAppend) -> None:
-        """Keeps it for the end of the batch: that is where PutMessage answers, too."""
+        """Keep it until the end of the batch, as PutMessage does."""
         self._own.keep(message, self._topics.value)
 
     @handles(TopicReady)
     def on_topic_ready(self, message: TopicReady) -> None:
-        """What waited for this topic waits for the end of the batch now."""
+        """Move messages that waited for the topic to the end of the batch."""
         self._own.topic_ready(message, self._topics.value)
 
-    # --- what the master has
+    # --- the master's bytes
 
     @handles(AppendReplica)
     def on_append_replica(self, message: AppendReplica) -> None:
-        """Keeps the bytes for the end of the batch."""
+        """Keep the bytes until the end of the batch."""
         self._incoming.append(message)
 
     @handles(BatchEnd)
     def on_batch_end(self, _: BatchEnd) -> None:
-        """Writes what has gathered, as far as there is a place for it."""
+        """Write the gathered bytes, up to a share or the end of the file."""
         if self._end.waits_for_file:
             return
         if self._own.pending:
@@ -172,23 +150,25 @@ class PutReplica(Actor):
 
     @handles(_GoOn)
     def on_go_on(self, _: _GoOn) -> None:
-        """The end of this batch takes the next share."""
+        """Do nothing: the end of this batch writes the next share."""
 
     @property
     def _takes_no_bytes(self) -> bool:
-        """While queue units find no room, or a flush has failed. A disk that fills up is no
-        reason: the master has stored the message already."""
+        """Whether queue units cannot be written, or a flush has failed.
+
+        A full disk is no reason: the master has stored the message already.
+        """
         return self._end.is_forbidden_but_by(DISK_USE)
 
     def _write(self, message: AppendReplica) -> bool:
-        """Whether all of it is in the log now; if not, it waits for a file."""
+        """Write a message's bytes; return False if a part waits for a file."""
         replica = self._replica
         if replica.is_empty and message.offset:
             replica.check_begin(message.offset)
             self._begin_at(message.offset)
             return False
         if message.offset != replica.received_offset:
-            raise StoreError(f"{message.offset} is not {replica.received_offset}, where we are")
+            raise StoreError(f"expected offset {replica.received_offset}, got {message.offset}")
         done = replica.write(message.data)
         if done < len(message.data):
             message.offset += done
@@ -204,14 +184,14 @@ class PutReplica(Actor):
         self._to["allocate_file"].tell(BeginLogAt(offset, unused, self.address))
 
     def _publish(self) -> None:
-        """Records that are whole now can be read and dispatched."""
+        """Make complete records readable and gather their dispatch entries."""
         before = self._log.end_offset
         try:
             self._undispatched += self._replica.publish()
         finally:
             if self._replica.damaged_at != self._damaged_at:
                 self._damaged_at = self._replica.damaged_at
-                log.warning("the master's log holds no record there", offset=self._damaged_at)
+                log.warning("invalid record received", offset=self._damaged_at)
         if self._log.end_offset == before:
             return
         if len(self._undispatched) > FEW_RECORDS:
@@ -222,7 +202,7 @@ class PutReplica(Actor):
 
     @handles(_Dispatch)
     def on_dispatch(self, _: _Dispatch) -> None:
-        """The time is over; perhaps Reput has been told meanwhile."""
+        """Send the gathered entries, unless that was done meanwhile."""
         self._dispatch_is_due = False
         if self._reput_end != self._log.end_offset:
             self._tell_reput()
@@ -236,7 +216,7 @@ class PutReplica(Actor):
         self._look_up({entry.topic for entry in entries})
 
     def _look_up(self, topics: set[bytes]) -> None:
-        """Each topic once in each version of the table: a deleted one is never in it."""
+        """Look up each topic once per version of the table, and report unknown ones."""
         table = self._topics.value
         if table is not self._table:
             self._table = table
@@ -252,15 +232,15 @@ class PutReplica(Actor):
     # --- files
 
     def _want_file(self) -> None:
-        """Nothing is made in advance for a log of which nobody knows where it begins."""
+        """Request the next file, unless it is unknown where the log begins."""
         if not self._replica.is_empty or (self._end.waits_for_file and self._begins_at < 0):
             self._end.want_file()
 
     @handles(FilePrepared)
     def on_file_prepared(self, message: FilePrepared) -> None:
-        """The first file of an empty log, or the next one."""
+        """Use the next file, or the first file of an empty log."""
         if message.offset == self._begins_at and self._replica.is_empty:
-            log.info("the log begins where the master's last file does", offset=message.offset)
+            log.info("commit log started at the master's last file", offset=message.offset)
             self._begins_at = -1
             self._end.waits_for_file = False
             self._replica.begin_at(message.file)
@@ -270,7 +250,7 @@ class PutReplica(Actor):
 
     @handles(FileFailed)
     def on_file_failed(self, message: FileFailed) -> None:
-        """The master is asked again, in a while."""
+        """Refuse the waiting bytes; HaSlave requests them again later."""
         if self._end.give_up_file():
             self._own.refuse(RefusedError(ResponseCode.SYSTEM_ERROR, CREATE_FAILED))
         self._begins_at = -1
@@ -278,16 +258,16 @@ class PutReplica(Actor):
 
     @handles(DropFiles)
     def on_drop_files(self, message: DropFiles) -> None:
-        """The log begins behind these from now on; its last file stays."""
+        """Remove deleted files; the last file stays."""
         self._end.drop_files(message)
 
     @handles(QueuesGone)
     def on_queues_gone(self, _: QueuesGone) -> None:
-        """Whoever gives numbers to messages has to know; here the master does."""
+        """Do nothing: the master assigns queue offsets."""
 
     @handles(WritesForbidden)
     def on_writes_forbidden(self, message: WritesForbidden) -> None:
-        """The disk failed: nothing more is written until it is well again."""
+        """Stop writing until writes are permitted again."""
         self._end.forbid(message)
 
     def _give_up_incoming(self, reason: str) -> None:
@@ -296,7 +276,7 @@ class PutReplica(Actor):
         for message in incoming:
             message.reply_to.tell(Replicated(1, reason))
 
-    # --- the end
+    # --- stop
 
     def on_stop(self) -> None:
         self.on_batch_end(BatchEnd())
@@ -306,9 +286,9 @@ class PutReplica(Actor):
         try:
             self._replica.drop_partial()
         except StoreError as error:
-            log.error("a record that is not whole stays behind the log's end", reason=str(error))
+            log.error("partial record not removed", reason=str(error))
 
     def on_failure(self, *_: object) -> None:
-        """Nothing that was taken is left silent."""
+        """Refuse every accepted message that is unanswered."""
         self._own.refuse_all(RefusedError(ResponseCode.SYSTEM_ERROR, "put message restarted"))
         self._give_up_incoming("put message restarted")

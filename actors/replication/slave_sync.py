@@ -1,18 +1,17 @@
-"""Takes topics, groups and offsets over from the master, into a slave's own tables and files.
+"""Copy of the master's topics, groups and offsets in a slave's tables and files.
 
 Owns: one connection to the master's port for clients.
-Told by: Registration (`MasterClientAddress`), PutReplica (`UnknownTopics`), CleanFiles
-(`QueuesBegunAnew`), its own tick.
-Tells: the tables (`ReplaceTopics`, `MergeOffsets`, `TakeDelayOffsets`, `TakeGroups`), CleanFiles
-(`RemoveTopic`).
+Receives: MasterClientAddress from Registration; UnknownTopics from PutReplica; QueuesBegunAnew from
+CleanFiles; its own ticks.
+Sends: ReplaceTopics, MergeOffsets, TakeDelayOffsets, TakeGroups and TopicsGone to the tables;
+RemoveTopic to CleanFiles.
 
-First 3 s after the start, then every 10 s, and at once when the log has a message of a topic that
-is not known here; while the logs agree (HaSlave): a master that has lost its store has lost its
-tables, too. Offsets wait until the log here is as long as the master's was
-when it told them: they would count as delivered or consumed what this slave does not have yet.
-4.9.7 takes everything, every 10 s. Of a table only those entries are taken that a start could load.
-What the master does not answer is left as it is, with one line when that begins and one when it is
-over.
+It requests the tables 3 s after the start, then every 10 s, and at once for an unknown topic. It
+does so only while the logs agree (HaSlave): a master that lost its store has lost its tables.
+Offsets wait until this log is as long as the master's was. Otherwise they would mark messages as
+consumed or delivered that this slave lacks. 4.9.7 takes everything, every 10 s. Only entries that a
+start can load are taken. If the master does not answer, the tables stay; one line is logged at the
+beginning and one at the end.
 
 Source: broker/slave/SlaveSynchronize.java.
 """
@@ -26,7 +25,7 @@ from typing import ClassVar, TypeVar
 from structlog import get_logger
 
 from actors.delays.delay_offsets import TakeDelayOffsets
-from actors.dispatching.trim import QueuesBegunAnew
+from actors.dispatching.messages import QueuesBegunAnew
 from actors.engine.actor import Actor, Where, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.snapshot_ref import SnapshotRef
@@ -61,30 +60,30 @@ T = TypeVar("T")
 FIRST_AFTER_MS = 3000
 INTERVAL_MS = 10_000
 AGAIN_MS = 1000
-"""Between two times that unknown topics make it ask."""
+"""Minimum interval between requests because of unknown topics."""
 LOOK_MS = 500
-"""Between looks whether the log is long enough for the offsets."""
+"""Interval between checks whether the log is long enough for the offsets."""
 TIMEOUT_MS = 3000
 
 
 @dataclass(frozen=True, slots=True)
 class _Tick:
-    """Time to ask."""
+    """Request the tables at the regular time."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Now:
-    """Ask, though it is not time."""
+    """Request the tables early."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """The log may have come far enough."""
+    """Check the length of the log."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Early:
-    """Offsets that mean a log of this length."""
+    """Offsets that need a log of `log_end` bytes."""
 
     log_end: int
     consumers: MergeOffsets
@@ -92,7 +91,7 @@ class _Early:
 
 
 class SlaveSync(Actor):
-    """Runs on a thread: its socket blocks, with a timeout."""
+    """Actor on a thread: its socket blocks, with a timeout."""
 
     where: ClassVar[Where] = "thread"
 
@@ -122,20 +121,20 @@ class SlaveSync(Actor):
         self._is_wanted = False
         self._served_by = ""
         self._continues = True
-        """Whether the next tables are those of the same master as the last."""
+        """Whether the next tables come from the same master as the last."""
         self._master_end = -1
-        """How long the master's log was at the end of the last round; -1: there was none."""
+        """End of the master's log in the last round; -1 before the first."""
         self._left_out: dict[RequestCode, list[tuple[str, str]]] = {}
-        """Entries of the master's tables that were not taken in the last round, and why."""
+        """Entries not taken in the last round, with reasons, by table."""
         self._begun: dict[str, int] = {}
-        """Topics with queues that have begun anew, and where in the log the newest of them does."""
+        """Topics with restarted queues, and the physical offset where the newest begins."""
 
     def on_start(self) -> None:
         self.after(FIRST_AFTER_MS, _Tick())
 
     @handles(MasterClientAddress)
     def on_master_is(self, message: MasterClientAddress) -> None:
-        """There is a master, or there is none; this broker itself is none."""
+        """Connect to the master; this broker's own address counts as no master."""
         address = None if message.address == self._own_address else message.address
         if self._client is not None and self._client.address != address:
             self._close()
@@ -146,39 +145,41 @@ class SlaveSync(Actor):
 
     @handles(_Tick)
     def on_tick(self, _: _Tick) -> None:
-        """It is time."""
         self.after(INTERVAL_MS, _Tick())
         self._ask_all()
 
     @handles(UnknownTopics)
     def on_unknown_topics(self, message: UnknownTopics) -> None:
-        """Their messages could not be pulled here; and the master may be gone at any moment."""
+        """Request the tables soon: these messages cannot be pulled without their topics."""
         if not self._is_wanted:
             self._is_wanted = True
             due_ms = self._asked_ms + AGAIN_MS - self.system.clock.monotonic_ms()
-            log.info("topics not known yet", topics=message.topics[:10], count=len(message.topics))
+            log.info(
+                "unknown topics received",
+                topics=message.topics[:10],
+                count=len(message.topics),
+            )
             self.after(max(0.0, due_ms), _Now())
 
     @handles(_Now)
     def on_now(self, _: _Now) -> None:
-        """Asks for everything."""
         self._ask_all()
 
     @handles(QueuesBegunAnew)
     def on_queues_begun_anew(self, message: QueuesBegunAnew) -> None:
-        """The master will say which queues of these topics have begun anew and are still empty."""
+        """Have offsets of these topics removed; ask the master for their empty queues."""
         self._begun.update(message.topics)
         self._to["consumer_offsets"].tell(TopicsGone(frozenset(message.topics)))
 
     def _ask_all(self) -> None:
-        """Asks for everything, in the order of 4.9.7."""
+        """Request all tables, in the order of 4.9.7."""
         self._is_wanted = False
         self._asked_ms = self.system.clock.monotonic_ms()
         if self._client is None:
             return
         if not self._agrees.value:
             self._early, self._master_end = None, -1
-            self._note("this slave does not follow the log of that master")
+            self._note("the logs of master and slave do not agree")
             self._show_itself(self._client)
             return
         try:
@@ -186,12 +187,12 @@ class SlaveSync(Actor):
         except RemotingFailed as error:
             self._note(error.reason)
         except (RemoteError, ValueError, KeyError) as error:
-            self._note(f"an answer is not understood: {error}")
+            self._note(f"invalid answer: {error}")
         else:
             self._note(None)
 
     def _show_itself(self, client: BlockingConnection) -> None:
-        """To a master with access control: whom it does not know may not have its log."""
+        """Sign a request, as a master with access control must know a slave's host."""
         if self._signs:
             with suppress(RemotingFailed, RemoteError):
                 self._ask(client, RequestCode.GET_BROKER_RUNTIME_INFO)
@@ -212,26 +213,26 @@ class SlaveSync(Actor):
         self._continues = True
         info = KVTable.decode(self._ask(client, RequestCode.GET_BROKER_RUNTIME_INFO))
         self._master_end = parse_long(info.table["commitLogMaxOffset"])
-        if self._early is None:  # else those before, for which the log is not long enough yet
+        if self._early is None:  # otherwise earlier ones still wait
             self._early = _Early(self._master_end, MergeOffsets(offsets), delays)
             self._take_offsets()
         dispatched = self._master_end - parse_long(info.table["dispatchBehindBytes"])
         for topic, place in self._begun.copy().items():
-            if place < dispatched:  # else the master's queues do not tell yet
+            if place < dispatched:  # otherwise not dispatched at the master yet
                 del self._begun[topic]
                 self._remove_empty(client, topic, place)
 
     def _table(
         self, client: BlockingConnection, code: RequestCode, parse: Callable[[bytes, LeftOuts], T]
     ) -> T:
-        """One of the master's tables, without what this broker's next start could not load."""
+        """Return a table of the master, without entries that a start could not load."""
         left_out: LeftOuts = []
         table = parse(self._ask(client, code), left_out)
         self._note_left_out(code, left_out)
         return table
 
     def _note_left_out(self, code: RequestCode, left_out: LeftOuts) -> None:
-        """Once for each entry, for as long as the master has it."""
+        """Log each entry once, as long as the master has it."""
         found = [(each.entry, each.reason) for each in left_out]
         for entry, reason in found[:LEFT_OUT_LINES_MAX]:
             if (entry, reason) not in self._left_out.get(code, ()):
@@ -239,20 +240,20 @@ class SlaveSync(Actor):
         self._left_out[code] = found
 
     def _remove_empty(self, client: BlockingConnection, topic: str, place: int) -> None:
-        """What a queue has that is empty at the master is of before the topic was deleted."""
+        """Remove queues that are empty at the master: their content was deleted there."""
         header = TopicHeader(topic).encode()
         answer = client.call(
             RemotingCommand(RequestCode.GET_TOPIC_STATS_INFO, header), repeats=True
         )
         if answer.code != ResponseCode.SUCCESS or not answer.body:
-            return  # deleted again: then its queues go with it
+            return  # the topic is deleted again, and its queues with it
         ends = TopicStatsTable.decode(answer.body).offset_table.items()
         empty = frozenset(queue.queue_id for queue, end in ends if not end.max_offset)
         self._to["clean_files"].tell(RemoveTopic(topic, None, place, empty))
 
     @handles(_Look)
     def on_look(self, _: _Look) -> None:
-        """Takes the offsets as soon as the log is long enough."""
+        """Take the offsets if the log is long enough."""
         self._take_offsets()
 
     def _take_offsets(self) -> None:
@@ -270,17 +271,21 @@ class SlaveSync(Actor):
     def _ask(client: BlockingConnection, code: RequestCode) -> bytes:
         answer = client.call(RemotingCommand(code), repeats=True)
         if answer.code != ResponseCode.SUCCESS or not answer.body:
-            reason = f"{code.name} is answered {answer.code}: {answer.remark}"
+            reason = f"{code.name} got code {answer.code}: {answer.remark}"
             raise RemotingFailed(client.address, reason)
         return bytes(answer.body)
 
     def _note(self, failure: str | None) -> None:
-        """One line per change of state, not per try."""
+        """Log a change of state, not each try."""
         assert self._client is not None
         if failure is None and self._failure is not None:
-            log.info("takes topics, groups and offsets over", master=self._client.address)
+            log.info("table sync from master started", master=self._client.address)
         elif failure is not None and not self._failure:
-            log.warning("nothing taken over", master=self._client.address, reason=failure)
+            log.warning(
+                "table sync from master failed",
+                master=self._client.address,
+                reason=failure,
+            )
         self._failure = failure
 
     def _close(self) -> None:
@@ -293,5 +298,5 @@ class SlaveSync(Actor):
         self._close()
 
     def on_failure(self, *_: object) -> None:
-        """The one after this connects anew, once the registration has told it where."""
+        """Disconnect; the restarted actor waits for MasterClientAddress."""
         self._close()

@@ -26,14 +26,15 @@ from typing import ClassVar
 
 from structlog import get_logger
 
-from actors.dispatching.reput import DispatchProgress, WritesForbidden
-from actors.dispatching.trim import (
+from actors.dispatching.messages import (
     QueuesBegunAnew,
     QueuesRemoved,
     RemoveQueues,
     TrimBefore,
     Trimmed,
+    WritesForbidden,
 )
+from actors.dispatching.reput import DispatchProgress
 from actors.engine.actor import Where, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.short_collections import end_unreferenced

@@ -17,9 +17,14 @@ from typing import ClassVar
 
 from structlog import get_logger
 
-from actors.dispatching.hand_over import RebuildIndex, RebuildTable
-from actors.dispatching.repair import RepairsRefused, RepairUnits
-from actors.dispatching.verify_unit import UnitVerified, VerifyUnit
+from actors.dispatching.messages import (
+    RebuildIndex,
+    RebuildTable,
+    RepairsRefused,
+    RepairUnits,
+    UnitVerified,
+    VerifyUnit,
+)
 from actors.engine.actor import Actor, Where, handles
 from actors.engine.actor_address import ActorAddress
 from protocol.topic_names import HALF_TOPIC

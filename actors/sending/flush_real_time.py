@@ -18,8 +18,14 @@ from typing import ClassVar
 
 from structlog import get_logger
 
-from actors.dispatching.hand_over import IndexSynced, IndexTimeLowered, LowerIndexTime
-from actors.dispatching.sync_queues import QueuesSynced, QueuesWritten, WriteOutQueues
+from actors.dispatching.messages import (
+    IndexSynced,
+    IndexTimeLowered,
+    LowerIndexTime,
+    QueuesSynced,
+    QueuesWritten,
+    WriteOutQueues,
+)
 from actors.engine.actor import Actor, Where, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.histogram import ClassCounts

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from actors.dispatching.reput import WritesForbidden
+from actors.dispatching.messages import WritesForbidden
 from actors.engine.actor import Actor, handles
 from actors.engine.actor_address import ActorAddress
 from actors.sending.flusher import Sync, Synced

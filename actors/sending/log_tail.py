@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from structlog import get_logger
 
-from actors.dispatching.reput import Appended, WritesForbidden
+from actors.dispatching.messages import Appended, WritesForbidden
 from actors.engine.actor_address import ActorAddress
 from actors.retention.clean_files import DropFiles, FilesDropped
 from actors.sending.allocate_file import FilePrepared, PrepareFile

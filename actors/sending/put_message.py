@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from structlog import get_logger
 
 from actors.config import BrokerConfig
-from actors.dispatching.reput import WritesForbidden
+from actors.dispatching.messages import WritesForbidden
 from actors.engine.actor import Actor, BatchEnd, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.snapshot_ref import SnapshotRef

@@ -19,7 +19,7 @@ from typing import ClassVar
 
 from actors.access.real_topic import real_topic
 from actors.config import BrokerConfig
-from actors.dispatching.record_check import CheckRecord, RecordChecked
+from actors.dispatching.messages import CheckRecord, RecordChecked
 from actors.engine.actor import Where, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.snapshot_ref import SnapshotRef

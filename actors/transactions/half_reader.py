@@ -10,7 +10,7 @@ look like one, with another one's number.
 from dataclasses import dataclass
 from struct import error as StructError
 
-from actors.dispatching.hand_over import AwaitDispatch
+from actors.dispatching.messages import AwaitDispatch
 from actors.engine.actor_address import ActorAddress
 from actors.engine.inbox import Refusable
 from actors.pulling.cold_read import ReadCold

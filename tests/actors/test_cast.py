@@ -10,7 +10,7 @@ from pkgutil import walk_packages
 import pytest
 
 from actors.engine.actor import Actor
-from actors.naming.registration_reader import Began
+from actors.naming.messages import Began
 
 ACTORS = Path(__file__).parents[2] / "actors"
 BASES = {

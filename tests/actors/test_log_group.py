@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from actors.dispatching.reput import WritesForbidden
+from actors.dispatching.messages import WritesForbidden
 from actors.engine.actor import BatchEnd, handles
 from actors.sending.admission import Admission
 from actors.sending.appender import Appender

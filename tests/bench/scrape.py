@@ -36,7 +36,7 @@ from actors.config import BrokerConfig
 from actors.engine.short_collections import short_collections
 from actors.engine.system import ActorSystem
 from actors.metrics import metrics_port
-from actors.metrics.metrics_port import TakeTime
+from actors.metrics.messages import TakeTime
 from actors.metrics.metrics_renderer import MetricsRenderer
 from actors.metrics.packed import Packed
 from actors.statistics.counts import GroupCounts

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from actors.config import NamesrvConfig
 from actors.engine.rate_limited_log import LINES_MAX
-from actors.naming import ceilings, registration_reader
+from actors.naming import registration_reader, table_limits
 from actors.network import limits
 from protocol.codes import RequestCode as Code
 from protocol.codes import ResponseCode
@@ -84,14 +84,14 @@ def test_a36_a_question_with_a_long_body_does_not_wait_at_all(namesrv: OpenNames
         namesrv.client().start(command, lambda answer: answers.append(answer.remark))
     namesrv.system.drain()
     namesrv.system.advance(60_000)
-    assert answers == ["the body is no data version", None]
+    assert answers == ["the body is not a data version", None]
 
 
 def test_a36_names_at_an_address_that_has_said_goodbye_take_no_places(
     namesrv: OpenNamesrv, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """10,000 of them stayed until a restart, and no broker could register any more."""
-    monkeypatch.setattr(ceilings, "BROKERS_MAX", 60)
+    monkeypatch.setattr(table_limits, "BROKERS_MAX", 60)
     for number in range(4):
         namesrv.peer = namesrv.client(f"198.51.100.{number}")
         at = f"10.0.0.1:{number + 1}"

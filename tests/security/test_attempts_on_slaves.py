@@ -88,4 +88,4 @@ def test_a37_a_log_begins_nowhere_near_the_end_of_all_numbers(body: bytes) -> No
         master.say((1 << 63) - 65536, body)
         pair.advance(1000)
         assert pair.replica.is_empty and not lines(logs, "actor failed")
-        assert "at 9223372036854710272" in lines(logs, "does not follow the master")[-1]
+        assert "at 9223372036854710272" in lines(logs, "replication failed")[-1]

@@ -317,7 +317,7 @@ def test_h15_official_brokers_share_a_machine_or_a_name() -> None:
 @pytest.mark.parametrize("address", ["x\n:1", "x", "x:", ":1", "a b:1", "x:1\n", "x:100000", ""])
 def test_h15_an_address_is_host_and_port(address: str) -> None:
     answer = GuardedNamesrv().ask("broker-account", registration(address))
-    assert (answer.code, answer.remark) == (1, "brokerAddr is no host:port")
+    assert (answer.code, answer.remark) == (1, "brokerAddr must be host:port")
 
 
 # --- H16: replication

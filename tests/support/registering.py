@@ -8,7 +8,8 @@ from typing import Any
 from actors.config import BrokerConfig
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.engine.supervisor import ChildSpec
-from actors.naming.namesrv_link import Listening, NamesrvLink
+from actors.naming.messages import Listening
+from actors.naming.namesrv_link import NamesrvLink
 from actors.naming.registration import Registration
 from protocol.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigTable
 from protocol.checksum import body_crc

@@ -21,7 +21,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from actors.config import BrokerConfig
-from actors.dispatching.reput import WritesForbidden
+from actors.dispatching.messages import WritesForbidden
 from actors.engine.supervisor import ChildSpec
 from protocol.bodies import MessageQueue
 from protocol.command import RemotingCommand

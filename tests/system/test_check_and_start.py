@@ -140,7 +140,7 @@ def first_flipped(directory: str, position: int) -> Damage:
 SUMS = (
     "entries left out",
     "store recovered",
-    "little room on the disk",
+    "disk space low",
     "delay offset unknown, level delivered from its first message",
 )
 """Lines of a start that say how much, what follows, or are not of what a store holds."""

@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from actors.delays import schedule
-from actors.dispatching.reput import WritesForbidden
+from actors.dispatching.messages import WritesForbidden
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.message import MessageRecord, decode_record, encode_record

@@ -1,4 +1,4 @@
-"""The index is made anew behind the log while the broker serves, whoever dies meanwhile."""
+"""The index is rebuilt from the commit log while the broker serves, despite failures."""
 
 from dataclasses import replace
 from random import Random
@@ -7,7 +7,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from actors.dispatching.catch_up import PACE_MS, REST_BUSY, REST_IDLE, REST_MS_MIN, Pace
-from actors.dispatching.hand_over import RebuildIndex
+from actors.dispatching.messages import RebuildIndex
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.headers.pull import QueryMessageHeader
@@ -25,7 +25,7 @@ SEEDS = range(5)
 
 
 class Unknown:
-    """Handled by nobody: whoever is told this fails."""
+    """Message without a handler: its receiver fails."""
 
 
 @pytest.fixture(autouse=True, params=["in parts", "one by one"])
@@ -35,10 +35,10 @@ def small_steps(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest)
     Where the index alone is behind it is given keys in parts, or is not.
     """
     if request.param == "in parts":
-        monkeypatch.setattr("actors.dispatching.key_feed.FAR_BYTES", 2048)
-        monkeypatch.setattr("actors.dispatching.key_feed.KEY_PART_BYTES", 1024)
+        monkeypatch.setattr("actors.dispatching.catch_up.FAR_BYTES", 2048)
+        monkeypatch.setattr("actors.dispatching.catch_up.KEY_PART_BYTES", 1024)
     monkeypatch.setattr("actors.dispatching.catch_up.SLICE_RECORDS", SLICE)
-    monkeypatch.setattr("actors.dispatching.hand_over.SLICE_RECORDS", SLICE)
+    monkeypatch.setattr("actors.dispatching.gap_closer.SLICE_RECORDS", SLICE)
     monkeypatch.setattr("actors.dispatching.catch_up.NEAR_BYTES", 8192)
     monkeypatch.setattr("storage.index.index.PENDING_MAX", 32)
 
@@ -119,7 +119,7 @@ def query(made: SimulatedBroker, number: int) -> RemotingCommand:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_after_a_crash_the_index_is_made_anew_while_messages_come(seed: int) -> None:
+def test_after_a_crash_the_index_is_rebuilt_while_messages_arrive(seed: int) -> None:
     made = filled(seed)
     with capture_logs() as lines:
         killed(made)
@@ -129,15 +129,15 @@ def test_after_a_crash_the_index_is_made_anew_while_messages_come(seed: int) -> 
     send(made, range(COUNT + 50, COUNT + 60))
     made.system.advance(300)
     every_key_once(made, COUNT + 60)
-    events = [line["event"] for line in lines if line["event"] in ("catching up", "caught up")]
-    assert events == ["catching up", "caught up"]
+    events = [line["event"] for line in lines if line["event"].startswith("catch-up")]
+    assert events == ["catch-up started", "catch-up ended"]
 
 
 def test_where_the_index_alone_is_far_behind_it_is_given_keys_in_parts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("actors.dispatching.key_feed.FAR_BYTES", 2048)
-    monkeypatch.setattr("actors.dispatching.key_feed.KEY_PART_BYTES", 1024)
+    monkeypatch.setattr("actors.dispatching.catch_up.FAR_BYTES", 2048)
+    monkeypatch.setattr("actors.dispatching.catch_up.KEY_PART_BYTES", 1024)
     take, taken = Index.dispatch_part, list[int]()
 
     def taking(index: Index, part: KeyPart) -> None:
@@ -168,7 +168,7 @@ def test_a_query_meanwhile_is_answered_from_what_there_is() -> None:
 @pytest.mark.trial(short=1, long=20)
 @pytest.mark.parametrize("who", ["catch_up", "reput", "flush_real_time"])
 @pytest.mark.parametrize("fed_ms", [0, 5, 15, 34, 36, 38])
-def test_whoever_dies_in_between_the_index_gets_whole(seed: int, who: str, fed_ms: int) -> None:
+def test_index_is_completed_after_any_actor_fails(seed: int, who: str, fed_ms: int) -> None:
     made = filled(seed)
     killed(made)
     made.system.advance(fed_ms)
@@ -220,7 +220,7 @@ def test_messages_without_keys_are_not_read_again_at_each_start() -> None:
         made.start()
         assert not is_behind(made)
         made.system.advance(1000)
-    assert [line for line in lines if line["event"] == "catching up"] == []
+    assert [line for line in lines if line["event"] == "catch-up started"] == []
 
 
 def test_a_full_disk_delays_it_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,7 +240,7 @@ def test_a_full_disk_delays_it_and_nothing_else(monkeypatch: pytest.MonkeyPatch)
         send(made, range(COUNT, COUNT + 5))
         caught_up(made)
     every_key_once(made, COUNT + 5)
-    said = [line["reason"] for line in lines if line["event"] == "not caught up"]
+    said = [line["reason"] for line in lines if line["event"] == "catch-up failed"]
     assert said == ["the disk is full"]
 
 
@@ -265,7 +265,7 @@ def test_no_checkpoint_vouches_for_files_that_are_being_made_again() -> None:
 
 @pytest.mark.parametrize("number", [0, 1])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_file_that_is_wrong_is_made_anew_with_the_newer_ones(seed: int, number: int) -> None:
+def test_an_invalid_index_file_and_newer_ones_are_rebuilt(seed: int, number: int) -> None:
     made = filled(seed)
     path = index_of(made).files[number].path
     made.broker.store.disk.open(path).pwrite(b"\xff", 40 + 64 * 4 + 30 * 20 + 7)
@@ -278,7 +278,7 @@ def test_a_file_that_is_wrong_is_made_anew_with_the_newer_ones(seed: int, number
     every_key_once(made, COUNT + 20)
 
 
-def test_a_file_that_is_wrong_while_others_are_made_is_made_anew_too() -> None:
+def test_an_invalid_file_found_during_a_rebuild_is_rebuilt_too() -> None:
     made = filled(1, 500)
     disk = made.disk
     assert isinstance(disk, FakeDisk)

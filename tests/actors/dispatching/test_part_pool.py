@@ -1,4 +1,4 @@
-"""Processes read a log ahead; without them it is read all the same."""
+"""Worker processes read the commit log ahead; without them it is read all the same."""
 
 import errno
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The lines of a start: how the store was opened, then one for each thing that was wrong."""
+"""Log lines of a store's start: the store, then each finding."""
 
 from structlog.testing import capture_logs
 
@@ -19,9 +19,9 @@ def test_a_clean_start_is_one_line_and_each_finding_one_more() -> None:
         log_recovery(report)
     assert [(line["event"], line["log_level"]) for line in lines] == [
         ("store recovered", "warning"),
-        ("found at the start", "warning"),
-        ("found at the start", "warning"),
-        ("found at the start", "info"),
+        ("store finding reported", "warning"),
+        ("store finding reported", "warning"),
+        ("store finding reported", "info"),
     ]
     assert [(line["part"], line["found"]) for line in lines[1:]] == [
         ("commit log", "damaged from 1 to 2: why"),

@@ -1,4 +1,4 @@
-"""What was appended reaches the queues and the index, and those who wait for it hear of it."""
+"""Reput dispatches appended records to queues and index, and informs held pulls."""
 
 import errno
 from collections.abc import Iterator, Sequence
@@ -8,16 +8,17 @@ import pytest
 from structlog.testing import capture_logs
 
 from actors.dispatching import reput
-from actors.dispatching.hand_over import AwaitDispatch
-from actors.dispatching.reput import (
+from actors.dispatching.messages import (
     Appended,
     Arrived,
+    AwaitDispatch,
     CaughtUp,
-    DispatchProgress,
-    Reput,
+    QueuesSynced,
+    QueuesWritten,
+    WriteOutQueues,
     WritesForbidden,
 )
-from actors.dispatching.sync_queues import QueuesSynced, QueuesWritten, WriteOutQueues
+from actors.dispatching.reput import DispatchProgress, Reput
 from actors.engine.supervisor import ChildSpec
 from actors.pulling.held_pulls import HoldTable
 from storage.dispatching.dispatch import FED_TOGETHER, entry_of
@@ -34,7 +35,7 @@ NO_SPACE = OSError(errno.ENOSPC, "No space left on device")
 
 
 class Cast:
-    """A store, a Reput on it, and whom it tells."""
+    """A store, a Reput on it, and its receivers."""
 
     def __init__(self, system: SimulatedSystem, small: SmallStore) -> None:
         self.system, self.small, self.store = system, small, small.store
@@ -42,7 +43,7 @@ class Cast:
         self.flusher, self.catch_up = Told("flush_real_time"), Told("catch_up")
         self.following = DispatchProgress(0)
         self.held = HoldTable()
-        self.held.count = 1  # somebody waits, so PullHold is told
+        self.held.count = 1  # a pull is held, so PullHold is informed
 
     def start(self) -> None:
         self.system.start(
@@ -78,7 +79,7 @@ class Cast:
         return told
 
     def on_disk(self, store: MessageStore, queue_id: int) -> int:
-        """How many units are in the files of a queue."""
+        """Return the number of units in the files of a queue."""
         directory = f"{store.config.consume_queue_dir}/Topic/{queue_id}"
         names = store.disk.listdir(directory)
         data = b"".join(store.disk.read_bytes(f"{directory}/{name}") for name in names)
@@ -117,7 +118,7 @@ def test_what_is_appended_can_be_read_and_found_and_is_told_in_order() -> None:
         assert made.following.store_timestamp == entries[-1].store_timestamp
 
 
-def test_nobody_is_told_what_arrived_while_nobody_waits() -> None:
+def test_arrivals_are_not_sent_without_held_pulls() -> None:
     with following() as made:
         made.held.count = 0
         made.append(3)
@@ -221,7 +222,7 @@ def test_units_reach_their_files_within_a_fifth_of_a_second() -> None:
 
 
 def test_many_queues_are_written_out_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever else has mail has his turn between them."""
+    """Other actors run in between."""
     monkeypatch.setattr(reput, "WRITTEN_AT_ONCE", 1)
     with following() as made:
         made.append(6)
@@ -251,9 +252,9 @@ def test_without_room_for_units_no_more_messages_are_wanted_until_there_is() -> 
         assert (second.reason, first.final) == (None, False)
         assert sum(map(len, made.small.units().values())) == 4
         assert made.on_disk(made.store, 0) == 2
-    events = [line["event"] for line in lines if "units" in line["event"]]
+    events = [line["event"] for line in lines if "unit writes" in line["event"]]
     failed = [line for line in lines if line["event"] == "consume queues or index not written"]
-    assert events == ["the disk takes queue units again"]
+    assert events == ["queue unit writes resumed"]
     assert len(failed) == 1
 
 

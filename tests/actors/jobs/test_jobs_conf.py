@@ -1,4 +1,4 @@
-"""conf/jobs.conf is read strictly, and its sample shows what there is."""
+"""Strict parsing of conf/jobs.conf, and its sample."""
 
 from pathlib import Path
 
@@ -43,21 +43,21 @@ GOOD = "[a]\njob = archive\ncron = 0 6 * * MON\n"
         ("[a]\njob = mow\ncron = 0 6 * * *\n", "there is no job mow; there is archive, backlog"),
         (
             "[a]\njob = archive\ncron = 0 25 * * *\n",
-            "cron = 0 25 * * * cannot be used: there is no such hour",
+            "invalid cron '0 25 * * *': there is no such hour",
         ),
-        (GOOD + "timeZone = Mars/Base\n", "timeZone = Mars/Base is not known here"),
-        (GOOD + "deadline = 5\n", "deadline = 5 is none: write it like 90s"),
-        (GOOD + "memory = lots\n", "memory = lots is none"),
+        (GOOD + "timeZone = Mars/Base\n", "unknown timeZone 'Mars/Base': use"),
+        (GOOD + "deadline = 5\n", "invalid deadline '5': use a value such as 90s"),
+        (GOOD + "memory = lots\n", "invalid memory 'lots': use a value"),
         (GOOD + "memory = 100m\n", "is not enough for Spark"),
-        (GOOD + "retries = -1\n", "retries = -1 is not a number from 0 to 20"),
-        (GOOD + "nice = -5\n", "nice = -5 is not a number from 0 to 19"),
+        (GOOD + "retries = -1\n", "invalid retries '-1': use a number from 0 to 20"),
+        (GOOD + "nice = -5\n", "invalid nice '-5': use a number from 0 to 19"),
         (GOOD + "corn = x\n", "corn is no setting; did you mean cron?"),
         (GOOD + "Zone = x\n", "Zone is no setting; did you mean timeZone?"),
         (GOOD + "xyz = x\n", "xyz is no setting; there is job, cron"),
         ("[a]\njob = arhive\ncron = 0 6 * * *\n", "no job arhive; did you mean archive?"),
         (GOOD + GOOD, "section 'a' already exists"),
         (GOOD + "job = backlog\n", "option 'job' in section 'a' already exists"),
-        ("[a/b]\njob = archive\n", "its name has other characters"),
+        ("[a/b]\njob = archive\n", "invalid name: use letters"),
         ("job = archive\n", "no section headers"),
     ],
 )

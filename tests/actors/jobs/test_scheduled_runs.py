@@ -1,4 +1,4 @@
-"""The schedule under its actor: restarts, crashes, a clock that jumps, failures and retries."""
+"""The schedule under its actor: restarts, crashes, clock changes, failures and retries."""
 
 import json
 from collections.abc import Callable
@@ -13,9 +13,9 @@ from actors.engine.actor import Actor, handles
 from actors.engine.supervisor import ChildSpec
 from actors.jobs import spark_jobs
 from actors.jobs.jobs_conf import ScheduledJob
-from actors.jobs.messages import JobChanged, JobOrder, JobState, JobStates, RunJob
+from actors.jobs.messages import Cancel, JobChanged, JobOrder, JobState, JobStates, RunJob
 from actors.jobs.scheduled_runs import JobSchedule, KeptRuns
-from actors.jobs.spark_job import Cancel, JobCommand
+from actors.jobs.spark_job import JobCommand
 from actors.jobs.spark_jobs import SparkJobs
 from actors.jobs.timetable import Occasions
 from actors.network.request import Request
@@ -45,7 +45,7 @@ def entry(name: str, cron: str, zone: ZoneInfo = UTC, retries: int = 0) -> Sched
 
 
 class World:
-    """Broker after broker on one disk, each with nothing but SparkJobs and who writes its file."""
+    """Consecutive brokers on one disk, each with only SparkJobs and ConfigWriter."""
 
     def __init__(self, now: str, *entries: ScheduledJob) -> None:
         self.entries = entries
@@ -103,7 +103,7 @@ class World:
         self.disk = self.disk.crashed(self._seed)
 
     def ended(self, state: JobState) -> JobState:
-        """What becomes of a run at its end."""
+        """Return the final state of a run."""
         if self.fails():
             return JobState(
                 state.run, state.name, "failed", sentence="on purpose", entry=state.entry
@@ -243,7 +243,7 @@ def test_a_new_entry_counts_from_the_start_on_that_it_was_first_there() -> None:
 
 
 @pytest.mark.parametrize("how", ["stop", "crash"])
-def test_a_run_that_a_stop_interrupts_begins_anew(how: str) -> None:
+def test_a_run_that_a_stop_interrupts_restarts(how: str) -> None:
     world = World("2026-03-01T00:30", entry("daily", "0 1 * * *"))
     world.advance(30 * MINUTE_MS + 2000)
     assert [state.state for state in world.states()] == ["running"]
@@ -366,7 +366,7 @@ def test_a_run_is_cancelled_over_the_network_once() -> None:
         (
             "192.0.2.7",
             {"name": "archive", "arguments": json.dumps({"output": "/etc"})},
-            "output can be named on the broker's own machine only: leave it out",
+            "output is permitted on the broker's machine only: leave it out",
         ),
     ],
 )

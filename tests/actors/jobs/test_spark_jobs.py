@@ -173,7 +173,7 @@ def test_what_killed_runs_have_left_is_removed_but_not_what_is_in_use(jobs: Jobs
         ("fails", "no store there"),
         ("vanishes", "its process ended early, with exit code 9"),
         ("unheard of", "there is no job unheard of"),
-        ("talks nonsense", "its process wrote nonsense: "),
+        ("talks nonsense", "its process wrote invalid output: "),
     ],
 )
 def test_a_job_that_goes_wrong_fails_with_one_sentence(
@@ -251,7 +251,7 @@ def test_the_whole_group_is_killed(jobs: Jobs) -> None:
 @pytest.mark.usefixtures("short_steps")
 def test_a_run_past_its_deadline_is_ended_and_says_so(jobs: Jobs) -> None:
     ended = jobs.start("ignores everything", deadline_ms=100).take()
-    assert (ended.state, ended.sentence) == ("failed", "it took longer than 0 s and was ended")
+    assert (ended.state, ended.sentence) == ("failed", "timeout after 0 s: the run was ended")
 
 
 def test_runs_wait_for_each_other_in_order(jobs: Jobs) -> None:
@@ -282,7 +282,7 @@ def test_too_many_waiting_runs_are_refused_at_once(
     jobs.start("waits for cancel")
     jobs.running()
     jobs.start("finishes")
-    assert jobs.start("finishes").take().sentence == "1 jobs are waiting already"
+    assert jobs.start("finishes").take().sentence == "limit of 1 waiting jobs reached: retry later"
 
 
 def test_a_stop_ends_what_runs_and_answers_what_waits(real_system: ActorSystem, jobs: Jobs) -> None:

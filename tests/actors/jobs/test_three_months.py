@@ -28,7 +28,7 @@ from tests.actors.jobs.test_scheduled_runs import (
 LOOK_MS = 1_800_000
 SPAN_MS = 92 * DAY_MS
 STARTS = ("2026-02-10T00:00", "2026-09-10T00:00")
-"""Both zones change their clocks in these three months: forward, back."""
+"""In these three months clocks go forward or back in both zones."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ ENTRIES = (
 
 
 class Model:
-    """Which occasions of an entry have had their run."""
+    """Expected runs of an entry's occasions."""
 
     def __init__(self, occasions: list[int], now_ms: int) -> None:
         self.occasions = occasions
@@ -70,12 +70,12 @@ class Model:
         self.ran: list[int] = []
 
     def pass_until(self, now_ms: int) -> None:
-        """Time goes by, and each has its run."""
+        """Run each occasion up to `now_ms`."""
         self.ran += self._new(now_ms)
         self._seen_ms = now_ms
 
     def find_clock_at(self, now_ms: int) -> None:
-        """The clock has jumped, or nobody was there: what was missed has one run together."""
+        """Run all missed occasions together, after a clock change or a stop."""
         self.ran += self._new(now_ms)[-1:]
         self._seen_ms = now_ms
 

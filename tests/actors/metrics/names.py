@@ -1,4 +1,4 @@
-"""The names that others ask for, as they stand in the sources."""
+"""Metric names that dashboards and other tools use, as in their sources."""
 
 
 def _names(text: str) -> frozenset[str]:
@@ -19,8 +19,7 @@ NATIVE = _names(
     throughput_out_total topic_create_execution_time_milliseconds topic_number
     """
 )
-"""Of RocketMQ 5's brokers (BrokerMetricsConstant and its like), as scraped from 5.1.4 on, and the
-two that its documents spell without a unit."""
+"""Names of RocketMQ 5's brokers since 5.1.4, and two from its documents, without a unit."""
 
 EXPORTER = _names(
     """
@@ -63,7 +62,7 @@ EXPORTER = _names(
     topic_retry_offset
     """
 )
-"""Of rocketmq-exporter (RMQMetricsCollector), all 89."""
+"""All 89 names of rocketmq-exporter (RMQMetricsCollector)."""
 
 BOARD_10477 = _names(
     """
@@ -89,8 +88,10 @@ BOARD_10477 = _names(
     producer_tps
     """
 )
-"""What the panels of Grafana's board 10477 ask for; one of them joins producer_offset by topic with
-consumer_offset by group and topic."""
+"""Names in the panels of Grafana's dashboard 10477.
+
+One panel joins producer_offset by topic with consumer_offset by group and topic.
+"""
 
 BOARD_OF_THE_EXPORTER = _names(
     """
@@ -111,5 +112,7 @@ BOARD_OF_THE_EXPORTER = _names(
     topic_retry_offset
     """
 )
-"""What the panels of the second board in the exporter's own tree (rocketmq_exporter.json) ask for.
-Grafana's 14612 is made for the same names; its JSON is nowhere but at grafana.com."""
+"""Names in the second dashboard of the exporter's source tree (rocketmq_exporter.json).
+
+Grafana's 14612 uses the same names, but only grafana.com has its JSON.
+"""

@@ -1,4 +1,4 @@
-"""Tests of actors/metrics/broker_metrics.py and its pages: names, and values others say, too."""
+"""Tests of actors/metrics/broker_metrics.py and its pages: metric names and values."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -44,7 +44,7 @@ def commit(
     topic: str = "Topic",
     group: str = "consumers",
 ) -> None:
-    """As a consumer does that has consumed so far."""
+    """Commit a consumer offset."""
     fields = {"consumerGroup": group, "topic": topic, "queueId": str(queue_id)}
     fields["commitOffset"] = str(offset)
     assert made.ask(request(RequestCode.UPDATE_CONSUMER_OFFSET, fields)).code == 0

@@ -7,7 +7,7 @@ from actors.engine.actor import Actor, handles
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.engine.supervisor import ChildSpec
 from actors.metrics.client_figures import WAIT_MS, ClientFigures, WithClients
-from actors.metrics.metrics_port import MakePage
+from actors.metrics.messages import MakePage
 from actors.network.messages import CallClient, CallEnd
 from actors.tables.consumer_views import ConsumerView, Member
 from protocol.bodies_client import ConsumerRunningInfo, ConsumeStatus
@@ -50,7 +50,7 @@ def member(name: str, version: int = NEW) -> Member:
     return Member(RecordingPeer(), name, 3, version, 0.0)
 
 
-def test_who_answers_is_shown_and_who_does_not_is_left_out() -> None:
+def test_consumers_that_answer_are_shown_and_silent_ones_left_out() -> None:
     names = (("talks", NEW), ("silent", NEW), *((name, NEW) for name in ODD), ("old", OLD))
     members = {n: member(name, version) for n, (name, version) in enumerate(names)}
     views: Views = SnapshotRef({"g": ConsumerView("CLUSTERING", {}, members)})
@@ -93,4 +93,4 @@ def test_who_scrapes_is_told_when_it_cannot_be_made() -> None:
     MakePage(("/x", ""), None, port.address).refuse("a test")
     (made,) = port.take()
     assert made.answer.status is HTTPStatus.INTERNAL_SERVER_ERROR
-    assert made.answer.body == b"the page cannot be made: a test\n"
+    assert made.answer.body == b"page not rendered: a test\n"

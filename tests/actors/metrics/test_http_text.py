@@ -1,4 +1,4 @@
-"""Tests of actors/metrics/http_text.py: what a scrape may look like."""
+"""Tests of actors/metrics/http_text.py: valid and invalid requests."""
 
 from http import HTTPStatus
 

@@ -1,4 +1,4 @@
-"""Tests of metrics_port.py and exposition.py: pages as they are asked for over real sockets."""
+"""Tests of metrics_port.py and metrics_renderer.py: pages requested over real sockets."""
 
 import gc
 import gzip
@@ -71,7 +71,7 @@ def test_a_page_comes_plain_and_compressed_and_only_from_where_it_is() -> None:
         assert status == 200 and gzip.decompress(packed) == text.encode()
         assert len(packed) < len(text) // 100
         status, body = get(port, "/etc/passwd")
-        assert (status, body) == (404, b"there are /metrics\n")
+        assert (status, body) == (404, b"page not found; available: /metrics\n")
         connection = HTTPConnection("127.0.0.1", port, timeout=WAIT_S)
         connection.request("HEAD", "/metrics")
         response = connection.getresponse()
@@ -79,7 +79,7 @@ def test_a_page_comes_plain_and_compressed_and_only_from_where_it_is() -> None:
         connection.close()
 
 
-def test_who_asks_again_at_once_gets_the_same_page_and_unknown_parts_are_none() -> None:
+def test_a_repeated_request_gets_the_same_page_and_unknown_parts_are_ignored() -> None:
     asked: list[str] = []
 
     def write(collect: str, _: object) -> Packed:
@@ -132,7 +132,7 @@ def test_an_address_that_is_not_ours_is_one_sentence() -> None:
         open_metrics(settings)
 
 
-def test_a_stop_leaves_nobody_waiting_for_a_page() -> None:
+def test_a_stop_answers_all_requests_for_pages() -> None:
     families = ActorFamilies(system := ActorSystem.real(disk=RealDisk()))
     nobody, port = system.address("nobody"), system.address("metrics_port")
     makers = {"/metrics": {"": nobody}}
@@ -150,7 +150,7 @@ def test_a_stop_leaves_nobody_waiting_for_a_page() -> None:
             assert system.stop(WAIT_S)
             assert asked.result(WAIT_S) == (
                 500,
-                b"the page cannot be made: the server stops\n",
+                b"page not rendered: the server stops\n",
             )
     finally:
         server.close()

@@ -1,4 +1,4 @@
-"""Tests of actors/metrics/namesrv_page.py: a name server's figures."""
+"""Tests of actors/metrics/namesrv_page.py: metrics of a name server."""
 
 from http.client import HTTPConnection
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tests of actors/metrics/packed.py: a long text is compressed as it is made."""
+"""Tests of actors/metrics/packed.py: a long text is compressed as it is written."""
 
 from actors.metrics.packed import UNPACKED_BYTES, Packer
 

@@ -1,4 +1,4 @@
-"""Tests of actors/metrics/page.py: the text, as Prometheus reads it."""
+"""Tests of actors/metrics/page.py: the text as Prometheus parses it."""
 
 import gc
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Tests of actors/metrics/page_server.py: who hangs or floods, TLS, and that others are served."""
+"""Tests of actors/metrics/page_server.py: silent clients, floods, TLS, regular clients."""
 
 import os
 from collections.abc import Iterator
@@ -68,17 +68,17 @@ def test_a_name_of_others_that_leads_here_is_not_answered(host: str) -> None:
 
 
 def test_a_probe_that_names_no_host_is_answered() -> None:
-    """As some load balancers ask; a browser always names one."""
+    """Some load balancers send no Host header; a browser always does."""
     with serving(text_page(b"own")) as server, create_connection((HOST, server.port)) as sock:
         sock.sendall(b"GET /page HTTP/1.0\r\n\r\n")
         assert sock.recv(4096).startswith(b"HTTP/1.1 200 ")
 
 
 def is_closed(sock: socket) -> bool:
-    """Waits until it is; whether nothing has come."""
+    """Wait until the other side closes; return whether no byte came."""
     try:
         return sock.recv(1) == b""
-    except ConnectionError:  # with bytes that nobody has read
+    except ConnectionError:  # unread bytes
         return True
 
 
@@ -87,10 +87,12 @@ def test_pages_come_and_go() -> None:
         assert get(server.port) == (200, b"ab")
         server.add({"/more": text_page(b"")})
         server.remove(["/page"])
-        assert get(server.port) == (404, b"there are /more\n")
+        assert get(server.port) == (404, b"page not found; available: /more\n")
 
 
-def test_what_hangs_is_closed_and_keeps_nobody_else_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_connection_is_closed_and_does_not_block_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(page_server, "HEAD_S", 0.3)
     with serving(text_page(b"x")) as server:
         hanging = [create_connection((HOST, server.port), WAIT_S) for _ in range(CONNECTIONS_MAX)]
@@ -150,11 +152,11 @@ def test_one_that_takes_nothing_is_closed_while_others_are_served(
         impatient.sendall(b"GET /page HTTP/1.1\r\n\r\n")
         wait_until(lambda: server.late_count == 1, "its time is over")
         assert received(impatient) < size, "what it did not take in time it does not get"
-        assert received(lazy) > size, "whose time was not over"
+        assert received(lazy) > size, "its deadline had not passed"
 
 
 def received(sock: socket) -> int:
-    """How many bytes come until the other side closes."""
+    """Return the number of bytes until the other side closes."""
     count = 0
     with sock, suppress(ConnectionError):
         while data := sock.recv(1 << 20):

@@ -1,4 +1,4 @@
-"""Tests of actors/metrics/selection.py and actors/settings/metrics_settings.py: what is shown."""
+"""Tests of actors/metrics/selection.py and actors/settings/metrics_settings.py: shown topics."""
 
 import pytest
 

@@ -1,10 +1,10 @@
-"""Tests of actors/naming/kv_config.py: how much a name server keeps of settings for clients."""
+"""Tests of actors/naming/kv_config.py: limits of a name server's key-value settings."""
 
 import pytest
 
 from actors.naming import kv_config
-from actors.naming.ceilings import KV_ORDERED_CHARS_MAX
 from actors.naming.kv_config import ORDER_TOPIC_CONFIG, KvConfig
+from actors.naming.table_limits import KV_ORDERED_CHARS_MAX
 from protocol.errors import RemoteError
 from protocol.frame import FRAME_BYTES_MAX
 
@@ -14,7 +14,7 @@ def test_there_are_so_many_entries(monkeypatch: pytest.MonkeyPatch) -> None:
     kv = KvConfig({"n": {"a": "1"}})
     kv.put("n", "b", "2")
     kv.put("m", "c", "3")
-    with pytest.raises(RemoteError, match="at most 3 entries"):
+    with pytest.raises(RemoteError, match="limit of 3 entries"):
         kv.put("m", "d", "4")
     kv.put("m", "c", "5")
     kv.delete("n", "a")
@@ -37,7 +37,7 @@ def test_what_they_have_in_all_counts_with_their_names(
     kv = KvConfig({"n": {}})
     for name in "abc":
         put(name)
-    with pytest.raises(RemoteError, match="with 1000 characters in all"):
+    with pytest.raises(RemoteError, match="or 1000 characters reached"):
         put("d")
     kv.delete(*next((n, key) for n, found in kv.copy().items() for key in found))
     put("d")
@@ -65,7 +65,7 @@ def test_namespaces_without_an_entry_make_room_for_others(monkeypatch: pytest.Mo
     kv.put("c", "k", "v")
     kv.put("d", "k", "v")
     assert kv.copy() == {ORDER_TOPIC_CONFIG: {}, "c": {"k": "v"}, "d": {"k": "v"}}
-    with pytest.raises(RemoteError, match="there are 3 namespaces already"):
+    with pytest.raises(RemoteError, match="namespace limit of 3 reached"):
         kv.put("e", "k", "v")
 
 
@@ -76,7 +76,7 @@ def test_what_a_broker_is_told_of_ordered_topics_fits_into_its_frames(char: str)
     kv = KvConfig()
     for key in "ab":
         kv.put(ORDER_TOPIC_CONFIG, key, char * (KV_ORDERED_CHARS_MAX // 2 - 100))
-    with pytest.raises(RemoteError, match="of ORDER_TOPIC_CONFIG"):
+    with pytest.raises(RemoteError, match="ORDER_TOPIC_CONFIG has at most"):
         kv.put(ORDER_TOPIC_CONFIG, "c", char * 200)
     kv.put("n", "c", char * 200)
     assert len(kv.ordered() or b"") < FRAME_BYTES_MAX // 2, "with 100,000 short keys, too"
@@ -86,7 +86,7 @@ def test_what_a_broker_is_told_of_ordered_topics_fits_into_its_frames(char: str)
 
 
 def test_more_ordered_topics_than_fit_are_not_told() -> None:
-    """Of a file from before there was a limit; taking them away helps."""
+    """A file from before the limit has too many; removal helps."""
     kv = KvConfig({ORDER_TOPIC_CONFIG: {"T": "v" * KV_ORDERED_CHARS_MAX, "U": "b:4"}})
     assert kv.has_too_much_order and kv.ordered() is None
     kv.delete(ORDER_TOPIC_CONFIG, "T")

@@ -1,13 +1,13 @@
-"""Tests of actors/naming/kv_server.py: settings for clients that come together, and their file."""
+"""Tests of actors/naming/kv_server.py: concurrent changes of settings, and their file."""
 
 from collections.abc import Sequence
 
 import pytest
 from structlog.testing import capture_logs
 
-from actors.naming.ceilings import KV_ORDERED_CHARS_MAX
 from actors.naming.kv_config import ORDER_TOPIC_CONFIG
 from actors.naming.kv_server import KvServer
+from actors.naming.table_limits import KV_ORDERED_CHARS_MAX
 from actors.network.request import Request
 from actors.tables.persisted import Then
 from protocol.codes import RequestCode
@@ -51,4 +51,4 @@ def test_a_file_with_too_many_ordered_topics_keeps_no_broker_out() -> None:
     with capture_logs() as logs, name_server(disk) as system:
         answer = ask(system, "namesrv", registration(TOPIC))
         assert (answer.code, answer.body) == (0, None)
-    assert "too many ordered topics to tell brokers of" in [each["event"] for each in logs]
+    assert "ordered topics withheld" in [each["event"] for each in logs]

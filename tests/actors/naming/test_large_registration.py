@@ -1,4 +1,4 @@
-"""Tests of actors/naming/namesrv_link.py: very many topics, in parts that fit into frames."""
+"""Tests of actors/naming/namesrv_link.py: very many topics, sent in parts that fit into frames."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -147,7 +147,7 @@ def test_parts_behind_a_closed_connection_are_not_taken_for_the_whole() -> None:
         assert len(namesrv.routes.topics()) == MANY
 
 
-def test_a_slave_with_very_many_topics_sends_none_of_them() -> None:
+def test_a_slave_with_very_many_topics_sends_no_topics() -> None:
     with registration(1, broker_role="SLAVE", broker_id=1) as bench:
         namesrv = Collecting("n")
         bench.namesrvs[0].answer = namesrv.answer

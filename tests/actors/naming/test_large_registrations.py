@@ -1,4 +1,4 @@
-"""Tests of actors/naming/registration_reader.py: registrations that take a while."""
+"""Tests of actors/naming/registration_reader.py: large registrations."""
 
 import pytest
 

@@ -62,7 +62,7 @@ def test_a_missing_route_is_answered_with_4_9_7s_words() -> None:
         )
 
 
-def test_the_dialect_of_a_route_depends_on_who_asks() -> None:
+def test_the_dialect_of_a_route_depends_on_the_client() -> None:
     with name_server() as system:
         ask(system, "namesrv", registration(TOPIC))
         assert b'{"0":"10.0.0.1:10911"}' in (route(system, "TopicTest", version=401).body or b"")
@@ -255,7 +255,7 @@ def _shape(body: bytes | memoryview | None) -> object:
 
 SETTINGS = {RequestCode.UPDATE_NAMESRV_CONFIG, RequestCode.GET_NAMESRV_CONFIG}
 NEWER_WORDS = {"Can not update config path": REFUSED}
-"""What 4.9.8 says in place of 4.9.7."""
+"""Texts of 4.9.8 that differ from 4.9.7."""
 
 
 def test_the_originals_requests_get_the_originals_answers() -> None:
@@ -349,7 +349,7 @@ def _register_all(
             ask(system, "namesrv", request(RequestCode.REGISTER_BROKER, header.encode(), body))
 
 
-def test_a_topic_without_a_name_is_none() -> None:
+def test_a_topic_without_a_name_is_ignored() -> None:
     with name_server() as system:
         assert ask(system, "namesrv", registration(replace(TOPIC, topic_name=""))).code == 0
         answer = ask(system, "namesrv", request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER))
@@ -361,4 +361,4 @@ def test_a_data_version_is_short() -> None:
         fields = {"brokerName": "b", "brokerAddr": "a:1", "clusterName": "c", "brokerId": "0"}
         body = b'{"counter":1%s}' % (b" " * (1 << 16))
         answer = ask(system, "namesrv", request(RequestCode.QUERY_DATA_VERSION, fields, body))
-        assert (answer.code, answer.remark) == (1, "the body is no data version")
+        assert (answer.code, answer.remark) == (1, "the body is not a data version")

@@ -16,7 +16,7 @@ from tests.support.told import times
 def test_a_broker_registers_at_once_after_ten_seconds_and_then_in_its_rhythm() -> None:
     with registration() as bench:
         bench.system.advance(5000)
-        assert bench.namesrvs[0].take() == [], "nobody can reach it yet"
+        assert bench.namesrvs[0].take() == [], "no port is open yet"
         bench.listen()
         for namesrv in bench.namesrvs:
             assert namesrv.take() == [REGISTER]
@@ -32,7 +32,7 @@ def test_a_broker_registers_at_once_after_ten_seconds_and_then_in_its_rhythm() -
 
 
 @pytest.mark.parametrize("compressed", [False, True])
-def test_a_registration_says_who_where_and_what(compressed: bool) -> None:
+def test_a_registration_has_identity_address_and_topics(compressed: bool) -> None:
     with registration(compressed_register=compressed) as bench:
         bench.listen(30_001)
         (request,) = bench.namesrvs[0].asked
@@ -44,7 +44,7 @@ def test_a_registration_says_who_where_and_what(compressed: bool) -> None:
         assert registered(request).topic_config_table == bench.table.value
 
 
-def test_goodbye_is_said_to_those_who_know_us() -> None:
+def test_a_stop_unregisters_at_name_servers_that_have_the_broker() -> None:
     with registration() as bench:
         bench.namesrvs[1].down = True
         bench.listen()
@@ -87,7 +87,7 @@ def test_a_name_server_that_sends_no_frames_is_told_of_once_a_minute_and_registe
             assert REGISTER in bench.namesrvs[0].take()
     said = [each for each in logs if each["log_level"] in ("warning", "error")]
     assert [(each["event"], each["namesrv"], each["reason"]) for each in said] == [
-        ("connection to name server closed", "n0:9876", "no frame")
+        ("name server connection closed", "n0:9876", "no frame")
     ]
 
 
@@ -155,7 +155,7 @@ def test_a_broker_that_may_not_be_written_says_so_with_each_topic() -> None:
         assert bench.table.value.topic_configs["T"].perm == 6
 
 
-def test_an_answer_that_is_none_does_no_harm() -> None:
+def test_an_invalid_answer_does_no_harm() -> None:
     with registration(1) as bench:
         bench.namesrvs[0].answer = lambda request: request.answer(body=b"{")
         bench.listen()
@@ -203,7 +203,7 @@ def test_the_first_name_server_that_is_up_says_which_topics_are_ordered() -> Non
 
 
 def test_a_name_server_that_knows_a_million_ordered_topics_tells_of_ours() -> None:
-    """They were read on the loop, which took 0.7 s, and all were told in a line of 9.8 MB."""
+    """To read them blocked the loop for 0.7 s, and one line of 9.8 MB listed them."""
     table = {f"T{number}": "b:4" for number in range(1000)} | {"New": "b:4", "U": "b:4"}
     with registration(1) as bench:
         body = KVTable(table).encode()
@@ -225,7 +225,7 @@ def test_ordered_topics_that_are_too_long_to_be_read_are_told_once_a_minute(
         for _ in range(4):
             bench.tell(RegisterTopic(TopicConfig("T", 1, 1), DataVersion(2000, 4)))
         assert bench.topics.take() == []
-        assert times(logs, "ordered topics not understood") == [1]
+        assert times(logs, "ordered topics rejected") == [1]
         del bodies[0]
         bench.system.advance(10_000)
         assert bench.topics.take() == [SetOrderTopics(frozenset("T"))]
@@ -236,20 +236,20 @@ def test_ordered_topics_that_are_too_long_to_be_read_are_told_once_a_minute(
     "address", ["nonsense", ":1", "h:", "h:0", "h:65536", "h:-1", "h:1\n", "a b:1", "h:١"]
 )
 def test_a_slave_is_not_led_to_what_is_no_address(where: str, address: str) -> None:
-    """Its actor failed with each registration."""
+    """An invalid address must not make its actor fail."""
     fields = {"haServerAddr": "10.9.0.2:10912", "masterAddr": "10.0.0.2:10911", where: address}
     with registration(1, broker_role="SLAVE", broker_id=1) as bench, capture_logs() as logs:
         bench.namesrvs[0].answer = lambda request: request.answer(fields=fields)
         bench.listen()
         bench.system.advance(30_000)
         assert bench.master.take() == []
-        assert times(logs, "master not understood") == [1]
+        assert times(logs, "master address rejected") == [1]
         fields[where] = "[fd00::7]:65535"
         bench.system.advance(30_000)
         assert len(bench.master.take()) == 2
 
 
-def test_a_name_server_that_has_begun_anew_gets_the_whole_table_first() -> None:
+def test_a_restarted_name_server_gets_the_whole_table_first() -> None:
     """The one topic went first, with the version of the table: 4.9.7 then ignored the table."""
     with registration(1) as bench:
         bench.listen()

@@ -1,4 +1,4 @@
-"""Tests of actors/naming/route_table.py: what a name server remembers."""
+"""Tests of actors/naming/route_table.py: brokers and topics of a name server."""
 
 from dataclasses import replace
 from typing import Any
@@ -104,7 +104,7 @@ def test_the_last_broker_of_a_name_takes_the_topics_along() -> None:
 
 
 def test_a_broker_that_says_goodbye_leaves_no_other_names_at_its_address() -> None:
-    """They had no life there any more, and so never expired."""
+    """Without a registration they would never expire."""
     routes = RouteTable()
     register(routes, MASTER, table("t"))
     register(routes, replace(MASTER, broker_name="before"), table("t", "u"))
@@ -113,7 +113,7 @@ def test_a_broker_that_says_goodbye_leaves_no_other_names_at_its_address() -> No
     assert brokers_of(routes, "t") == {"broker-b": {0: "10.0.0.3:10911"}}
     assert routes.topics() == ["t"] and routes.sizes() == (1, 1, 1)
     assert not routes.unregister("broker-a", MASTER.broker_address, 0)
-    assert not routes.unregister("broker-b", "10.0.0.4:10911", 7), "there is none"
+    assert not routes.unregister("broker-b", "10.0.0.4:10911", 7), "unknown broker"
 
 
 def test_a_goodbye_takes_the_id_along_whatever_address_it_has_now() -> None:
@@ -163,7 +163,7 @@ def test_a_slave_of_another_cluster_does_not_take_its_master_along() -> None:
 
 
 class Counted(dict[str, Any]):
-    """How often all of it was gone through."""
+    """Dictionary that counts complete iterations."""
 
     times = 0
 

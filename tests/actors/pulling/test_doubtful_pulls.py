@@ -5,8 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from actors.dispatching.reput import CaughtUp
-from actors.dispatching.verify_unit import UnitVerified, VerifyUnit
+from actors.dispatching.messages import CaughtUp, UnitVerified, VerifyUnit
 from actors.engine.actor import Actor, handles
 from actors.pulling.pull_message import VERIFY_MS
 from protocol.codes import RequestCode

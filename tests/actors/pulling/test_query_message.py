@@ -3,7 +3,7 @@
 import pytest
 from structlog.testing import capture_logs
 
-from actors.dispatching.hand_over import IndexWritten, WriteOutIndex
+from actors.dispatching.messages import IndexWritten, WriteOutIndex
 from actors.network.request import Request
 from actors.pulling import query_message
 from protocol.codes import RequestCode, ResponseCode, SerializeType

@@ -1,4 +1,4 @@
-"""A slave started as a master goes on where its master was: transactions, delays, offsets."""
+"""A slave started as a master continues transactions, delays and offsets."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -156,7 +156,7 @@ def test_a_promotion_that_a_power_cut_interrupts_is_done_again(steps: int) -> No
 
 
 def test_a_slave_that_began_empty_goes_on_behind_the_offsets_of_an_idle_topic() -> None:
-    """Its log begins with the master's last file: of the topic it has nothing but the offsets."""
+    """The slave's log starts at the master's last file: it has only offsets of the topic."""
     with taking_tables() as (pair, _):
         pair.master.make_topic(TOPIC)
         pair.master.make_topic("Busy")
@@ -193,7 +193,7 @@ def test_offsets_of_messages_that_the_slave_never_got_are_moved_to_its_end() -> 
         pair.advance(1000)
         commit(pair.master, "consumers", 5)
         pair.advance(21_000)
-        commit(pair.slave, "consumers", 9)  # told by a master whose log was longer
+        commit(pair.slave, "consumers", 9)  # from a master with a longer log
         with capture_logs() as logs:
             new = becomes_master(pair)
         (line,) = [each for each in logs if each["event"] == "consumer offset moved"]

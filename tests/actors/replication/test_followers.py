@@ -1,4 +1,4 @@
-"""Tests of actors/replication/followers.py: from where slaves may come, and what the log says."""
+"""Tests of actors/replication/followers.py: permitted addresses of slaves, and log lines."""
 
 from dataclasses import replace
 
@@ -24,5 +24,5 @@ def test_with_a_setting_its_addresses_may_follow_and_no_other() -> None:
         assert [line["times"] for line in logs] == [1, 6]
 
 
-def test_without_a_setting_and_without_accounts_everybody_may() -> None:
+def test_without_a_setting_and_accounts_any_slave_may_connect() -> None:
     assert Followers(BROKER, None, RateLimitedLog(lambda: 0.0)).may_follow("192.0.2.7")

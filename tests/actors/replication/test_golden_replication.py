@@ -1,4 +1,4 @@
-"""Recorded replication again: our master gives an official slave what the original gave it."""
+"""Recorded replication: TroupeMQ's master sends official slaves the original's bytes."""
 
 from socket import socketpair
 
@@ -16,7 +16,7 @@ A, B, C = "a-fresh-slave", "b-reconnect-nonzero-offset", "c-wiped-slave-joins-la
 
 
 def data_of(name: str) -> list[Transfer]:
-    """What the original transferred, without its signs of life."""
+    """Return the original's transfers without heartbeats."""
     return [transfer for transfer in transfers(name) if transfer[1]]
 
 

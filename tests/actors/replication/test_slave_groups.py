@@ -1,4 +1,4 @@
-"""Groups that the master deletes, with their offsets or without: a slave forgets what it forgot."""
+"""Groups that the master deletes, with or without their offsets, are deleted on the slave."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Topics that the master makes, deletes and makes again while a slave follows."""
+"""Topics that the master creates, deletes and recreates while a slave follows."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,7 +36,7 @@ def pulled(made: SimulatedBroker, queue_id: int = 0, topic: str = TOPIC) -> list
 
 
 def queued(made: SimulatedBroker, queue_id: int = 0) -> list[str]:
-    """What the queue points at, whatever the table of topics says."""
+    """Return the messages in the queue, whatever the topic table has."""
     store = made.broker.store
     queue = store.consume_queues.get(TOPIC, queue_id)
     assert queue is not None
@@ -62,7 +62,7 @@ OLD = [f"old {number}" for number in range(5)]
 NEW = [f"new {number}" for number in range(9)]
 
 
-def test_a_topic_that_is_made_again_begins_anew_on_the_slave() -> None:
+def test_a_recreated_topic_starts_from_zero_on_the_slave() -> None:
     with with_tables() as (pair, _):
         send(pair, *OLD)
         delete_topic(pair.master)
@@ -91,7 +91,7 @@ def test_queues_of_it_that_are_still_empty_at_the_master_are_emptied_too() -> No
 
 
 def test_other_queues_of_a_live_topic_are_left_alone() -> None:
-    """A master also removes single queues, those whose messages are gone from its log (306)."""
+    """A master also removes single queues without messages in its log (306)."""
     with with_tables() as (pair, _):
         for queue_id in range(3):
             send(pair, *OLD, queue_id=queue_id)
@@ -201,7 +201,7 @@ def test_a_topic_that_no_table_has_is_asked_for_once() -> None:
             for _ in range(5):
                 send(pair, "body", topic="New")
                 pair.advance(1100)
-        assert [line["event"] for line in lines].count("topics not known yet") == 1
+        assert [line["event"] for line in lines].count("unknown topics received") == 1
         client.down = False
         pair.advance(10_000)
         assert len(pulled(pair.slave, topic="New")) == 5

@@ -1,4 +1,4 @@
-"""A SYNC_MASTER waits for its slave, and for its disk beside that; never longer than it may."""
+"""A SYNC_MASTER waits for its slave and its disk at the same time, until its timeout."""
 
 import errno
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from actors.dispatching.reput import Appended
+from actors.dispatching.messages import Appended
 from actors.engine.actor_address import ActorAddress
 from actors.sending.group_commit import CommitUpTo
 from actors.sending.replication_progress import LogGrew
@@ -36,7 +36,7 @@ def test_a_sync_master_answers_when_a_slave_has_the_message() -> None:
         pair.cut()
         answers = pair.send(topic=TOPIC)
         pair.advance(2_900)
-        assert not answers, "somebody has answered without a slave"
+        assert not answers, "answered without a slave"
         pair.advance(300)
         assert answers[0].code == SLAVE_TIMEOUT
         assert code_after(pair, 0, properties="WAIT\x01false") == OK
@@ -55,7 +55,7 @@ def test_without_a_slave_a_sync_master_says_so_at_once() -> None:
         pair.restart(pair.slave)
 
 
-def test_for_a_slave_too_far_behind_nobody_waits() -> None:
+def test_sends_do_not_wait_for_a_slave_too_far_behind() -> None:
     with following(master_role="SYNC_MASTER", ha_fall_behind_max_bytes=20_000) as pair:
         fill(pair, 2)
         pair.cut()
@@ -137,7 +137,7 @@ def test_an_empty_slave_vouches_for_nothing_before_the_place_where_it_begins() -
 
 @contextmanager
 def noted() -> Iterator[list[str]]:
-    """What is told of growth, in order."""
+    """Record the messages that announce growth, in order."""
     told: list[str] = []
     tell = ActorAddress.tell
 
@@ -153,7 +153,7 @@ def noted() -> Iterator[list[str]]:
 
 @pytest.mark.parametrize(("store", "first"), ((STORE, "LogGrew"), (SYNC, "Appended")))
 def test_a_slave_is_told_of_a_message_before_the_queues_are(store: StoreConfig, first: str) -> None:
-    """It works while its master does; under SYNC_FLUSH it has to wait for the disk."""
+    """Slave and master work at the same time; under SYNC_FLUSH the slave gets synced bytes."""
     with following(master_role="SYNC_MASTER", store=store) as pair:
         with noted() as told:
             answers = pair.send(topic=TOPIC)
@@ -162,7 +162,7 @@ def test_a_slave_is_told_of_a_message_before_the_queues_are(store: StoreConfig, 
         assert answers[0].code == OK
 
 
-def test_a_slave_is_told_of_bytes_that_somebody_elses_flush_took_along() -> None:
+def test_a_slave_gets_bytes_that_another_flush_covered() -> None:
     """DelayOffsets and Transactions sync the log, too; then GroupCommit has nothing to wait for."""
     with following(master_role="SYNC_MASTER", store=SYNC) as pair:
         log = pair.master.broker.store.commit_log

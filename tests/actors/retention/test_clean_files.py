@@ -5,7 +5,7 @@ from random import Random
 import pytest
 from structlog.testing import capture_logs
 
-from actors.dispatching.reput import WritesForbidden
+from actors.dispatching.messages import WritesForbidden
 from actors.retention import clean_files
 from actors.retention.clean_files import DISK_CHECK_MS
 from protocol.codes import RequestCode, ResponseCode

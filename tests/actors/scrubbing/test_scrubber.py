@@ -7,9 +7,14 @@ from typing import Any
 
 from structlog.testing import capture_logs
 
-from actors.dispatching.hand_over import RebuildIndex
-from actors.dispatching.repair import RepairsRefused, RepairUnits, repair_units
-from actors.dispatching.verify_unit import UnitVerified, VerifyUnit
+from actors.dispatching.messages import (
+    RebuildIndex,
+    RepairsRefused,
+    RepairUnits,
+    UnitVerified,
+    VerifyUnit,
+)
+from actors.dispatching.reput import repair_units
 from actors.engine.supervisor import ChildSpec
 from actors.scrubbing.scrubber import START_DELAY_MS, Scrubber
 from storage.config import StoreConfig

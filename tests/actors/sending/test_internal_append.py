@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from actors.dispatching.reput import WritesForbidden
+from actors.dispatching.messages import WritesForbidden
 from actors.engine.actor import Actor, handles
 from actors.engine.supervisor import ChildSpec
 from actors.sending.internal_append import InternalAppend, InternalAppended, InternalRecord

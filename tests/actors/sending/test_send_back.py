@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from actors.dispatching.reput import WritesForbidden
+from actors.dispatching.messages import WritesForbidden
 from actors.network.hooks import SendBackContext
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import ONEWAY_FLAG, RemotingCommand

@@ -5,7 +5,8 @@ from structlog.testing import capture_logs
 from actors.engine.actor import Actor, handles
 from actors.engine.interfaces import System
 from actors.engine.supervisor import ChildSpec
-from actors.naming.namesrv_link import BarrierForRegistrations, Listening, NamesrvLink
+from actors.naming.messages import BarrierForRegistrations, Listening
+from actors.naming.namesrv_link import NamesrvLink
 from actors.naming.registration import SENT_WITHIN_MS
 from actors.tables.registering import RegisterTopic, SetOrderTopics
 from protocol.codes import RequestCode

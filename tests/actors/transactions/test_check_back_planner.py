@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
-from actors.dispatching.reput import WritesForbidden
+from actors.dispatching.messages import WritesForbidden
 from actors.sending.internal_append import InternalAppend
 from actors.transactions.half_messages import HalfMessage
 from protocol.command import RemotingCommand

@@ -75,7 +75,7 @@ def test_the_scrubber_has_a_table_with_a_flipped_bit_made_anew() -> None:
     assert [unit.state for unit in table_of(made).snapshot()] == [12, 4, 4]
     with capture_logs() as logs:
         made.system.advance(SCRUBBED_MS)
-    assert "transaction table made anew" in [line["event"] for line in logs]
+    assert "transaction table rebuild started" in [line["event"] for line in logs]
     assert [unit.state for unit in table_of(made).snapshot()] == [4, 4, 4]
     assert table_of(made) in made.broker.store.dispatcher.followers
     made.send(properties="TRAN_MSG\x01true\x02PGROUP\x01G\x02UNIQ_KEY\x01more")
@@ -85,5 +85,5 @@ def test_the_scrubber_has_a_table_with_a_flipped_bit_made_anew() -> None:
         made.stop()
         made.start()
         made.system.advance(SCRUBBED_MS)
-    assert "transaction table made anew" not in [line["event"] for line in logs]
+    assert "transaction table rebuild started" not in [line["event"] for line in logs]
     assert table_of(made).pending_count == 4

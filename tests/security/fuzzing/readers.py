@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from sys import maxsize
 
-from actors.naming.ceilings import check_topics
+from actors.naming.table_limits import check_topics
 from protocol.bloom import BloomFilter, murmur3_first_64
 from protocol.compression import decompress
 from protocol.end_wire import EndDecoder

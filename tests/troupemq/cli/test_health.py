@@ -53,7 +53,7 @@ def test_who_does_not_answer_is_unwell_in_a_sentence(server: PageServer) -> None
 
 def test_a_name_that_the_server_does_not_know_is_said_with_the_setting(server: PageServer) -> None:
     refused = ask("-p", str(server.port), "--host", "127.1")
-    assert refused.exit_code == 1 and "name it in monitoringHosts" in refused.stderr
+    assert refused.exit_code == 1 and "add it to monitoringHosts" in refused.stderr
 
 
 def test_without_a_port_nobody_can_be_asked() -> None:

@@ -1,10 +1,10 @@
-"""Followers go from hand to hand: owned by exactly one, fed with no hole, whoever fails."""
+"""Followers change owners: each has exactly one, and is fed without a gap, despite failures."""
 
 from collections.abc import Sequence
 
 import pytest
 
-from actors.dispatching.hand_over import GapCloser
+from actors.dispatching.gap_closer import GapCloser
 from storage.dispatching.dispatch import Dispatcher, entry_of
 from storage.dispatching.followers import DispatchReader, Lagging
 from storage.errors import StoreError
@@ -78,7 +78,7 @@ class Made:
 
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("actors.dispatching.hand_over.SLICE_RECORDS", 8)
+    monkeypatch.setattr("actors.dispatching.gap_closer.SLICE_RECORDS", 8)
 
 
 def offsets(entries: Sequence[DispatchEntry]) -> list[int]:

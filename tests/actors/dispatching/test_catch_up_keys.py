@@ -1,4 +1,4 @@
-"""Other processes read keys for the index; without them it gets the same."""
+"""Worker processes read index keys; without them the index gets the same keys."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from actors.dispatching import key_feed
-from actors.dispatching.key_feed import KeyFeed
+from actors.dispatching import catch_up
+from actors.dispatching.catch_up import KeyFeed
 from actors.dispatching.part_pool import PartPool
 from storage.config import StoreConfig
 from storage.dispatching.dispatch import Follower
@@ -30,7 +30,7 @@ PART_BYTES = 32 << 10
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MessageStore]:
     """One with a log of several files and nothing in its index."""
-    monkeypatch.setattr(key_feed, "FAR_BYTES", 64 << 10)
+    monkeypatch.setattr(catch_up, "FAR_BYTES", 64 << 10)
     config = StoreConfig(
         root=str(tmp_path),
         commit_log_file_bytes=256 << 10,
@@ -130,7 +130,7 @@ def test_what_others_want_too_is_read_one_by_one(store: MessageStore) -> None:
 def test_where_little_is_left_no_process_is_started(
     store: MessageStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(key_feed, "FAR_BYTES", 1 << 30)
+    monkeypatch.setattr(catch_up, "FAR_BYTES", 1 << 30)
 
     def refused(order: PartOrder, reader: LogReader) -> KeyPartsHere:
         raise AssertionError("a process would have been started")

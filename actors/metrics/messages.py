@@ -1,0 +1,56 @@
+"""Messages between MetricsPort, ClientFigures and MetricsRenderer."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+from actors.engine.actor_address import ActorAddress
+from actors.metrics.page_server import PageAnswer
+
+
+@dataclass(frozen=True, slots=True)
+class AskPage:
+    """Request for a page; `reply` is called with it, or with an error page."""
+
+    path: str
+    collect: str
+    reply: Callable[[PageAnswer], None]
+
+    def refuse(self, remark: str) -> None:
+        self.reply(not_made(remark))
+
+
+@dataclass(frozen=True, slots=True)
+class MakePage:
+    """Render a page and send PageMade to `reply_to`."""
+
+    key: tuple[str, str]
+    """(path, value of `collect`)."""
+    reading: Any
+    """Values that only the loop may read."""
+    reply_to: ActorAddress
+
+    def refuse(self, remark: str) -> None:
+        self.reply_to.tell(PageMade(self.key, not_made(remark)))
+
+
+@dataclass(frozen=True, slots=True)
+class PageMade:
+    """The rendered page, or an error page."""
+
+    key: tuple[str, str]
+    answer: PageAnswer
+
+
+@dataclass(frozen=True, slots=True)
+class TakeTime:
+    """Probe of the loop: count the time since `told_s`."""
+
+    told_s: float
+
+
+def not_made(remark: str) -> PageAnswer:
+    """Return the error response for a page that was not rendered."""
+    text = f"page not rendered: {remark}\n".encode()
+    return PageAnswer(HTTPStatus.INTERNAL_SERVER_ERROR, text)

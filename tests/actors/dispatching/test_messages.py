@@ -1,0 +1,37 @@
+"""Refusals of dispatching messages after their receiver has failed."""
+
+from actors.dispatching.messages import (
+    AwaitDispatch,
+    CheckRecord,
+    QueuesWritten,
+    RecordChecked,
+    WriteOutQueues,
+)
+from actors.network.request import Request
+from protocol.codes import RequestCode
+from protocol.command import RemotingCommand
+from storage.queues.unsynced import Unsynced
+from storage.reading.record_place import RecordPlace
+from tests.support.peers import RecordingPeer, Told
+
+
+def test_record_check_is_answered_or_refused_if_an_actor_fails() -> None:
+    told, peer = Told("record_checker"), RecordingPeer()
+    request = Request(RemotingCommand(RequestCode.VIEW_MESSAGE_BY_ID), peer)
+    asked = CheckRecord(RecordPlace("Orders", 0, 0, 0, 100), request, told.address)
+    AwaitDispatch(100, asked, told.address).refuse("it has died")
+    assert told.take() == [asked]
+    asked.refuse("checker failed")
+    RecordChecked(request, True).refuse("requester stopped")
+    remarks = [answer.remark for answer in peer.received]
+    assert remarks == ["checker failed", "requester stopped"]
+
+
+def test_without_reput_nothing_is_synced_and_no_checkpoint_time_is_given() -> None:
+    flusher = Told("flush_real_time")
+    WriteOutQueues(0, flusher.address).refuse("reput has stopped")
+    (told,) = flusher.take()
+    assert isinstance(told, QueuesWritten)
+    assert told.unsynced.store_timestamp is None
+    assert told.unsynced.files == Unsynced()
+    assert (told.full_index, told.table, told.sinks) == (None, None, None)
