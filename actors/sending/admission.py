@@ -1,8 +1,8 @@
 """Admission of sends: each becomes a put, is refused, or waits for its topic.
 
-A plain class; PutMessage owns the one there is, and PutReplica one that only refuses.  4.9.7's
-checks, codes and texts are in actors/sending/send_rules.py.  What is known of a topic is looked up
-once per producer's shape and topic table; what is left for each message is a few comparisons.
+This is a plain class. PutMessage owns one; PutReplica owns one that only refuses. 4.9.7's checks,
+codes and texts are in actors/sending/send_rules.py. The state of a topic is looked up once per
+producer's shape and topic table. Each message then costs a few comparisons.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,29 +46,27 @@ from storage.config import StoreConfig
 from storage.log.append import PutBatch
 
 PARKED_MAX = 20_000
-"""Sends that wait for one topic; past it they are refused as 4.9.7 does when busy."""
+"""Maximum sends waiting for one topic; beyond it, sends are refused as 4.9.7 does when busy."""
 
 BUSY = "[PC_SYNCHRONIZED]broker busy, start flow control for a while"
 SHAPES_MAX = 40_000
-"""Shapes that are remembered: those of two ports (protocol/send_values.py), and some more."""
+"""Maximum shapes remembered: those of two ports (protocol/send_values.py), and some more."""
 RECORD_EXTRA_BYTES = 64 << 10
-"""How much longer than the longest body a whole record may be."""
+"""Bytes by which a whole record may exceed the longest body."""
 
 OVERHEAD_BYTES = HEAD_V6.size + 1 + 127 + 2
-"""The most that a record needs beside body and properties: head, topic, their lengths."""
+"""Maximum bytes of a record beside body and properties: head, topic, and their lengths."""
 
 
 @dataclass(slots=True, eq=False)
 class _ParkedSend:
-    """A send that waits for its topic."""
-
     sends: Sends
     send: Send
     context: SendContext | None
 
 
 class Admission:
-    """The checks of one broker. One owner."""
+    """Checks of one broker's sends. One owner."""
 
     def __init__(
         self,
@@ -86,7 +84,7 @@ class Admission:
         topic_table: ActorAddress,
         owner: ActorAddress,
     ) -> None:
-        """`owner` is told of the topics that it has made."""
+        """`owner` receives TopicReady for the requested topics."""
         self._topics, self._groups = topics, groups
         self._preparer = preparer
         self.topics_with_cut_keys = preparer.topics_with_cut_keys
@@ -107,7 +105,7 @@ class Admission:
     # --- many at a time
 
     def admit(self, sends: Sends, puts: list[SendPut], arrived_ms: float) -> int:
-        """Checks every send; adds to `puts` what passes, and gives the bytes of their bodies."""
+        """Check every send; add accepted ones to `puts` and return the bytes of their bodies."""
         sends.owed = len(sends.sends)
         self._look_at_topics()
         see_sends, put_of, body_bytes = self._answers.see_sends, self.put_of, 0
@@ -126,7 +124,10 @@ class Admission:
         return body_bytes
 
     def refuse(self, sends: Sends, error: RefusedError) -> None:
-        """Refuses all that the store does not take; what should not have been sent, for that."""
+        """Refuse all sends because the store takes none.
+
+        A send that fails its own checks is refused for that reason instead.
+        """
         sends.owed = len(sends.sends)
         self._look_at_topics()
         for send in sends.sends:
@@ -140,7 +141,7 @@ class Admission:
         arrived_ms: float,
         error: RefusedError | None,
     ) -> int:
-        """Goes on with the sends that waited for a topic, in order, as `admit` does.
+        """Continue, in order, with the sends that waited for a topic, as `admit` does.
 
         With an `error` the store takes none of them.
         """
@@ -164,7 +165,7 @@ class Admission:
         return body_bytes
 
     def refuse_puts(self, puts: Sequence[SendPut], error: RefusedError) -> None:
-        """What was admitted is not stored."""
+        """Refuse admitted sends that were not stored."""
         touched: dict[Sends, None] = {}
         for put in puts:
             self._answers.refused(put.sends, put.send, error, put.context)
@@ -173,7 +174,7 @@ class Admission:
             sends.hand_over()
 
     def refuse_parked(self, error: RefusedError) -> None:
-        """Nothing waits for a topic any more."""
+        """Refuse all sends that wait for a topic."""
         for parked in self._parking.release_all():
             self._answers.refused(parked.sends, parked.send, error, parked.context)
             parked.sends.hand_over()
@@ -187,7 +188,7 @@ class Admission:
         context: SendContext | None,
         arrived_ms: float,
     ) -> SendPut | None:
-        """What can be appended; None when the send is parked until its topic is made.
+        """Return the put of a send; None if the send is parked until its topic is made.
 
         Raises RefusedError, or RemoteError for a batch that cannot be cut.
         """
@@ -261,7 +262,7 @@ class Admission:
     def _batch_of(
         self, send: Send, state: TopicState, queue_id: int, born_host: bytes, host_flag: int
     ) -> tuple[PutBatch, bool]:
-        """The records of a batch, and whether they wait for the disk."""
+        """Return the records of a batch, and whether they wait for flush and replica."""
         if (
             send.sys_flag & TRANSACTION_MASK
             or self._preparer.is_delayed(send.properties)
@@ -294,7 +295,10 @@ class Admission:
         return batch, suffix.waits
 
     def _check(self, sends: Sends, send: Send) -> None:
-        """What is looked at before the store may say no; makes no topic. Raises RefusedError."""
+        """Check a send that the store does not take; make no topic.
+
+        Raises RefusedError.
+        """
         rules = self._rules
         rules.check_accepting(self._clock.now_ms())
         config = rules.check_topic(send.shape.topic, self._topics.value)
@@ -313,7 +317,7 @@ class Admission:
     # --- topics
 
     def _look_at_topics(self) -> None:
-        """Forgets what was looked up in older tables and settings."""
+        """Forget lookups of older tables and settings."""
         if self._seen_topics is not self._topics.value:
             self._by_shape.clear()
             self._seen_topics = self._topics.value
@@ -332,7 +336,7 @@ class Admission:
         shape = send.shape
         self._rules.check_accepting(self._clock.now_ms())
         config = self._rules.check_topic(shape.topic, self._topics.value)
-        self._rules.check_producers(shape.producer_group)  # once for a head that is learnt
+        self._rules.check_producers(shape.producer_group)  # skipped for a known shape
         if config is None or shape.topic in self._parking:
             self._park(shape.topic, sends, send, context)
             return None
@@ -346,7 +350,10 @@ class Admission:
     def _retry_target(
         self, sends: Sends, send: Send, context: SendContext | None, state: TopicState
     ) -> TopicState | None:
-        """For a send to %RETRY%group: there, or to the dead letters; None: their topic is made."""
+        """Return the state for a send to %RETRY%group: that topic's or the dead-letter topic's.
+
+        Return None if the send is parked until its topic is made.
+        """
         topic = self._rules.dead_letter_topic(send, self._groups)
         if topic is None:
             return state
@@ -357,7 +364,7 @@ class Admission:
         return self._appender.state_of(topic, config)
 
     def _park(self, topic: str, sends: Sends, send: Send, context: SendContext | None) -> None:
-        """Keeps a send until its topic is made; behind those that wait for it already."""
+        """Keep a send until its topic is made, behind those that already wait for it."""
         shape = send.shape
         create: CreateTopicOnSend | CreateSystemTopic
         if topic != shape.topic:
