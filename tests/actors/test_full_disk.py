@@ -144,7 +144,7 @@ def test_the_disk_is_really_full_for_everybody_at_one_time_or_another() -> None:
         "config file not written",
         "consume queues or index not written",
         "next file not allocated",
-        "no more messages are taken",
+        "writes disabled",
     } <= said
 
 

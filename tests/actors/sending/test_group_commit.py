@@ -139,7 +139,7 @@ def test_a_failed_sync_is_never_ok_and_the_next_send_is_refused() -> None:
     assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
     assert (refused.remark or "").startswith("service not available now.")
     errors = [line["event"] for line in lines if line["log_level"] == "error"]
-    assert errors == ["sync of the commit log failed", "no more messages are taken"]
+    assert errors == ["sync of the commit log failed", "writes disabled"]
     assert [record.body for record in made.records()] == [b"before", b"written but not safe"]
     assert {"msgId", "queueId", "queueOffset", "MSG_REGION"} <= (failed.fields or {}).keys()
     made.system.advance(20_000)

@@ -83,9 +83,9 @@ def test_each_lifts_its_own_word_and_the_last_one_opens_the_log() -> None:
         made.end.forbid(WritesForbidden(None, "disk"))
     assert not made.end.is_forbidden
     assert [line["event"] for line in lines] == [
-        "no more messages are taken",
-        "no more messages are taken",
-        "messages are taken again",
+        "writes disabled",
+        "writes disabled",
+        "writes enabled",
     ]
 
 
