@@ -72,8 +72,8 @@ _UNSAFE = "stored, but not yet as durable as the flush settings require: try aga
 _READING = "the stored progress of sinks is still being read from the commit log: try again"
 _DIFFERS = (
     "this batch was planned differently before: message {sequence} of partition {partition} does"
-    " not follow the stored messages. A repeated batch needs the same rows in the same order: with a"
-    " shuffle before the sink, set its option sortRows"
+    " not follow the stored messages. A repeated batch needs the same rows in the same order: with"
+    " a shuffle before the sink, set its option sortRows"
 )
 
 

@@ -1,10 +1,10 @@
-"""Progress of CID_RMQ_SYS_TRANS, the group in whose name 4.9.7 checks transactions.
+"""Consumer offsets of CID_RMQ_SYS_TRANS, the group for which 4.9.7 checks transactions.
 
-Here the transaction table knows what is pending and nobody reads these offsets; but a RocketMQ
-broker that takes over the store begins at them.
+This broker uses the transaction table and never reads these offsets. A RocketMQ broker that takes
+over the store begins at them.
 
-    half messages   the first that is pending: what lies before it is settled, replaced or given up
-    operations      the first that lies behind that one in the log: those before settle older ones
+    half messages   the first pending one: all before it are settled, replaced or discarded
+    operations      the first one behind that in the log: earlier ones settle older half messages
 """
 
 from typing import NamedTuple
@@ -15,11 +15,11 @@ from storage.queues.consume_queue import ConsumeQueue
 from storage.transactions.table import TransactionTable
 
 _QUEUE_ID = 0
-"""Half messages have one queue, and so has what settles them."""
+"""Queue id of half messages and of operations."""
 
 
 class TransactionProgress(NamedTuple):
-    """Queue offsets; true once the log is on the disk up to `log_end`."""
+    """Queue offsets, valid once the log is synced up to `log_end`."""
 
     half_offset: int
     op_offset: int
@@ -29,9 +29,9 @@ class TransactionProgress(NamedTuple):
 def progress_of(
     store: MessageStore, table: TransactionTable, unreadable: set[int], op_offset: int = 0
 ) -> TransactionProgress | None:
-    """As the table and the queues have it now; None if there has never been a half message.
+    """Return the progress from table and queues; None if there has never been a half message.
 
-    `op_offset`: as it was before, to begin the search with.
+    `op_offset` is the previous result, where the search begins.
     """
     halves = store.consume_queues.get(HALF_TOPIC, _QUEUE_ID)
     if halves is None:
@@ -49,7 +49,7 @@ def progress_of(
 
 
 def _first_behind(queue: ConsumeQueue, low: int, physical_offset: int) -> int:
-    """The first message of a queue, from `low` on, that lies behind an offset of the log."""
+    """Return the first message of a queue, from `low` on, behind a physical offset."""
     high = queue.max_offset
     while low < high:
         middle = (low + high) // 2

@@ -283,8 +283,8 @@ def test_a_put_that_fails_is_tried_again_and_never_passed() -> None:
         forbid(WritesForbidden(None, "test"))
         made.system.advance(1000)
     events = Counter(line["event"] for line in lines)
-    assert events["delayed messages wait"] == 1
-    assert events["delayed messages are delivered again"] == 1
+    assert events["delayed delivery failed"] == 1
+    assert events["delayed delivery resumed"] == 1
     assert bodies(made) == [b"0", b"1", b"2"]
 
 

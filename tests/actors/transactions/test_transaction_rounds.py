@@ -126,6 +126,6 @@ def test_a_half_message_that_cannot_be_read_holds_nobody_up() -> None:
     file.pwrite(b"\xff", damaged.physical_offset + 90)
     with capture_logs() as logs:
         round_of_checks(made, 2)
-    broken = [line for line in logs if line["event"] == "half message cannot be read"]
+    broken = [line for line in logs if line["event"] == "half message read failed"]
     assert len(broken) == 1
     assert [question.header.msg_id for question in questions(producer)] == ["K", "K"]
