@@ -21,7 +21,7 @@ from actors.engine.actor import handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.request import Request, serves
-from actors.sending.flusher import Sync, Synced
+from actors.sending.messages import Sync, Synced
 from actors.tables.persisted import TickedTable
 from protocol.bodies import DelayOffsetTable
 from protocol.codes import RequestCode

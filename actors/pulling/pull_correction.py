@@ -20,7 +20,8 @@ from actors.engine.interfaces import System
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.request import Peer
 from actors.pulling.pull_rules import BROADCASTING
-from actors.sending.internal_append import InternalAppend, InternalRecord
+from actors.sending.messages import InternalAppend
+from actors.sending.records import InternalRecord
 from actors.tables.consumer_offsets import Offsets
 from actors.tables.consumer_views import ConsumerView
 from actors.tables.first_pulls import FirstPulls

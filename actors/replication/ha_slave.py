@@ -29,7 +29,7 @@ from actors.engine.snapshot_ref import SnapshotRef
 from actors.naming.messages import MasterHaAddress
 from actors.network.dial import Dial, Dialed
 from actors.replication.put_replica import AppendReplica, Replicated
-from actors.sending.flusher import Sync, Synced
+from actors.sending.messages import Sync, Synced
 from protocol.errors import FrameError
 from protocol.ha import Transfer, TransferBuffer, encode_report
 from remoting.tls import reason_of_tls

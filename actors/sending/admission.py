@@ -15,15 +15,15 @@ from actors.engine.actor_address import ActorAddress
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.hooks import SendContext
 from actors.network.sends import Sends
-from actors.sending.appender import Appender, Record
+from actors.sending.appender import Appender
 from actors.sending.batch_parts import batch_parts
 from actors.sending.half_message_cache import HalfMessageCache, HalfRecord
 from actors.sending.half_owner import with_owner
 from actors.sending.property_rewriter import PropertyRewriter
 from actors.sending.put_answers import PutAnswers, SendPut
+from actors.sending.records import NO_HOST_FLAGS, Record
 from actors.sending.send_rules import (
     DLQ_QUEUES,
-    NO_HOST_FLAGS,
     PROPERTIES_BYTES_MAX,
     RefusedError,
     SendRules,

@@ -5,64 +5,18 @@ Receives: PrepareFile from PutMessage, BeginLogAt from PutReplica.
 Sends: FilePrepared and FileFailed to the requester.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from structlog import get_logger
 
 from actors.engine.actor import Actor, Where, handles
-from actors.engine.actor_address import ActorAddress
+from actors.sending.messages import BeginLogAt, FileFailed, FilePrepared, PrepareFile
 from storage.config import StoreConfig
 from storage.errors import StoreError
 from storage.files.mapped_file import MappedFile
 from storage.log.commit_log import prepare_file
 
 log = get_logger(__name__)
-
-
-@dataclass(slots=True)
-class PrepareFile:
-    """Request to make the file that starts at `offset`."""
-
-    offset: int
-    reply_to: ActorAddress
-
-    def refuse(self, remark: str) -> None:
-        """Report the failure: AllocateFile stopped before it answered."""
-        self.reply_to.tell(FileFailed(self.offset, remark))
-
-
-@dataclass(slots=True)
-class BeginLogAt:
-    """Request to make the first file of a log, at `offset`.
-
-    The `unused` empty files are removed first.
-    """
-
-    offset: int
-    unused: Sequence[MappedFile]
-    reply_to: ActorAddress
-
-    def refuse(self, remark: str) -> None:
-        """Report the failure: AllocateFile stopped before it answered."""
-        self.reply_to.tell(FileFailed(self.offset, remark))
-
-
-@dataclass(slots=True)
-class FilePrepared:
-    """Report that the file is allocated; the log can adopt it."""
-
-    offset: int
-    file: MappedFile
-
-
-@dataclass(slots=True)
-class FileFailed:
-    """Report that the file could not be made; `reason` is a sentence with the error of the disk."""
-
-    offset: int
-    reason: str
 
 
 class AllocateFile(Actor):

@@ -9,27 +9,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from actors.engine.snapshot_ref import SnapshotRef
+from actors.sending.records import Record
 from actors.sending.send_rules import TopicState, new_state
 from actors.statistics.counts import SMALL_BYTES
 from actors.statistics.put_stats import PutStats
 from protocol.bodies import TopicConfig
 from protocol.sysflag import TRANSACTION_PREPARED
-from storage.log.append import CLOCK_TOPICS, PutBatch, PutRecord
+from storage.log.append import CLOCK_TOPICS, PutBatch
 from storage.log.commit_log import CommitLog
 from storage.queues.dispatch_entry import Dispatched, DispatchEntry, EntryRun, MixedEntries
-
-
-@dataclass(slots=True, eq=False)
-class Record(PutRecord):
-    """One message from the check of its send to its answer; a stored one has a physical offset."""
-
-    tags_code: int
-    keys: tuple[bytes, ...]
-    """Keys for the index: UNIQ_KEY, then the words of KEYS."""
-    delay_ms: int = 0
-    """If above 0, the tags code is the due time: the wall clock plus this delay."""
-    physical_offset: int = -1
-    record_bytes: int = 0
 
 
 @dataclass(slots=True, eq=False)

@@ -8,42 +8,18 @@ A failed sync is final for this log: the kernel may have dropped the dirty data.
 not synced never count as synced later, and every later sync fails.
 """
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from structlog import get_logger
 
 from actors.engine.actor import Actor, Where, handles
-from actors.engine.actor_address import ActorAddress
 from actors.engine.histogram import ClassCounts
+from actors.sending.messages import Sync, Synced
 from storage.errors import StoreError
 from storage.log.commit_log import CommitLog
 
 log = get_logger(__name__)
 SLOW_SYNC_MS = 500.0
-
-
-@dataclass(slots=True)
-class Sync:
-    """Request to sync everything below `offset`, answered by Synced."""
-
-    offset: int
-    reply_to: ActorAddress
-
-    def refuse(self, _remark: str) -> None:
-        """Answer that nothing more is synced: the flusher stopped; its successor can be asked."""
-        self.reply_to.tell(Synced(0))
-
-
-@dataclass(slots=True)
-class Synced:
-    """Report that everything below `flushed_offset` is synced.
-
-    `failure` is the reason if the sync failed.
-    """
-
-    flushed_offset: int
-    failure: str | None = None
 
 
 class Flusher(Actor):

@@ -20,50 +20,18 @@ Source: CommitLog.java (GroupCommitService, submitReplicaRequest), HAService.Gro
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from actors.dispatching.reput import WritesForbidden
 from actors.engine.actor import Actor, handles
 from actors.engine.actor_address import ActorAddress
-from actors.sending.flusher import Sync, Synced
+from actors.sending.messages import Acked, CommitUpTo, Sync, Synced, WaitsForFlush
 from actors.sending.put_answers import PutAnswers, SendPut
-from actors.sending.replication_progress import Acked, ReplicaWait, SlaveNotifier
+from actors.sending.replication_progress import ReplicaWait, SlaveNotifier
 from protocol.codes import ResponseCode
 from storage.log.commit_log import CommitLog
 
 DEADLINE_TICK_MS = 100
 _OK = ResponseCode.SUCCESS
-
-
-class WaitsForFlush(Protocol):
-    """Internal append that is told the durability it has reached."""
-
-    @property
-    def first_offset(self) -> int:
-        """Physical offset of the first record."""
-
-    def flushed(self, code: ResponseCode) -> None:
-        """Report the durability reached, as a response code."""
-
-
-@dataclass(slots=True)
-class CommitUpTo:
-    """Request to answer `stored` and `own` when the log is durable up to `offset`.
-
-    With neither, it only wakes the flusher.
-    """
-
-    offset: int
-    stored: Sequence[SendPut]
-    own: Sequence[WaitsForFlush] = ()
-
-    def refuse(self, remark: str) -> None:
-        """Report unknown durability to the internal appends.
-
-        PutMessage answers the sends.
-        """
-        for put in self.own:
-            put.flushed(ResponseCode.FLUSH_DISK_TIMEOUT)
 
 
 @dataclass(slots=True)

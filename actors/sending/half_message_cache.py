@@ -10,7 +10,7 @@ PutMessage writes it, Transactions reads it, both on the event loop.
 
 from dataclasses import dataclass
 
-from actors.sending.appender import Record
+from actors.sending.records import Record
 from protocol.host import HOST_V4_BYTES
 from protocol.message import MessageRecord
 from protocol.sysflag import STORE_HOST_V6

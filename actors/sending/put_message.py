@@ -39,17 +39,17 @@ from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.sends import Sends
 from actors.retention.clean_files import DropFiles, QueuesGone
 from actors.sending.admission import BUSY, Admission
-from actors.sending.allocate_file import FileFailed, FilePrepared
 from actors.sending.appender import Appender, Put
-from actors.sending.group_commit import CommitUpTo
 from actors.sending.half_message_cache import HalfMessageCache
-from actors.sending.internal_append import (
-    COMMIT_RECORDS,
+from actors.sending.internal_append import COMMIT_RECORDS, InternalAppends
+from actors.sending.log_tail import CREATE_FAILED, LogTail
+from actors.sending.messages import (
+    CommitUpTo,
+    FileFailed,
+    FilePrepared,
     InternalAppend,
     InternalAppendGroup,
-    InternalAppends,
 )
-from actors.sending.log_tail import CREATE_FAILED, LogTail
 from actors.sending.put_answers import PutAnswers, SendPut
 from actors.sending.replication_progress import SlaveNotifier
 from actors.sending.send_rules import RefusedError

@@ -6,6 +6,7 @@ Source: HAService.java (push2SlaveMaxOffset, connectionCount, isSlaveOK).
 from dataclasses import dataclass
 
 from actors.engine.actor_address import ActorAddress
+from actors.sending.messages import LogGrew
 
 
 @dataclass(slots=True)
@@ -28,11 +29,6 @@ class ReplicationProgress:
         return self.link_count > 0 and offset - self.acked_offset < fall_behind_max_bytes
 
 
-@dataclass(slots=True)
-class LogGrew:
-    """Report to HaMaster that more can be transferred."""
-
-
 @dataclass(frozen=True, slots=True)
 class SlaveNotifier:
     """Notifier for the writer and the flusher: tells HaMaster when more can be transferred."""
@@ -51,11 +47,6 @@ class SlaveNotifier:
         """Notify HaMaster after a flush, if slaves are connected."""
         if self.only_flushed and self.replicas.link_count:
             self.ha_master.tell(LogGrew())
-
-
-@dataclass(slots=True)
-class Acked:
-    """Report to GroupCommit that `ReplicationProgress.acked_offset` has grown."""
 
 
 @dataclass(frozen=True, slots=True)

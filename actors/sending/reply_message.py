@@ -25,8 +25,9 @@ from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.client_calls import AskProducer, CallDone, CallEnd, NoProducer
 from actors.network.hooks import Hooks, SendContext
 from actors.network.request import Request, Responder, serves
-from actors.sending.internal_append import InternalAppend, InternalAppended, InternalRecord
+from actors.sending.messages import InternalAppend, InternalAppended
 from actors.sending.property_rewriter import Redirect, delay_level, delayed
+from actors.sending.records import InternalRecord
 from actors.sending.send_rules import PROPERTIES_BYTES_MAX, RefusedError, SendRules, new_state
 from actors.sending.topic_wait_list import TopicWaitList
 from actors.tables.topics import CreateTopicOnSend, TopicReady

@@ -26,8 +26,9 @@ from actors.engine.actor_address import ActorAddress
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.hooks import Hooks, SendBackContext
 from actors.network.request import Request, Responder, serves
-from actors.sending.internal_append import InternalAppend, InternalAppended, InternalRecord
+from actors.sending.messages import InternalAppend, InternalAppended
 from actors.sending.property_rewriter import Redirect, delayed
+from actors.sending.records import InternalRecord
 from actors.sending.send_rules import (
     DLQ_QUEUES,
     FAQ,

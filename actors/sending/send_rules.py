@@ -18,7 +18,7 @@ from actors.statistics.counts import TopicCounts
 from protocol.bodies import PERM_WRITE, SubscriptionGroupConfig, TopicConfig
 from protocol.codes import ResponseCode
 from protocol.send_values import Send
-from protocol.sysflag import BORN_HOST_V6, MULTI_TAGS, STORE_HOST_V6
+from protocol.sysflag import MULTI_TAGS
 from protocol.topic_names import (
     DLQ_TOPIC_PREFIX,
     REFUSED_TOPICS,
@@ -33,8 +33,6 @@ MAX_RECONSUME_FROM_VERSION = 121
 """From this client version (3.4.9) on, the request's own retry limit counts."""
 
 PROPERTIES_BYTES_MAX = 32_767
-NO_HOST_FLAGS = ~(BORN_HOST_V6 | STORE_HOST_V6)
-"""Removes the flags for the lengths of the hosts in a record; the broker sets them itself."""
 
 DLQ_QUEUES = 1
 

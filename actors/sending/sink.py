@@ -31,8 +31,9 @@ from actors.engine.actor import handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.request import Request, Responder, serves
-from actors.sending.internal_append import InternalAppend, InternalAppended, InternalRecord
+from actors.sending.messages import InternalAppend, InternalAppended
 from actors.sending.property_rewriter import PropertyRewriter
+from actors.sending.records import InternalRecord
 from actors.sending.send_rules import (
     PROPERTIES_BYTES_MAX,
     RefusedError,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from structlog import get_logger
 
 from actors.config import BrokerConfig
-from actors.sending.internal_append import InternalRecord
+from actors.sending.records import InternalRecord
 from actors.transactions.half_messages import HalfMessage
 from actors.transactions.half_state import Standings
 from actors.transactions.transaction_finisher import End

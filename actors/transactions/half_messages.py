@@ -20,8 +20,8 @@ from zlib import crc32
 
 from actors.sending.half_message_cache import HalfRecord
 from actors.sending.half_owner import OWNER, without_owner
-from actors.sending.internal_append import InternalRecord
 from actors.sending.property_rewriter import Redirect, delayed
+from actors.sending.records import InternalRecord
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import ONEWAY_FLAG, RemotingCommand
 from protocol.headers.transaction import CheckTransactionStateHeader

@@ -16,12 +16,9 @@ from structlog import get_logger
 from actors.access.grant import AccessRefused
 from actors.network.request import Request
 from actors.sending.half_message_cache import HalfRecord
-from actors.sending.internal_append import (
-    InternalAppend,
-    InternalAppended,
-    InternalRecord,
-)
 from actors.sending.log_tail import CREATE_FAILED
+from actors.sending.messages import InternalAppend, InternalAppended
+from actors.sending.records import InternalRecord
 from actors.statistics.transaction_stats import TransactionStats
 from actors.transactions.half_messages import HalfMessage, committed_as_sent, operation
 from actors.transactions.half_state import HalfState, Standings

@@ -25,15 +25,16 @@ from actors.engine.actor_address import ActorAddress
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.request import Peer, Request, Responder, serves
 from actors.pulling.cold_read import ReadCold
-from actors.sending.flusher import Sync, Synced
 from actors.sending.half_message_cache import HalfMessageCache
-from actors.sending.internal_append import (
+from actors.sending.messages import (
     AppendResults,
     InternalAppend,
     InternalAppended,
     InternalAppendGroup,
-    InternalRecord,
+    Sync,
+    Synced,
 )
+from actors.sending.records import InternalRecord
 from actors.statistics.transaction_stats import TransactionStats
 from actors.tables.consumer_views import Producing
 from actors.tables.messages import CommitOffset

@@ -10,7 +10,8 @@ from structlog.testing import capture_logs
 from actors.broker import Broker
 from actors.engine.actor import Actor, handles
 from actors.engine.supervisor import ChildSpec
-from actors.sending.allocate_file import AllocateFile, FileFailed, FilePrepared, PrepareFile
+from actors.sending.allocate_file import AllocateFile
+from actors.sending.messages import FileFailed, FilePrepared, PrepareFile
 from protocol.codes import ResponseCode
 from protocol.command import RemotingCommand
 from storage.config import StoreConfig

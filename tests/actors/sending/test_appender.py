@@ -6,7 +6,8 @@ from dataclasses import asdict
 import pytest
 
 from actors.engine.snapshot_ref import SnapshotRef
-from actors.sending.appender import Appender, Put, Record
+from actors.sending.appender import Appender, Put
+from actors.sending.records import Record
 from actors.statistics.counts import TopicCounts
 from actors.statistics.put_stats import PutStats
 from protocol.bodies import TopicConfig

@@ -10,10 +10,10 @@ from structlog.testing import capture_logs
 from actors.broker import Broker
 from actors.engine.actor import Actor, handles
 from actors.engine.histogram import SYNC_BOUNDS_MS, ClassCounts
-from actors.sending.appender import Record
-from actors.sending.flusher import Flusher, Sync, Synced
-from actors.sending.group_commit import CommitUpTo
+from actors.sending.flusher import Flusher
+from actors.sending.messages import CommitUpTo, Sync, Synced
 from actors.sending.put_answers import SendPut
+from actors.sending.records import Record
 from actors.sending.send_rules import new_state
 from protocol.batch import BatchMessage, encode_batch
 from protocol.bodies import TopicConfig

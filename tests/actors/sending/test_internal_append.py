@@ -9,7 +9,8 @@ from structlog.testing import capture_logs
 from actors.dispatching.reput import WritesForbidden
 from actors.engine.actor import Actor, handles
 from actors.engine.supervisor import ChildSpec
-from actors.sending.internal_append import InternalAppend, InternalAppended, InternalRecord
+from actors.sending.messages import InternalAppend, InternalAppended
+from actors.sending.records import InternalRecord
 from actors.tables.topics import CreateSystemTopic
 from protocol.codes import ResponseCode
 from protocol.message import MessageRecord

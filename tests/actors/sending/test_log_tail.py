@@ -4,8 +4,8 @@ from structlog.testing import capture_logs
 
 from actors.dispatching.reput import Appended, WritesForbidden
 from actors.retention.clean_files import DropFiles, FilesDropped
-from actors.sending.allocate_file import FilePrepared, PrepareFile
 from actors.sending.log_tail import LogTail
+from actors.sending.messages import FilePrepared, PrepareFile
 from storage.log.commit_log import CommitLog, prepare_file
 from storage.queues.dispatch_entry import DispatchEntry
 from tests.support.brokers import STORE

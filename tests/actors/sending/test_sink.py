@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
-from actors.sending.internal_append import InternalAppended
+from actors.sending.messages import InternalAppended
 from actors.sending.sink import Sink
 from protocol.codes import ResponseCode
 from protocol.command import RemotingCommand

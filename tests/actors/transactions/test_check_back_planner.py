@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from actors.dispatching.reput import WritesForbidden
-from actors.sending.internal_append import InternalAppend
+from actors.sending.messages import InternalAppend
 from actors.transactions.half_messages import HalfMessage
 from protocol.command import RemotingCommand
 from protocol.frame import decode_frame

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from actors.sending.half_message_cache import HalfRecord
-from actors.sending.internal_append import InternalAppend, InternalRecord
+from actors.sending.messages import InternalAppend
+from actors.sending.records import InternalRecord
 from actors.transactions.half_messages import HalfMessage
 from actors.transactions.transaction_finisher import End as CarriedOut
 from actors.transactions.transaction_finisher import TransactionFinisher

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from actors.dispatching.reput import WritesForbidden
-from actors.sending.internal_append import InternalAppend
+from actors.sending.messages import InternalAppend
 from actors.transactions.half_messages import HalfMessage
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
