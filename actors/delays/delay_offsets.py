@@ -15,8 +15,8 @@ Source: store/schedule/ScheduleMessageService.java.
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
+from actors.delays.messages import DelayOffsetReply, Delivered, GetDelayOffset, TakeDelayOffsets
 from actors.engine.actor import handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.snapshot_ref import SnapshotRef
@@ -29,47 +29,6 @@ from protocol.command import RemotingCommand
 from protocol.topic_names import SCHEDULE_TOPIC
 from storage.log.commit_log import CommitLog
 from storage.tables.delay_offsets import format_delay_offsets, parse_delay_offsets
-
-
-@dataclass(slots=True)
-class Delivered:
-    """Report that a level is delivered below `next_offset`.
-
-    The last copy ends at `end` of the log.
-    """
-
-    level: int
-    next_offset: int
-    end: int
-
-
-@dataclass(slots=True)
-class DelayOffsetReply:
-    """Answer to GetDelayOffset; None if the table could not answer: ask again."""
-
-    offset: int | None
-    is_known: bool = True
-    """Whether the table has an offset for the level."""
-
-
-@dataclass(slots=True)
-class GetDelayOffset:
-    """Request for a delay level's offset; DelayOffsetReply answers it."""
-
-    level: int
-    reply_to: ActorAddress
-
-    def refuse(self, _remark: str) -> None:
-        """Answer that the table has stopped."""
-        self.reply_to.tell(DelayOffsetReply(None))
-
-
-@dataclass(frozen=True, slots=True)
-class TakeDelayOffsets:
-    """The master's table, and its text, which becomes a slave's file."""
-
-    table: DelayOffsetTable
-    text: str
 
 
 class DelayOffsets(TickedTable):

@@ -21,13 +21,13 @@ from functools import partial
 
 from structlog import get_logger
 
-from actors.delays.delay_offsets import DelayOffsetReply, Delivered, GetDelayOffset
+from actors.delays.messages import DelayOffsetReply, Delivered, GetDelayOffset
 from actors.dispatching.verify_unit import UnitVerified, VerifyUnit
 from actors.engine.actor import Actor, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.interfaces import System
 from actors.engine.supervisor import ChildSpec
-from actors.pulling.cold_read import ReadCold
+from actors.pulling.messages import ReadCold
 from actors.sending.messages import InternalAppend, InternalAppended
 from actors.sending.records import InternalRecord
 from protocol.codes import ResponseCode

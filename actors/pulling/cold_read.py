@@ -10,15 +10,14 @@ queues. The kernel is therefore asked to read ahead, without waiting for it.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 from typing import ClassVar
 
 from structlog import get_logger
 
-from actors.engine.actor import Actor, Refusable, Where, handles
-from actors.engine.actor_address import ActorAddress
+from actors.engine.actor import Actor, Where, handles
+from actors.pulling.messages import ReadCold
 from storage.reading.page_probe import ColdPart
 
 log = get_logger(__name__)
@@ -27,22 +26,6 @@ AHEAD_BYTES = 1 << 20
 """Minimum bytes brought into memory from the start of a part."""
 CHUNK_BYTES = 1 << 20
 SLOW_READ_MS = 500.0
-
-
-@dataclass(slots=True)
-class ReadCold:
-    """Request to read these parts of files, then send `then` to `reply_to`.
-
-    If the read fails, `then` is refused.
-    """
-
-    parts: Sequence[ColdPart]
-    then: Refusable
-    reply_to: ActorAddress
-
-    def refuse(self, remark: str) -> None:
-        """Refuse `then`: the reader has stopped."""
-        self.then.refuse(remark)
 
 
 class ColdRead(Actor):

@@ -5,16 +5,14 @@ These are plain classes on the event loop. There can be 200,000 held pulls, so e
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from sys import intern
 from typing import TypeVar
 
-from actors.access.grant import Grant
-from actors.network.request import Peer, Request
+from actors.network.request import Request
+from actors.pulling.messages import Hold, Origin
 from actors.pulling.property_filters import is_true
-from protocol.command import RemotingCommand
 from protocol.headers.pull import PullMessageHeader
 from protocol.message import RecordError
 from protocol.properties import parse
@@ -32,15 +30,12 @@ HELD_OF_PEER_MAX = 10_000
 TOO_MANY_HELD = "held pull limit reached"
 """Log event for a pull that is answered because of these limits."""
 
-NEVER = 1 << 63
-"""Offset above every queue offset: no new message wakes the pull."""
 
 Key = TypeVar("Key")
-_Origin = tuple[int, int, int, int, int]
 
 
 @lru_cache(1024)
-def _origin(code: int, flag: int, language: int, version: int, kind: int) -> _Origin:
+def _origin(code: int, flag: int, language: int, version: int, kind: int) -> Origin:
     """Return the same object for all pulls of a kind."""
     return code, flag, language, version, kind
 
@@ -49,44 +44,6 @@ def _origin(code: int, flag: int, language: int, version: int, kind: int) -> _Or
 def _queue(topic: str, queue_id: int) -> tuple[bytes, int]:
     """Return the same object for all pulls of a queue."""
     return topic.encode(), queue_id
-
-
-@dataclass(slots=True, eq=False)
-class Hold:
-    """Request to hold this pull until its queue has messages beyond `offset`."""
-
-    peer: Peer
-    header: PullMessageHeader
-    queue: tuple[bytes, int]
-    """Topic and queue id."""
-    offset: int
-    """NEVER if its first message is in doubt and must be verified."""
-    wanted: MessageFilter | None
-    """Filter of the messages that wake it; None for all."""
-    deadline_ms: float
-    """Monotonic time, ms."""
-    opaque: int
-    origin: _Origin
-    """Code, flag, language, version and serialisation of its command."""
-    seen_as: object
-    grant: Grant | None
-
-    def request(self) -> Request:
-        """Return the request as received; its fields are in the header."""
-        code, flag, language, version, kind = self.origin
-        command = RemotingCommand(
-            code, None, None, self.opaque, flag, None, language, version, kind
-        )
-        return Request(command, self.peer, self.seen_as, self.header, self.grant)
-
-    @property
-    def is_doubtful(self) -> bool:
-        """Whether it waits for the scrubber instead of a message."""
-        return self.offset == NEVER
-
-    def refuse(self, remark: str) -> None:
-        """Answer the held pull with an error."""
-        self.request().refuse(remark)
 
 
 def hold_of(

@@ -24,7 +24,8 @@ from actors.dispatching.verify_unit import UnitVerified
 from actors.engine.actor import Actor, handles
 from actors.engine.actor_address import ActorAddress
 from actors.network.request import PeerClosed, Request
-from actors.pulling.held_pulls import TICK_MS, TOO_MANY_HELD, Hold, HoldTable
+from actors.pulling.held_pulls import TICK_MS, TOO_MANY_HELD, HoldTable
+from actors.pulling.messages import BarrierForHolds, Hold, LastAnswered, Woken
 from protocol.codes import ResponseCode
 from storage.queues.dispatch_entry import single_entries
 
@@ -37,31 +38,6 @@ TAKEN_PER_ROUND = 32
 All can expire at once, and a connection can have 10,000.
 """
 assert TAKEN_PER_ROUND > WOKEN_PER_ROUND  # so that another round follows while there are more
-
-
-@dataclass(slots=True)
-class Woken:
-    """Request to process a held pull again."""
-
-    hold: Hold
-    is_verified: bool = False
-    """Whether its doubtful unit has been verified."""
-    is_over: bool = False
-    """Whether its deadline has passed: it is answered even if a unit is in doubt."""
-
-    def refuse(self, remark: str) -> None:
-        """Answer the held pull with an error."""
-        self.hold.refuse(remark)
-
-
-@dataclass(slots=True)
-class BarrierForHolds:
-    """Request to answer LastAnswered after all pulls woken before."""
-
-
-@dataclass(slots=True)
-class LastAnswered:
-    """Report that no held pull is unanswered."""
 
 
 @dataclass(slots=True)

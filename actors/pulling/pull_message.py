@@ -22,10 +22,9 @@ from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.hooks import Hooks, PullContext
 from actors.network.request import Request, Responder, serves
 from actors.network.sends import StreamPeer
-from actors.pulling.cold_read import ReadCold
-from actors.pulling.held_pulls import NEVER, TOO_MANY_HELD, HoldTable, hold_of
+from actors.pulling.held_pulls import TOO_MANY_HELD, HoldTable, hold_of
+from actors.pulling.messages import NEVER, BarrierForHolds, LastAnswered, ReadCold, Woken
 from actors.pulling.pull_correction import PullCorrection
-from actors.pulling.pull_hold import BarrierForHolds, LastAnswered, Woken
 from actors.pulling.pull_rules import NotCompiled, PullRules
 from actors.statistics.counts import GroupCounts
 from actors.statistics.pull_stats import PullStats

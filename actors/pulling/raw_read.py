@@ -19,7 +19,7 @@ from actors.engine.actor_address import ActorAddress
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.request import Request, Responder, serves
 from actors.network.sends import StreamPeer
-from actors.pulling.cold_read import ReadCold
+from actors.pulling.messages import ReadCold
 from actors.pulling.pull_rules import PullRules
 from protocol.bodies import TopicConfig
 from protocol.codes import RequestCode, ResponseCode

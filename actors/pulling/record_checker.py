@@ -14,7 +14,7 @@ from actors.dispatching.hand_over import AwaitDispatch
 from actors.dispatching.record_check import CheckRecord, RecordChecked
 from actors.engine.actor import Actor, handles
 from actors.engine.actor_address import ActorAddress
-from actors.pulling.cold_read import ReadCold
+from actors.pulling.messages import ReadCold
 from storage.message_store import MessageStore
 from storage.reading.page_probe import PageProbe
 from storage.reading.record_place import UnitsOfRecords

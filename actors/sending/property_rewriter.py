@@ -66,7 +66,7 @@ class BatchSuffix:
     behind: bytes = field(init=False)
     """The text with a separator before it."""
     like: _Like = (b"", 0, 0, b"", (b"", 0, ()))
-    """Form of the previous record, to compare the next one with (batch_parts.py)."""
+    """Form of the previous record, to compare the next one with (admission.py)."""
 
     def __post_init__(self) -> None:
         self.behind = b"\x02" + self.text

@@ -7,14 +7,14 @@ The producer names the offset of a half message, so a record counts only if its 
 confirms it. Otherwise a body could contain a forged record with the queue offset of another one.
 """
 
-from dataclasses import dataclass
 from struct import error as StructError
 
 from actors.dispatching.hand_over import AwaitDispatch
 from actors.engine.actor_address import ActorAddress
 from actors.engine.inbox import Refusable
-from actors.pulling.cold_read import ReadCold
+from actors.pulling.messages import ReadCold
 from actors.sending.half_message_cache import HalfMessageCache, HalfRecord
+from actors.transactions.messages import ColdReadOfHalf
 from protocol.message import SIZE_AND_MAGIC, MessageRecord, RecordError
 from storage.log.reader import message_of
 from storage.message_store import MessageStore
@@ -24,20 +24,6 @@ from storage.reading.record_place import UnitsOfRecords, place_of
 _FIRST_BYTES = 4096
 """Bytes probed first; most records are shorter."""
 _DISPATCHED, _UNIT_READ = 3, 4
-
-
-@dataclass(slots=True)
-class ColdReadOfHalf:
-    """Report that the awaited part of the record at `offset` is available: read again."""
-
-    offset: int
-    asker: Refusable
-    reads: int
-    """Last of the awaited parts: 1 head, 2 rest of a long record, 3 dispatch, 4 queue unit."""
-
-    def refuse(self, remark: str) -> None:
-        """Refuse the asker: the disk cannot be read, or the waiting actor has stopped."""
-        self.asker.refuse(remark)
 
 
 class HalfReader:

@@ -5,14 +5,13 @@ Receives: Request from connections; ListOpen from OpenTransactionView.
 Sends: ListOpen to HalfMessageList; answers to the requesters.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from actors.engine.actor import Actor, Where, handles
 from actors.engine.actor_address import ActorAddress
 from actors.network.request import Request, Responder, serves
 from actors.transactions.half_messages import HalfMessage
+from actors.transactions.messages import ListOpen
 from protocol.bodies_own import OpenTransaction, OpenTransactions
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
@@ -23,18 +22,6 @@ from storage.message_store import MessageStore
 
 LISTED_MAX = 1000
 """Maximum entries of one answer; the next request begins after the last one."""
-
-
-@dataclass(slots=True)
-class ListOpen:
-    """Request to answer with the half messages at `offsets`; `count` is the total of open ones."""
-
-    request: Request
-    count: int
-    offsets: Sequence[int]
-
-    def refuse(self, remark: str) -> None:
-        self.request.refuse(remark)
 
 
 class OpenTransactionView(Responder):

@@ -16,6 +16,7 @@ AdminBrokerProcessor.resumeCheckHalfMessage.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from structlog import get_logger
 
@@ -24,7 +25,7 @@ from actors.engine.actor import BatchEnd, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.request import Peer, Request, Responder, serves
-from actors.pulling.cold_read import ReadCold
+from actors.pulling.messages import ReadCold
 from actors.sending.half_message_cache import HalfMessageCache
 from actors.sending.messages import (
     AppendResults,
@@ -41,10 +42,10 @@ from actors.tables.messages import CommitOffset
 from actors.tables.topics import CreateSystemTopic
 from actors.transactions.check_back_planner import Batch, Check, CheckBackPlanner, Finish, Round
 from actors.transactions.half_messages import HalfMessage
-from actors.transactions.half_reader import ColdReadOfHalf, HalfReader
+from actors.transactions.half_reader import HalfReader
 from actors.transactions.half_state import Standings
+from actors.transactions.messages import ColdReadOfHalf
 from actors.transactions.transaction_finisher import NOT_SET, End, EndPut, TransactionFinisher
-from actors.transactions.transaction_progress import TransactionProgress, progress_of
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.headers.transaction import (
@@ -57,8 +58,10 @@ from protocol.sysflag import TRANSACTION_NONE
 from protocol.topic_names import HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
 from storage.dispatching.dispatch import delay_levels_ms
 from storage.message_store import MessageStore
+from storage.queues.consume_queue import ConsumeQueue
 from storage.reading.page_probe import PageProbe
 from storage.tables.groups import TRANSACTION_GROUP
+from storage.transactions.table import TransactionTable
 from storage.transactions.units import COMMITTED, DISCARDED
 
 log = get_logger(__name__)
@@ -67,6 +70,9 @@ RETRY_MS = 1000.0
 """Delay before the next try while the transaction table is not complete."""
 _RESUME_FAILED = "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed."
 _RESUME_EXCEPTION = "Exception was thrown when putting message back to RMQ_SYS_TRANS_HALF_TOPIC."
+
+_QUEUE_ID = 0
+"""Queue id of half messages and of operations."""
 
 _INTERRUPTED = "the end of the transaction was interrupted"
 
@@ -101,6 +107,19 @@ class _Resume:
 
     def refuse(self, _remark: str) -> None:
         self.request.answer(ResponseCode.SYSTEM_ERROR, remark=_RESUME_EXCEPTION)
+
+
+class _Progress(NamedTuple):
+    """Consumer offsets of CID_RMQ_SYS_TRANS, valid once the log is synced up to `log_end`.
+
+    Only a RocketMQ broker that takes over the store reads them: it begins its checks there.
+    """
+
+    half_offset: int
+    """First pending half message; all before it are settled, replaced or discarded."""
+    op_offset: int
+    """First operation behind that in the log; earlier ones settle older half messages."""
+    log_end: int
 
 
 class Transactions(Responder):
@@ -139,7 +158,7 @@ class Transactions(Responder):
         self._round: Round | None = None
         self._turn = self._resuming = 0
         self._told: tuple[int, int] = (0, 0)
-        self._unsafe: TransactionProgress | None = None
+        self._unsafe: _Progress | None = None
         self._is_last_saved = False
 
     def on_start(self) -> None:
@@ -422,7 +441,7 @@ class Transactions(Responder):
         table = self._standings.whole_table()
         if table is None or self._unsafe is not None:
             return
-        progress = progress_of(self._store, table, self._checks.unreadable, self._told[1])
+        progress = _progress_of(self._store, table, self._checks.unreadable, self._told[1])
         if progress is None or progress[:2] == self._told:
             return
         if progress.log_end <= self._store.commit_log.flushed_offset:
@@ -438,7 +457,7 @@ class Transactions(Responder):
         if progress is not None and message.flushed_offset >= progress.log_end:
             self._tell_progress(progress)
 
-    def _tell_progress(self, progress: TransactionProgress) -> None:
+    def _tell_progress(self, progress: _Progress) -> None:
         self._told = progress.half_offset, progress.op_offset
         for topic, offset in zip((HALF_TOPIC, OP_HALF_TOPIC), self._told, strict=True):
             self._to["consumer_offsets"].tell(CommitOffset(TRANSACTION_GROUP, topic, 0, offset))
@@ -459,3 +478,38 @@ class Transactions(Responder):
                 end.refuse(_INTERRUPTED)
         for put in self._puts:
             put.refuse(_INTERRUPTED)
+
+
+def _progress_of(
+    store: MessageStore, table: TransactionTable, unreadable: set[int], op_offset: int = 0
+) -> _Progress | None:
+    """Return the progress from table and queues; None if there has never been a half message.
+
+    `op_offset` is the previous result, where the search begins.
+    """
+    halves = store.consume_queues.get(HALF_TOPIC, _QUEUE_ID)
+    if halves is None:
+        return None
+    ops = store.consume_queues.get(OP_HALF_TOPIC, _QUEUE_ID)
+    oldest = table.oldest_half(unreadable)
+    log_end = table.covered_offset
+    if oldest is None:
+        return _Progress(halves.max_offset, 0 if ops is None else ops.max_offset, log_end)
+    if ops is None:
+        return _Progress(oldest.queue_offset, 0, log_end)
+    low = min(max(op_offset, ops.min_offset), ops.max_offset)
+    first = _first_behind(ops, low, oldest.physical_offset)
+    return _Progress(oldest.queue_offset, first, log_end)
+
+
+def _first_behind(queue: ConsumeQueue, low: int, physical_offset: int) -> int:
+    """Return the first message of a queue, from `low` on, behind a physical offset."""
+    high = queue.max_offset
+    while low < high:
+        middle = (low + high) // 2
+        unit = queue.unit(middle)
+        if unit is None or unit[0] < physical_offset:
+            low = middle + 1
+        else:
+            high = middle
+    return low

@@ -12,7 +12,8 @@ import pytest
 from actors.engine.actor import Actor, handles
 from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem
-from actors.pulling.cold_read import AHEAD_BYTES, ColdRead, ReadCold
+from actors.pulling.cold_read import AHEAD_BYTES, ColdRead
+from actors.pulling.messages import ReadCold
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from storage.files.disk import RealDisk

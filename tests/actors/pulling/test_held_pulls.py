@@ -3,7 +3,8 @@
 import pytest
 
 from actors.network.request import Request
-from actors.pulling.held_pulls import NEVER, Hold, HoldTable, hold_of
+from actors.pulling.held_pulls import HoldTable, hold_of
+from actors.pulling.messages import NEVER, Hold
 from protocol.codes import RequestCode
 from protocol.frame import encode
 from protocol.header_json import decode_header
