@@ -112,7 +112,7 @@ def test_the_first_pull_behind_a_heartbeat_knows_its_expression() -> None:
 # --- what is found
 
 
-def test_only_records_whose_properties_match_are_handed_out() -> None:
+def test_only_records_with_matching_properties_are_delivered() -> None:
     made = filtering()
     send(made, *range(10))
     (record,) = outcome(pull(made, "a > 3 AND a < 5"), 0, "FOUND", 10, 0, 10)
@@ -123,7 +123,7 @@ def test_only_records_whose_properties_match_are_handed_out() -> None:
     assert found(made, None) == [2, 3, 4]
 
 
-def test_what_is_unknown_or_cannot_be_evaluated_is_no_match() -> None:
+def test_unknown_properties_and_failed_evaluations_do_not_match() -> None:
     made = filtering()
     send(made, 1, colour="red")
     send(made, 2, TAGS="TagA")
@@ -137,7 +137,7 @@ def test_what_is_unknown_or_cannot_be_evaluated_is_no_match() -> None:
 
 
 @pytest.mark.heavy
-def test_many_that_do_not_match_take_many_pulls_and_none_is_left_out() -> None:
+def test_many_mismatches_take_many_pulls_and_skip_no_match() -> None:
     made = filtering()
     for start in range(0, 2500, 500):
         send(made, *range(start, start + 500))
@@ -225,7 +225,7 @@ def test_a_held_pull_is_woken_by_a_record_that_matches_only(
     assert record.body == b"6"
 
 
-def test_a_held_pull_that_nothing_matches_is_told_at_its_deadline_how_far_it_has_come() -> None:
+def test_a_held_pull_without_a_match_gets_its_next_offset_at_the_deadline() -> None:
     made = filtering()
     answers = start_pull(made, "a > 5", 0)
     send(made, 1, 2, 3)

@@ -115,7 +115,7 @@ def test_a_limit_below_one_is_refused() -> None:
 
 
 @BOTH
-def test_what_may_not_be_pulled_may_not_be_read(code: RequestCode) -> None:
+def test_queues_without_pull_permission_cannot_be_read(code: RequestCode) -> None:
     made = broker(5)
     made.make_topic("Topic", perm=2)
     answer = made.ask(command(code, 0, 5))
@@ -149,7 +149,7 @@ def test_an_offset_outside_of_the_queue_is_answered_with_its_ends(code: RequestC
 
 
 @BOTH
-def test_only_what_can_be_pulled_can_be_read(code: RequestCode) -> None:
+def test_only_dispatched_records_can_be_read(code: RequestCode) -> None:
     """A record in the log has no unit yet until Reput comes to it."""
     made = broker(3)
     answers: list[RemotingCommand] = []
@@ -187,7 +187,7 @@ def test_a_slave_serves_it_too() -> None:
     ]
 
 
-def test_what_is_cold_is_read_off_the_loop_while_others_are_served() -> None:
+def test_cold_pages_are_read_on_a_thread_while_others_are_served() -> None:
     slow = Slow()
     with cold_broker(slow) as made:
         answers: list[RemotingCommand] = []
@@ -204,7 +204,7 @@ def test_what_is_cold_is_read_off_the_loop_while_others_are_served() -> None:
         assert [record.queue_offset for record in records(answers[0])] == list(range(20))
 
 
-def test_what_stays_cold_is_given_after_some_tries() -> None:
+def test_records_that_stay_cold_are_sent_after_some_tries() -> None:
     slow = Slow()
     with cold_broker(slow) as made:
         answers: list[RemotingCommand] = []

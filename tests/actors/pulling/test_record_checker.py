@@ -84,7 +84,7 @@ def test_a_slave_shows_messages_and_nothing_else(made: GuardedBroker) -> None:
     assert (answer.code, answer.remark) == (1, f"can not find message by the offset, {at}")
 
 
-def test_who_may_see_everything_sees_what_lies_there_as_with_4_9_7(made: GuardedBroker) -> None:
+def test_an_unrestricted_account_sees_any_bytes_as_with_4_9_7(made: GuardedBroker) -> None:
     """Also what has no unit any more."""
     made.send(b"old", topic="Orders")
     old = made.messages("Orders")[0].physical_offset

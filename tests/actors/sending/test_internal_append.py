@@ -116,7 +116,7 @@ def test_records_that_find_no_room_wait_for_the_next_file() -> None:
     assert [each.body for each in made.messages("Topic", 1)] == bodies
 
 
-def test_what_the_log_cannot_take_is_refused_and_the_rest_is_stored() -> None:
+def test_records_too_large_for_the_log_are_refused_and_the_rest_is_stored() -> None:
     made = SimulatedBroker(4)
     made.make_topic()
     answers = asked(made)
@@ -129,7 +129,7 @@ def test_what_the_log_cannot_take_is_refused_and_the_rest_is_stored() -> None:
     assert sorted(each.body for each in made.messages("Topic", 1)) == [b"a", b"b", b"c"]
 
 
-def test_a_topic_that_is_not_there_is_made_first() -> None:
+def test_a_missing_topic_is_made_first() -> None:
     made = SimulatedBroker(5)
     answers = asked(made)
     wanted = (CreateSystemTopic("%RETRY%g", 2), CreateSystemTopic("%DLQ%g", 1))
@@ -173,7 +173,9 @@ def test_under_sync_flush_the_answer_waits_for_the_disk_if_asked_to(waits: bool)
     assert log.flushed_offset == log.end_offset  # who does not wait has woken the flusher
 
 
-def test_who_waits_when_put_message_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_appends_are_answered_when_put_message_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     made = SimulatedBroker(8)
     made.make_topic()
     answers = asked(made)
@@ -198,7 +200,7 @@ def test_who_waits_when_put_message_fails_is_told(monkeypatch: pytest.MonkeyPatc
     ]
 
 
-def test_what_an_own_record_appended_survives_a_clean_stop() -> None:
+def test_an_internal_append_survives_a_clean_stop() -> None:
     disk = FakeDisk()
     made = SimulatedBroker(9, disk)
     made.make_topic()
@@ -229,7 +231,7 @@ def test_a_pull_outside_of_its_queue_leaves_a_message_about_it() -> None:
     assert made.pull(topic="OFFSET_MOVED_EVENT", expression="consumers").code == 0
 
 
-def test_of_a_chain_nothing_behind_what_does_not_fit_is_stored() -> None:
+def test_a_chain_stores_nothing_behind_a_record_that_does_not_fit() -> None:
     """Else a half message would be settled whose commit is not stored."""
     too_long = bytes(STORE.commit_log_file_bytes)
     for is_chain, codes in ((False, [13, 0]), (True, [13, 13])):

@@ -89,14 +89,14 @@ def test_each_lifts_its_own_word_and_the_last_one_opens_the_log() -> None:
     ]
 
 
-def test_what_was_said_for_good_stays() -> None:
+def test_a_final_write_ban_stays() -> None:
     made = Made()
     made.end.forbid(WritesForbidden("a failed sync", "group commit", final=True))
     made.end.forbid(WritesForbidden(None, "group commit"))
     assert made.end.is_forbidden and made.end.is_forbidden_but_by("disk")
 
 
-def test_what_was_written_is_dispatched_up_to_the_end() -> None:
+def test_written_records_are_dispatched_up_to_the_end() -> None:
     made = Made()
     ((offset, size),) = made.log.append([put()], 5)
     entry = DispatchEntry(b"Topic", 0, 0, offset, size, 0, 5, 0, ())

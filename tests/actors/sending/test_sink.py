@@ -139,7 +139,7 @@ WRONG: dict[str, tuple[dict[str, object], int, str]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_cannot_be_is_refused(made: SimulatedBroker, name: str) -> None:
+def test_invalid_batches_are_refused(made: SimulatedBroker, name: str) -> None:
     options, code, words = WRONG[name]
     found, remark = refused(made, batch_command(MESSAGES, **options))  # type: ignore[arg-type]
     assert found == code
@@ -188,7 +188,7 @@ def test_a_delayed_message_and_its_delivery_count_once(made: SimulatedBroker) ->
     assert len(pulled(made)) == 2
 
 
-def test_a_copy_that_somebody_else_sends_says_nothing_of_a_lane(made: SimulatedBroker) -> None:
+def test_a_copy_from_another_producer_does_not_change_a_lane(made: SimulatedBroker) -> None:
     sent(made, batch_command(MESSAGES, 0, 2))
     text = pulled(made)[0].properties.replace(b":0:0:0:", b":0:7:9:").decode()
     assert made.send(properties=text).code == 0
@@ -198,7 +198,7 @@ def test_a_copy_that_somebody_else_sends_says_nothing_of_a_lane(made: SimulatedB
 
 
 @pytest.mark.parametrize("how", ["stop", "kill", "power cut", "no file"])
-def test_what_is_known_survives(how: str) -> None:
+def test_known_progress_survives(how: str) -> None:
     made = SimulatedBroker(1, store_config=replace(STORE, flush_disk_type="SYNC_FLUSH"))
     made.make_topic()
     made.system.drain()
@@ -225,7 +225,7 @@ def test_a_slave_takes_no_batches() -> None:
     assert (code, remark) == (ResponseCode.SLAVE_NOT_AVAILABLE, "this broker is a slave")
 
 
-def test_after_a_failure_of_those_who_append_nothing_is_stored_twice(
+def test_after_a_failure_of_an_appending_actor_nothing_is_stored_twice(
     made: SimulatedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The actor that knows forgets; what it asked for is decided before anything new is taken."""
@@ -296,7 +296,7 @@ def test_the_table_is_that_of_the_log(made: SimulatedBroker) -> None:
     again.close()
 
 
-def test_lanes_that_had_to_be_forgotten_are_told_to_the_operator() -> None:
+def test_evicted_lanes_are_logged_for_the_operator() -> None:
     made = SimulatedBroker(1, store_config=replace(STORE, sink_progress_max=2))
     made.make_topic()
     made.system.drain()

@@ -113,7 +113,9 @@ def some_steps(made: SimulatedBroker, count: int) -> None:
 
 
 @pytest.mark.trial(short=2, long=1000)
-def test_each_message_is_stored_once_whatever_dies(seed: int, tell: Callable[[str], None]) -> None:
+def test_each_message_is_stored_once_through_crashes(
+    seed: int, tell: Callable[[str], None]
+) -> None:
     query = Query(seed)
     expected: set[bytes] = set()
     for batch in range(BATCHES):
@@ -132,7 +134,7 @@ def test_each_message_is_stored_once_whatever_dies(seed: int, tell: Callable[[st
 
 
 @pytest.mark.trial(short=4, long=300)
-def test_what_a_power_cut_takes_is_stored_again_and_only_that(seed: int) -> None:
+def test_only_messages_lost_in_a_power_cut_are_stored_again(seed: int) -> None:
     """Under ASYNC_FLUSH: what is gone from the log is gone from what is known of it, too."""
     random = Random(seed)
     made = SimulatedBroker(seed, store_config=replace(STORE, commit_log_file_bytes=1 << 14))
@@ -156,7 +158,7 @@ def test_what_a_power_cut_takes_is_stored_again_and_only_that(seed: int) -> None
 
 
 @pytest.mark.trial(short=4, long=200)
-def test_a_slave_that_takes_over_knows_what_was_answered(seed: int) -> None:
+def test_a_slave_that_takes_over_knows_the_acknowledged_progress(seed: int) -> None:
     """The master dies in the middle of a batch; its slave's store is started as a master's."""
     random = Random(seed)
     messages = chained([b"%d" % number * 50 for number in range(30)])

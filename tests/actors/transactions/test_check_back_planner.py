@@ -160,7 +160,7 @@ def test_message_is_asked_about_although_the_clock_was_ahead_when_it_came() -> N
     assert [question.header.msg_id for question in questions(producer)] == ["ahead", "then"]
 
 
-def test_producers_of_a_group_are_asked_in_turn_and_those_that_are_gone_not() -> None:
+def test_check_backs_go_to_the_connected_producers_in_turn() -> None:
     made = broker()
     one, two, other = producing(made), producing(made, 8), producing(made, 9, "others")
     for number in range(6):
@@ -289,7 +289,7 @@ def test_a_commit_that_nothing_settles_is_settled_and_not_asked_about() -> None:
     assert len(of_topic(made, HALF)) == len(made.messages()) == 1
 
 
-def test_what_cannot_be_put_again_stays_pending() -> None:
+def test_half_messages_that_cannot_be_copied_stay_pending() -> None:
     made = broker()
     producer = producing(made)
     half(made, "K")

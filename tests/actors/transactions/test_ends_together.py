@@ -157,7 +157,7 @@ def slots_of(own: InternalRecord) -> dict[str, object]:
     return {name: getattr(own, name) for kind in kinds for name in vars(kind)["__slots__"]}
 
 
-def test_what_is_committed_as_it_was_sent_is_what_its_properties_say(
+def test_a_recent_half_message_is_committed_as_its_properties_say(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made = broker()

@@ -37,7 +37,7 @@ def forge(made: SimulatedBroker, queue_offset: int) -> int:
 
 
 @pytest.mark.parametrize("outcome", [COMMIT, ROLLBACK])
-def test_a_half_message_in_a_body_is_none_also_without_access_control(outcome: int) -> None:
+def test_a_half_message_in_a_body_is_not_found_without_access_control(outcome: int) -> None:
     made = broker()
     prepared = half(made, "real")
     at = forge(made, prepared.queue_offset)
@@ -95,7 +95,7 @@ def test_a_unit_that_is_not_in_memory_is_read_off_the_loop() -> None:
     made.instead = {}
 
 
-def test_what_is_at_hand_needs_no_unit() -> None:
+def test_a_cached_half_message_needs_no_unit() -> None:
     """Its send has said where it lies."""
     made = broker()
     prepared = half(made)

@@ -116,7 +116,7 @@ def test_a_round_has_a_limit_and_the_next_one_goes_on(monkeypatch: pytest.Monkey
     assert second[:BATCH_COUNT] == [*range(2 * BATCH_COUNT, count)]
 
 
-def test_a_half_message_that_cannot_be_read_holds_nobody_up() -> None:
+def test_an_unreadable_half_message_delays_no_other() -> None:
     made = broker()
     producer = producing(made)
     damaged = half(made, "damaged")
