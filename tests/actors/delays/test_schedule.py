@@ -101,7 +101,7 @@ def test_a_slave_delivers_nothing() -> None:
 def test_a_delivered_record_equals_that_of_the_original_broker(
     tmp_path: Path,
 ) -> None:
-    """Both from the golden store: its own copy, and the one that we make of the same record."""
+    """Compare the delivered record of the golden store with the one this broker makes."""
     manifest = golden.manifest("clean")
     root = golden.store("clean", tmp_path)
     by_queue = manifest["consumeQueues"]
@@ -142,7 +142,7 @@ def places(record: MessageRecord) -> dict[str, Any]:
 
 
 def delivered(scheduled: MessageRecord, due: int) -> MessageRecord:
-    """What our broker makes of it."""
+    """Return this broker's delivered record."""
     made = SimulatedBroker(1, start_ms=due - 500)
     made.broker.store.commit_log.store_host = scheduled.store_host
     log, queues = made.broker.store.commit_log, made.broker.store.consume_queues

@@ -1,4 +1,4 @@
-"""What is not in memory is read off the loop: nobody else waits for the disk meanwhile."""
+"""Cold reads happen on a thread, while other requests are served."""
 
 import errno
 import os
@@ -166,7 +166,7 @@ def test_a_stopping_broker_answers_pulls_that_wait_for_the_disk() -> None:
 
 @dataclass
 class Note:
-    """What is told when all is read."""
+    """Message sent when all parts are read."""
 
     def refuse(self, remark: str) -> None:
         raise AssertionError(remark)

@@ -1,4 +1,4 @@
-"""What is compiled for one connection or address in a second, and what is not."""
+"""Budget of a connection or an address for compiling new expressions."""
 
 import pytest
 
@@ -31,7 +31,7 @@ def of(peer_id: int, address: str = "127.0.0.1") -> RecordingPeer:
 
 
 def taken(budget: CompileBudget, peer: RecordingPeer, expressions: list[str]) -> int:
-    """How many of them are compiled before one is refused."""
+    """Return the number of expressions compiled before the first refusal."""
     for count, expression in enumerate(expressions):
         try:
             budget.take(peer, "SQL92", expression)

@@ -67,7 +67,7 @@ def flip_unit(number: int, bit: int) -> Callable[[SimulatedBroker, FakeDisk], No
 
 
 def nothing(_: SimulatedBroker, __: FakeDisk) -> None:
-    """Changes nothing."""
+    """Leave broker and disk unchanged."""
 
 
 def place(made: SimulatedBroker, number: int) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""The table of held pulls, alone: who is found by what, and how little each of them takes."""
+"""The table of held pulls alone: lookups, and memory per pull."""
 
 import pytest
 
@@ -17,7 +17,7 @@ from tests.support.peers import RecordingPeer
 
 PULLS = 4_000
 HELD_BYTES_MAX = 500
-"""Of one: 100,000 of them are 50 MiB."""
+"""Maximum bytes per pull: 100,000 of them are 50 MiB."""
 
 
 def hold(

@@ -42,7 +42,7 @@ def pull(made: SimulatedBroker, expression: str | None, offset: int = 0, **optio
 
 
 def found(made: SimulatedBroker, expression: str | None) -> list[int]:
-    """What an expression finds in the queue, over as many pulls as it takes."""
+    """Return the numbers that an expression finds in the queue, over as many pulls as needed."""
     numbers, offset = list[int](), 0
     while True:
         answer = pull(made, expression, offset)
@@ -321,7 +321,7 @@ def test_the_bits_are_believed_of_messages_behind_the_expression_only() -> None:
     made.system.advance(1000)
     made.subscribe("a > 5", kind=SQL)
     made.system.advance(1000)
-    made.broker.store.consume_queues.bit_maps = lambda entry: bytes(14)  # nobody wants it
+    made.broker.store.consume_queues.bit_maps = lambda entry: bytes(14)  # no bit set
     send(made, 7)
     assert found(made, None) == [6]
     assert found(made, "a > 5") == [6, 7], "one that the pull brings has no bits"

@@ -1,4 +1,4 @@
-"""Long polling: who is held, who is woken by what, and that nobody is forgotten."""
+"""Long polling: which pulls are held, which events wake them, and that each is answered."""
 
 from random import Random
 

@@ -1,4 +1,4 @@
-"""How a pull ends: what it finds, what it leaves out, what it commits; through a whole broker."""
+"""Outcomes of pulls through a whole broker: messages found, skipped, offsets committed."""
 
 from dataclasses import replace
 
@@ -220,7 +220,7 @@ def test_the_fast_port_does_not_serve_pulls() -> None:
 
 
 def test_a_lite_pull_of_5_x_is_served_like_a_pull() -> None:
-    """As its client sent it; 4.9.7 refuses it."""
+    """Requests as recorded from its client; 4.9.7 refuses them."""
     made = broker()
     for pair in (130, 131):
         asked, refused_then = recorded("java-5.3.3", pair)

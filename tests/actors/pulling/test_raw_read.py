@@ -38,7 +38,7 @@ def taken_apart(
 
 
 def records(answer: RemotingCommand) -> list[MessageRecord]:
-    """Of a queue without another's messages between its own."""
+    """Return the records of an answer without other queues' messages between them."""
     return list(decode_records(taken_apart(answer)[2]))
 
 
@@ -143,7 +143,9 @@ def test_an_offset_outside_of_the_queue_is_answered_with_its_ends(code: RequestC
         assert answer.code == ResponseCode.PULL_OFFSET_MOVED
         header = RawResponseHeader.decode(answer.fields)
         assert (header.next_offset, header.min_offset, header.max_offset) == (following, 5, 12)
-        assert (answer.remark or "").startswith("queue 0 of Topic has messages 5 to 12, the end")
+        assert (answer.remark or "").endswith(
+            "is outside of queue 0 of Topic: min offset 5, max offset 12"
+        )
     idle = made.ask(command(code, 0, 1, queueId=3))
     assert (idle.code, RawResponseHeader.decode(idle.fields).max_offset) == (21, 0)
 

@@ -43,7 +43,7 @@ def back(offset: int) -> RemotingCommand:
 def test_a_message_that_has_just_come_is_found(
     ask: object, made: GuardedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its unit is made behind its answer: of a batch one after the other, here."""
+    """Units are dispatched after the answers, here one by one."""
     assert callable(ask)
     monkeypatch.setattr(reput_module, "DISPATCHED_MAX", 1)
     batch = encode_batch([BatchMessage(b"%d" % number) for number in range(40)])

@@ -124,7 +124,7 @@ def test_the_limit_is_the_client_s_if_it_is_new_enough(
 
 
 def test_a_delayed_dead_letter_waits_first() -> None:
-    """As an orderly consumer of 4.9.7 sends it: the delay survives the move."""
+    """An orderly consumer of 4.9.7 sends it with a delay, which survives the move."""
     made = broker()
     made.make_group()
     answer = made.send(
@@ -281,7 +281,7 @@ def test_changed_queue_numbers_count_for_known_shapes_too() -> None:
     assert [answer.code for answer in peer.received] == [0, 0, 1, 1, 0, 0]
 
 
-# --- numbers that are none to Java
+# --- delay levels that Java cannot parse
 
 
 @pytest.mark.parametrize("level", [" 2", "1_0", "x", "2147483648", "9" * 5000])

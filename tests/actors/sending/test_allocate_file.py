@@ -218,7 +218,7 @@ def test_at_the_stop_sends_that_wait_for_a_file_are_refused() -> None:
 
 
 def test_a_file_that_comes_twice_is_used_once() -> None:
-    """As when a PutMessage and the one after its restart have asked for the same one."""
+    """PutMessage and its restarted successor can both request the same file."""
     broker, allocator = broker_with_allocator()
     waiting = fill(broker, allocator)
     message = allocator.asked[-1]

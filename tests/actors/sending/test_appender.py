@@ -54,7 +54,7 @@ class Made:
         return Put(self.appender.state_of("Topic", CONFIG), batch)
 
     def append(self, *puts: Put) -> tuple[int, list[int]]:
-        """How many are stored, and the queue offsets that are dispatched."""
+        """Return the number of stored puts, and the queue offsets of the dispatch entries."""
         stored, entries = self.appender.append(puts, NOW_MS)
         return stored, [entry.queue_offset for entry in single_entries(entries)]
 

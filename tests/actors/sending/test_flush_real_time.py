@@ -37,7 +37,7 @@ def log_of(made: SimulatedBroker) -> CommitLog:
 
 
 def until_flushed(made: SimulatedBroker) -> float:
-    """How long it takes until everything is on the disk, ms."""
+    """Return the time until everything is synced, ms."""
     log, started_ms = log_of(made), made.clock.monotonic_ms()
     made.system.run_until(lambda: log.flushed_offset == log.end_offset, 60_000)
     return made.clock.monotonic_ms() - started_ms

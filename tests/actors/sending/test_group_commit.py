@@ -1,4 +1,4 @@
-"""SYNC_FLUSH: one sync for all who wait, OK only behind it, and never silence."""
+"""SYNC_FLUSH: one sync for all waiting sends, OK only after it, and an answer to each."""
 
 import errno
 from collections.abc import Callable
@@ -247,7 +247,7 @@ def test_bytes_that_a_sync_took_along_are_answered_without_another() -> None:
 def test_a_sync_master_says_that_it_has_no_slave_once_the_disk_has_it(
     flush: str, seed: int
 ) -> None:
-    """4.9.7's answer when none is connected; who does not wait is not told."""
+    """Sends that wait get 4.9.7's answer for no connected slave; the others get OK."""
     made = SimulatedBroker(
         seed,
         config=replace(BROKER, broker_role="SYNC_MASTER"),

@@ -34,7 +34,7 @@ def half(number: int = 0, born_host: bytes = HOST, body: bytes = b"body") -> Rec
 
 
 def put(log: CommitLog, recent: HalfMessageCache, record: Record, now_ms: int = 1000) -> int:
-    """As PutMessage does it; where it lies."""
+    """Append as PutMessage does; return the physical offset."""
     recent.expected.append(record)
     placed = log.append([record], now_ms)
     if placed:

@@ -1,4 +1,4 @@
-"""What other actors have stored: prepared records, their places, and what becomes of failures."""
+"""Internal appends: prepared records, their queues, and the results of failures."""
 
 from dataclasses import replace
 from typing import Any
@@ -170,7 +170,9 @@ def test_under_sync_flush_the_answer_waits_for_the_disk_if_asked_to(waits: bool)
     on_disk = log.flushed_offset >= result.physical_offset + result.record_bytes
     assert on_disk or not waits
     made.system.advance(100)
-    assert log.flushed_offset == log.end_offset  # who does not wait has woken the flusher
+    assert (
+        log.flushed_offset == log.end_offset
+    )  # the append that does not wait has woken the flusher
 
 
 def test_waiting_appends_are_answered_when_put_message_fails(
@@ -232,7 +234,7 @@ def test_a_pull_outside_of_its_queue_leaves_a_message_about_it() -> None:
 
 
 def test_a_chain_stores_nothing_behind_a_record_that_does_not_fit() -> None:
-    """Else a half message would be settled whose commit is not stored."""
+    """Otherwise a half message would be settled without a stored commit."""
     too_long = bytes(STORE.commit_log_file_bytes)
     for is_chain, codes in ((False, [13, 0]), (True, [13, 13])):
         made = SimulatedBroker(1)
@@ -246,7 +248,7 @@ def test_a_chain_stores_nothing_behind_a_record_that_does_not_fit() -> None:
 
 @pytest.mark.parametrize("after", [1, 2, 3])
 def test_delayed_messages_come_back_to_queues_that_are_read(after: int) -> None:
-    """The topic has fewer queues by then; 9 of 12 messages were in queues that nobody read."""
+    """Messages of a topic that now has fewer queues: 9 of 12 were in unreadable queues."""
     made = SimulatedBroker(1)
     made.make_topic(queues=8)
     for number in range(12):
@@ -269,7 +271,7 @@ def test_a_send_without_a_queue_goes_to_one_that_is_read() -> None:
 
 
 def test_own_messages_to_a_deleted_topic_are_read_if_it_is_made_again() -> None:
-    """They went to queues that the new topic did not have."""
+    """Formerly they went to queues that the new topic did not have."""
     made = SimulatedBroker(1)
     made.make_topic(queues=8)
     for number in range(8):

@@ -1,4 +1,4 @@
-"""The end of the log: the next file is asked for once, and who forbids to write lifts it."""
+"""The log tail: one request for the next file, and write bans that their sources lift."""
 
 from structlog.testing import capture_logs
 

@@ -1,4 +1,4 @@
-"""What becomes of properties on their way into the log: CLUSTER in, WAIT out, and where to."""
+"""Rewriting of properties: CLUSTER is added, WAIT dropped, and some records redirected."""
 
 from random import Random
 
@@ -119,7 +119,7 @@ def test_a_delayed_message_goes_to_its_level_s_queue_and_keeps_where_it_belongs(
     assert redirect == Redirect("SCHEDULE_TOPIC_XXXX", 1, 5000)
     assert parse(text) == {
         "KEYS": "k",
-        "WAIT": "true",  # the text is made anew, and WAIT comes back
+        "WAIT": "true",  # the text is formatted again, and WAIT is back
         "DELAY": "2",
         "TAGS": "t",
         "CLUSTER": "DefaultCluster",
@@ -268,7 +268,7 @@ def test_only_a_real_level_makes_a_batch_delayed() -> None:
         assert not made.is_delayed(properties)
 
 
-# --- numbers that are none to Java
+# --- delay levels that Java cannot parse
 
 NOT_JAVA = [b" 2", b"2 ", b"1_0", b"x", b"\xc2\xb2", b"2147483648", b"1" * 5000, b"\xff"]
 

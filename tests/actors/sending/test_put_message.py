@@ -1,4 +1,4 @@
-"""What a send leaves in the log, and what its producer is told of it."""
+"""Stored records of sends, and the answers to their producers."""
 
 from dataclasses import replace
 from typing import Any

@@ -25,7 +25,7 @@ PROPERTIES = (
     f"MSG_TYPE\x01reply\x02REPLY_TO_CLIENT\x01{ASKER}\x02TTL\x015000\x02"
     "CORRELATION_ID\x01c-1\x02UNIQ_KEY\x01u\x02TAGS\x01t\x02"
 )
-"""As a 5.x client writes it, with a separator at the end."""
+"""Properties as a 5.x client writes them, with a separator at the end."""
 
 
 def broker(store_config: Any = STORE, hooks: Any = (), **settings: Any) -> SimulatedBroker:
@@ -79,7 +79,7 @@ def start(made: SimulatedBroker, command: RemotingCommand) -> list[RemotingComma
 
 
 def pushed(client: LocalClient) -> RemotingCommand:
-    """What the broker has asked of the producer."""
+    """Return the broker's request to the producer."""
     (command,) = client.received
     client.received.clear()
     assert command.code == RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT and not command.is_oneway

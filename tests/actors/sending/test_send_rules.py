@@ -38,7 +38,7 @@ REFUSED = (
 
 
 def broker(**settings: Any) -> SimulatedBroker:
-    """With the topics `Topic` and, made by nobody, all that every broker has."""
+    """Return a broker with the topic `Topic` and the system topics of every broker."""
     made = SimulatedBroker(SEED, config=replace(BROKER, **settings), store_config=SMALL)
     made.make_topic()
     return made

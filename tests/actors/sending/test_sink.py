@@ -1,4 +1,4 @@
-"""What the broker answers to batches of a sink, and what it stores of them."""
+"""Answers to batches of a sink, and the records stored of them."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -110,7 +110,7 @@ def test_lanes_do_not_know_each_other(made: SimulatedBroker) -> None:
 
 def test_two_attempts_at_once_store_nothing_twice() -> None:
     seen: set[int] = set()
-    for seed in range(5):  # who comes first, and how soon after it the other, is chance
+    for seed in range(5):  # the order of the attempts and the time between them are random
         made = SimulatedBroker(seed)
         made.make_topic()
         answers: list[RemotingCommand] = []
@@ -264,7 +264,7 @@ def test_a_disk_that_refuses_loses_and_doubles_nothing(
 
 
 def test_nothing_is_taken_before_all_of_the_log_is_known(made: SimulatedBroker) -> None:
-    """As long as the table is being made from the log, it would take a repeat for news."""
+    """While the table is rebuilt, it would take a repeated batch for a new one."""
     sent(made, batch_command(MESSAGES, 0, 4))
     store = made.broker.store
     known = store.dispatcher.followers

@@ -77,7 +77,7 @@ class Query:
             else:
                 made.system.advance(random.choice((0, 1, 5, 100, 3000)))
             if random.random() < 0.25:
-                for attempt in attempts:  # nobody hears what a dead broker had to say
+                for attempt in attempts:  # answers of a dead broker are lost
                     attempt.is_dead = True
                 self.something_dies()
             codes = {code for attempt in attempts for code in attempt.refusals}
@@ -107,7 +107,10 @@ class Query:
 
 
 def some_steps(made: SimulatedBroker, count: int) -> None:
-    """So many batches of mail are served, anybody's; then the broker may die in between."""
+    """Serve a number of inbox batches of any actors.
+
+    Then the broker may die between two of them.
+    """
     done = iter(range(count + 1))
     made.system.run_until(lambda: next(done) == count)
 

@@ -1,4 +1,4 @@
-"""What waits for topics: in order, each topic asked for once, no more than may."""
+"""Items that wait for topics: in order, one request per topic, limited in number."""
 
 from actors.sending.topic_wait_list import TopicWaitList
 from actors.tables.topics import CreateSystemTopic

@@ -1,4 +1,4 @@
-"""Checks of pending transactions: whom the broker asks, when, how often, and what it stores."""
+"""Check-backs of pending transactions: which producers, when, how often; the stored records."""
 
 from dataclasses import replace
 
@@ -174,7 +174,10 @@ def test_check_backs_go_to_the_connected_producers_in_turn() -> None:
 
 
 def test_without_a_producer_the_check_counts_all_the_same() -> None:
-    """As in 4.9.7: put again, with one more in its count; who comes later is asked next time."""
+    """The half message is copied with a higher count, as in 4.9.7.
+
+    A later producer is asked next.
+    """
     made = broker()
     half(made, "K")
     with capture_logs() as logs:

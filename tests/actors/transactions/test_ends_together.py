@@ -39,7 +39,7 @@ def forget(made: SimulatedBroker) -> None:
 
 
 def keep(_: SimulatedBroker) -> None:
-    """They are as they were sent."""
+    """Leave the half messages as sent."""
 
 
 def story(
@@ -87,7 +87,7 @@ def line(made: SimulatedBroker) -> Iterator[PairedLine]:
 
 
 def usual(record: MessageRecord, outcome: int, *, oneway: bool = False) -> RemotingCommand:
-    """As a Java client writes it."""
+    """Return an end request as a Java client encodes it."""
     command = end_command(record, outcome, oneway=oneway)
     command.serialize_type, command.language = SerializeType.ROCKETMQ, LanguageCode.JAVA
     return command

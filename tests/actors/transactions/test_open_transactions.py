@@ -1,4 +1,4 @@
-"""Tests of actors/transactions/open_transactions.py: what nobody has ended, for an operator."""
+"""Tests of actors/transactions/open_transactions.py: the list for operators."""
 
 from protocol.bodies_own import OpenTransactions
 from protocol.codes import RequestCode

@@ -1,4 +1,4 @@
-"""The transaction table in a broker: fed, synced, found wrong, made anew."""
+"""The transaction table in a broker: fed, synced, found damaged, rebuilt."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ STATE_TABLE = f"{STORE.root}/transaction/statetable/{0:020d}"
 REDO_LOG = f"{STORE.root}/transaction/redolog/covered_offset"
 SCRUBBED_MS = 120_000
 UNCHECKED = replace(BROKER, transaction_check_interval_ms=1 << 40)
-"""Nobody is asked about half messages, so that they stay as they are."""
+"""Settings without check-backs, so that half messages stay unchanged."""
 
 
 def with_halves(count: int) -> SimulatedBroker:

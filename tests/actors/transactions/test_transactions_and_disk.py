@@ -1,4 +1,4 @@
-"""Transactions whose half messages are not in memory, and on a disk that is full or broken."""
+"""Transactions with cold half messages, and on a disk that is full or broken."""
 
 import errno
 from dataclasses import replace
@@ -145,7 +145,7 @@ def test_while_the_table_is_rebuilt_commits_continue_and_checks_wait() -> None:
 
 
 def test_a_broker_that_fails_in_a_verdict_answers_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error of ours: the actor is started again, and whoever waited is told."""
+    """After an internal error the actor restarts, and waiting requests are answered."""
     made = broker()
     prepared = half(made)
     monkeypatch.setattr(made.broker.store.transaction_table, "get_pending", lambda _: 1 // 0)
