@@ -56,7 +56,7 @@ def test_progress_waits_for_the_disk() -> None:
 
 
 def test_progress_is_for_an_original_broker_that_takes_over() -> None:
-    """It passes settled and copied half messages, and stops before the first pending one."""
+    """The offset passes settled and copied half messages, up to the first pending one."""
     made = broker()
     producer = producing(made)
     ended = [half(made, f"{number}") for number in range(3)]
