@@ -105,11 +105,9 @@ class DelayOffsets(TickedTable):
         self._save_flushed()
 
     def can_stop(self) -> bool:
-        """Return whether the file has everything."""
         return super().can_stop() and not self._syncing
 
     def _sync(self) -> None:
-        """Request a sync of the copies that are not flushed."""
         end = max((each.end for each in self._unflushed), default=0)
         if end > self._log.flushed_offset and not (self._syncing or self._sync_failed):
             self._syncing = True
@@ -124,7 +122,6 @@ class DelayOffsets(TickedTable):
 
     @serves(RequestCode.GET_ALL_DELAY_OFFSET)
     def all_offsets(self, request: Request) -> RemotingCommand:
-        """Answer a slave with the table."""
         return request.command.answer(body=DelayOffsetTable(dict(self._offsets)).encode())
 
     def _save_flushed(self) -> None:

@@ -118,7 +118,6 @@ class Schedule(Actor):
 
     @handles(DelayOffsetReply)
     def on_start_at(self, message: DelayOffsetReply) -> None:
-        """Begin at the offset, or ask again."""
         if message.offset is None:
             self._to["delay_offsets"].tell(GetDelayOffset(self._level, self.address))
             return
@@ -149,20 +148,17 @@ class Schedule(Actor):
 
     @handles(_Look)
     def on_look(self, _: _Look) -> None:
-        """Deliver what is due."""
         self._probe.forget()
         self._look()
 
     @handles(_ColdReadForSchedule)
     def on_warm(self, message: _ColdReadForSchedule) -> None:
-        """Continue after a cold read."""
         if message.is_read:
             self._look(message.reads)
         else:
             self.after(RETRY_MS, _Look())
 
     def _look(self, cold_reads: int = 0) -> None:
-        """Deliver due messages, or sleep until one is due."""
         if self.stopping:
             return
         queue = self._queues.get(SCHEDULE_TOPIC, self._level - 1)
@@ -226,12 +222,10 @@ class Schedule(Actor):
 
     @handles(UnitVerified)
     def on_unit_verified(self, message: UnitVerified) -> None:
-        """Continue after the verification of the unit."""
         self._go_on_behind_doubt(message.queue_offset)
 
     @handles(_VerificationIsOver)
     def on_verification_is_over(self, message: _VerificationIsOver) -> None:
-        """Continue without an answer of the scrubber."""
         self._go_on_behind_doubt(message.offset)
 
     def _go_on_behind_doubt(self, offset: int) -> None:
@@ -303,7 +297,6 @@ class Schedule(Actor):
             log.info("delayed delivery resumed", level=self._level)
 
     def can_stop(self) -> bool:
-        """Return whether no batch is in progress."""
         return self._under_way is None
 
 

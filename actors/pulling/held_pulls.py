@@ -91,7 +91,6 @@ class HoldTable:
         self.clear()
 
     def clear(self) -> None:
-        """Forget all held pulls."""
         self._held: dict[tuple[bytes, int], dict[Hold, None]] = {}
         self._by_peer: dict[int, dict[Hold, None]] = {}
         """Held pulls by connection, and by the tick of their deadline.
@@ -103,14 +102,12 @@ class HoldTable:
         self.count = 0
 
     def add(self, hold: Hold) -> None:
-        """Add a held pull."""
         self._held.setdefault(hold.queue, {})[hold] = None
         self._by_peer.setdefault(hold.peer.peer_id, {})[hold] = None
         self._by_tick.setdefault(_tick_of(hold), {})[hold] = None
         self.count += 1
 
     def has_room(self, peer_id: int) -> bool:
-        """Return whether one more pull of this connection may be held."""
         return self.count < HELD_MAX and len(self._by_peer.get(peer_id, ())) < HELD_OF_PEER_MAX
 
     def arrived(
@@ -195,7 +192,6 @@ class HoldTable:
         return self._take([*islice(self._by_peer.get(peer_id, ()), most)])
 
     def all(self) -> list[Hold]:
-        """Remove and return all pulls."""
         return self._take_where(lambda _: True)
 
     def _take_where(self, wanted: Callable[[Hold], bool]) -> list[Hold]:

@@ -53,7 +53,6 @@ class Hold:
         return self.offset == NEVER
 
     def refuse(self, remark: str) -> None:
-        """Answer the held pull with an error."""
         self.request().refuse(remark)
 
 
@@ -68,7 +67,6 @@ class Woken:
     """Whether its deadline has passed: it is answered even if a unit is in doubt."""
 
     def refuse(self, remark: str) -> None:
-        """Answer the held pull with an error."""
         self.hold.refuse(remark)
 
 

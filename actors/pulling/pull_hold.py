@@ -79,7 +79,6 @@ class PullHold(Actor):
 
     @property
     def count(self) -> int:
-        """Number of held pulls."""
         return self._table.count
 
     def on_start(self) -> None:
@@ -105,7 +104,6 @@ class PullHold(Actor):
 
     @handles(Arrived)
     def on_arrived(self, message: Arrived) -> None:
-        """Wake the pulls that wait for one of these records."""
         if not self._table.count:
             return
         arrived = self._table.arrived
@@ -135,7 +133,6 @@ class PullHold(Actor):
 
     @handles(UnitVerified)
     def on_unit_verified(self, message: UnitVerified) -> None:
-        """Wake the pulls that wait for this unit."""
         topic = message.topic.encode("utf-8", "surrogateescape")
         self._wake(
             self._table.verified(topic, message.queue_id, message.queue_offset), verified=True
@@ -143,7 +140,6 @@ class PullHold(Actor):
 
     @handles(_Tick)
     def on_tick(self, _: _Tick) -> None:
-        """Wake the pulls past their deadline."""
         if not self._is_more_due:
             self._wake_due()
 
@@ -154,7 +150,6 @@ class PullHold(Actor):
 
     @handles(PeerClosed)
     def on_peer_closed(self, message: PeerClosed) -> None:
-        """Forget the pulls of a closed connection."""
         self._gone.append(message.peer.peer_id)
         if len(self._gone) == 1:
             self._forget_some()
@@ -213,7 +208,6 @@ class PullHold(Actor):
 
     @handles(_WakeMore)
     def on_wake_more(self, _: _WakeMore) -> None:
-        """Wake the next pulls."""
         self._wake_some(WOKEN_PER_ROUND)
         if self._is_more_due:
             self._wake_due()

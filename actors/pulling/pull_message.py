@@ -91,7 +91,6 @@ class ColdReadForPull:
     again: _Pass
 
     def refuse(self, remark: str) -> None:
-        """Answer the pull with an error."""
         self.request.refuse(remark)
 
 
@@ -140,7 +139,6 @@ class PullMessage(Responder):
 
     @serves(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
     def on_pull(self, request: Request) -> RemotingCommand | None:
-        """Process a new pull, which may be held."""
         self._pull(request, _FIRST)
         return None
 
@@ -158,7 +156,6 @@ class PullMessage(Responder):
 
     @handles(BarrierForHolds)
     def on_say_when_answered(self, _: BarrierForHolds) -> None:
-        """Report that the pulls woken before are answered."""
         self._to["pull_hold"].tell(LastAnswered())
 
     def _pull(self, request: Request, this: "_Pass") -> None:
@@ -185,7 +182,6 @@ class PullMessage(Responder):
             self._show_answer(request, error.code, error.remark)
 
     def _show(self, request: Request, header: PullMessageHeader, this: "_Pass") -> None:
-        """Show the hooks a new pull."""
         if isinstance(request.seen_as, PullContext):
             request.seen_as.held = this.is_again
             return

@@ -47,15 +47,12 @@ class NotCompiled(Exception):
 
 
 class PullRules:
-    """Checks of one broker."""
-
     def __init__(self, config: BrokerConfig, now_ms: Callable[[], float] = lambda: 0) -> None:
         """`now_ms` is used for pulls that carry an expression."""
         self._config = config
         self._budget = CompileBudget(now_ms)
 
     def check_readable(self) -> None:
-        """Raise RemoteError if brokerPermission forbids reading."""
         if not self._config.broker_permission & PERM_READ:
             raise RemoteError(
                 ResponseCode.NO_PERMISSION,

@@ -77,7 +77,6 @@ class QueryMessage(Responder):
 
     @serves(RequestCode.VIEW_MESSAGE_BY_ID)
     def on_view(self, request: Request) -> RemotingCommand | None:
-        """Answer with the record at an offset."""
         offset = ViewMessageHeader.decode(request.command.fields).offset
         data = self._read(offset)
         grant = request.grant

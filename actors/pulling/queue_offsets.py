@@ -75,7 +75,6 @@ class QueueOffsets(Responder):
 
     @handles(AskAgain, reads_only=True)
     def on_ask_again(self, message: AskAgain) -> None:
-        """Continue a query after a cold read."""
         response = self._ask(message.request, message.question, message.step)
         if response is not None:
             message.request.respond(response)

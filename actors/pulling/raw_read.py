@@ -70,7 +70,6 @@ class RawRead(Responder):
 
     @serves(RequestCode.READ_RECORDS)
     def on_records(self, request: Request) -> None:
-        """Answer with units and their records."""
         header = ReadRecordsHeader.decode(request.command.fields)
         if header.max_bytes < 1:
             raise _wrong(f"maxBytes is {header.max_bytes}: it must be 1 or more")
@@ -83,7 +82,6 @@ class RawRead(Responder):
 
     @handles(ReadAgain, reads_only=True)
     def on_again(self, message: ReadAgain) -> None:
-        """Continue after a cold read."""
         try:
             self._read(message.request, message.header, message.tries)
         except RemoteError as error:

@@ -184,7 +184,6 @@ class Admission:
             sends.hand_over()
 
     def refuse_parked(self, error: RefusedError) -> None:
-        """Refuse all sends that wait for a topic."""
         for parked in self._parking.release_all():
             self._answers.refused(parked.sends, parked.send, error, parked.context)
             parked.sends.hand_over()

@@ -48,7 +48,6 @@ class Appender:
     # --- topics and their numbers
 
     def start_at(self, next_offsets: Mapping[tuple[str, int], int]) -> None:
-        """Set the next offset of each queue."""
         for (topic, queue_id), offset in next_offsets.items():
             self._next_offsets.setdefault(topic, {})[queue_id] = offset
 
@@ -67,7 +66,6 @@ class Appender:
                     known[queue_id] = begins
 
     def state_of(self, topic: str, config: TopicConfig) -> TopicState:
-        """Return the state of a topic, updated to this configuration."""
         state = self._states.get(topic)
         if state is None:
             state = self._states[topic] = new_state(topic, config, self._stats.of_topic(topic))

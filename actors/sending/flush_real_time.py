@@ -91,7 +91,6 @@ class FlushRealTime(Actor):
 
     @handles(_QueueTick)
     def on_queue_tick(self, _: _QueueTick) -> None:
-        """Request the queue files to be synced."""
         if self._queues_asked:
             return
         now_ms = self.system.clock.monotonic_ms()

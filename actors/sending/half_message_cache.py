@@ -37,8 +37,6 @@ class HalfRecord(Record):
 
 
 class HalfMessageCache:
-    """Cache of one broker."""
-
     def __init__(self, commit_log: CommitLog) -> None:
         self._log = commit_log
         self.expected: list[HalfRecord] = []
@@ -71,7 +69,6 @@ class HalfMessageCache:
         return None if found is None or offset < self._log.min_offset() else found
 
     def drop(self, offset: int) -> None:
-        """Drop a settled half message."""
         found = self._young.pop(offset, None)
         if found is None:
             self._old.pop(offset, None)

@@ -110,7 +110,6 @@ class InternalAppends:
         return done
 
     def _fits(self, record: InternalRecord) -> bool:
-        """Return whether the record is within the limits of the log."""
         properties_bytes = len(record.properties)
         topic_bytes = len(record.topic)
         size = _OVERHEAD_BYTES + topic_bytes + len(record.body) + properties_bytes

@@ -30,8 +30,6 @@ _STOPPED = (
 
 
 class LogTail:
-    """Tail of one log."""
-
     def __init__(
         self,
         commit_log: CommitLog,
@@ -56,7 +54,6 @@ class LogTail:
     # --- room
 
     def want_file(self) -> None:
-        """Request the next file in advance."""
         offset = self._log.next_file_offset_to_prepare()
         if offset is not None and offset != self._file_wanted:
             self._file_wanted = offset

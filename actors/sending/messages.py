@@ -106,7 +106,6 @@ class InternalAppend:
         self.answer(code)
 
     def refuse(self, remark: str) -> None:
-        """Refuse the rest: PutMessage has stopped."""
         self.answer(ResponseCode.SYSTEM_ERROR, remark)
 
 
@@ -117,7 +116,6 @@ class InternalAppendGroup:
     appends: Sequence[InternalAppend]
 
     def refuse(self, remark: str) -> None:
-        """Refuse the rest of each: PutMessage has stopped."""
         for append in self.appends:
             append.refuse(remark)
 

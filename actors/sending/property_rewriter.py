@@ -216,7 +216,6 @@ class PropertyRewriter:
         return _text(pairs), waits, sys_flag, None
 
     def is_half(self, properties: bytes) -> bool:
-        """Return whether the send starts a transaction."""
         if b"TRAN_MSG" not in properties:
             return False
         pairs: dict[bytes, bytes] = dict(find_pairs(properties))

@@ -140,14 +140,12 @@ class PutMessage(Actor):
 
     @handles(InternalAppend)
     def on_internal_append(self, message: InternalAppend) -> None:
-        """Keep an internal append for the end of the batch."""
         self._own.keep(message, self._topics.value)
         if self._own.pending_count >= COMMIT_RECORDS and not self._end.waits_for_file:
             self._commit_own()
 
     @handles(InternalAppendGroup)
     def on_internal_append_group(self, message: InternalAppendGroup) -> None:
-        """Keep a group of internal appends for the end of the batch."""
         for append in message.appends:
             self.on_internal_append(append)
 
@@ -155,7 +153,6 @@ class PutMessage(Actor):
 
     @handles(BatchEnd)
     def on_batch_end(self, _: BatchEnd) -> None:
-        """Write the pending messages."""
         if self._admission.topics_with_cut_keys:
             self._warn_of_cut_keys()
         if self._pending and not self._end.waits_for_file:

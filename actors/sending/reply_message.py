@@ -49,8 +49,6 @@ log = get_logger(__name__)
 
 @dataclass(slots=True, eq=False)
 class _Reply:
-    """One reply in progress."""
-
     request: Request
     header: SendMessageHeader
     fields: dict[str, str]
@@ -222,7 +220,6 @@ class ReplyMessage(Responder):
 
     @handles(CallDone)
     def on_call_done(self, message: CallDone) -> None:
-        """Note the producer's answer to the push."""
         reply: _Reply = message.context
         taken = message.end is CallEnd.ANSWERED and message.answer is not None
         if taken and message.answer is not None and message.answer.code == ResponseCode.SUCCESS:
@@ -328,7 +325,6 @@ class ReplyMessage(Responder):
             self._pushed(reply, f"push reply message to {reply.client_id}fail.")
 
     def can_stop(self) -> bool:
-        """Return whether every reply is answered."""
         return self._under_way <= 0
 
     def on_failure(self, *_: object) -> None:

@@ -194,7 +194,6 @@ class SendBack(Responder):
         return record
 
     def _give_back(self, found: _Found, record: MessageRecord) -> None:
-        """Send the copy to PutMessage."""
         request, header, group = found.request, found.header, found.group
         topic, queue_id = RETRY_TOPIC_PREFIX + header.group, found.queue_id
         sys_flag = UNIT_SUB_FLAG if header.unit_mode else 0
@@ -299,7 +298,6 @@ class SendBack(Responder):
         request.answer(ResponseCode.SYSTEM_ERROR, remark=remark)
 
     def can_stop(self) -> bool:
-        """Return whether every return is answered."""
         return self._under_way <= 0
 
 

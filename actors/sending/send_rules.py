@@ -38,8 +38,6 @@ DLQ_QUEUES = 1
 
 
 class FindsGroups(Protocol):
-    """Lookup of consumer groups."""
-
     def find(self, group: str) -> SubscriptionGroupConfig | None:
         """Return a group's settings; None if it does not exist and may not be made."""
 

@@ -148,7 +148,6 @@ class Sink(Responder):
 
     @serves(RequestCode.GET_SINK_PROGRESS)
     def progress(self, request: Request) -> RemotingCommand | None:
-        """Return the progress of a lane."""
         header = SinkLaneHeader.decode(request.command.fields)
         table = self._whole_table()
         lane = _lane_of(request, header)
@@ -158,7 +157,6 @@ class Sink(Responder):
 
     @serves(RequestCode.SEND_SINK_BATCH)
     def send(self, request: Request) -> RemotingCommand | None:
-        """Store the new messages of a batch."""
         header = SinkBatchHeader.decode(request.command.fields)
         messages = decode_sink_body(request.command.body or b"")
         table = self._whole_table()
@@ -314,11 +312,9 @@ class Sink(Responder):
         token.request.respond(_answer(token.request, token.known))
 
     def can_stop(self) -> bool:
-        """Return whether no append is in progress."""
         return not self._busy
 
     def on_failure(self, *_: object) -> None:
-        """Refuse all requests in progress."""
         for put in self._busy.values():
             put.refuse("the broker's sink was interrupted: try again")
 

@@ -151,7 +151,6 @@ class CheckBackPlanner:
         return batch
 
     def _next(self, checks: Round) -> Sequence[PendingTransaction]:
-        """Return the candidates of one step."""
         total = 0
         chosen = checks.candidates[checks.next : checks.next + BATCH_COUNT]
         for count, pending in enumerate(chosen):

@@ -51,7 +51,6 @@ class HalfMessage:
         self.pairs = pairs_of(record.properties)
 
     def text(self, name: bytes) -> str | None:
-        """Return a property; None without it."""
         value = self.pairs.get(name)
         return None if value is None else value.decode("utf-8", "replace")
 

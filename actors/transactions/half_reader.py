@@ -27,8 +27,6 @@ _DISPATCHED, _UNIT_READ = 3, 4
 
 
 class HalfReader:
-    """Reader for one actor."""
-
     def __init__(
         self,
         store: MessageStore,
@@ -49,7 +47,6 @@ class HalfReader:
         return None if self._damage.ranges else self._recent.find(offset)
 
     def drop_recent(self, offset: int) -> None:
-        """Drop a settled half message from the cache."""
         self._recent.drop(offset)
 
     def read(

@@ -66,7 +66,6 @@ class End:
         return self.header.commit_or_rollback == TRANSACTION_COMMIT
 
     def answer(self, code: int, remark: str | None) -> None:
-        """Answer the request."""
         self.request.answer(code, remark=remark)
 
     def refuse(self, remark: str) -> None:
@@ -206,7 +205,6 @@ class TransactionFinisher:
         return None
 
     def note_asked(self, offset: int, peer_id: int) -> None:
-        """Note that this connection was asked about the half message at `offset`."""
         if len(self._asked) >= ASKED_MAX:
             del self._asked[next(iter(self._asked))]
         self._asked[offset] = peer_id
@@ -216,7 +214,6 @@ class TransactionFinisher:
         end.answer(ResponseCode.SYSTEM_ERROR, NOT_FOUND)
 
     def operation(self, queue_offset: int, queue_id: int) -> InternalRecord:
-        """Return the record that settles a half message."""
         return operation(queue_id, queue_offset, self._now_ms(), self._log.store_host)
 
     def stored(self, token: EndPut, message: InternalAppended) -> list[End]:

@@ -219,7 +219,6 @@ class Transactions(Responder):
 
     @handles(BatchEnd)
     def on_batch_end(self, _: BatchEnd) -> None:
-        """Send the appends of this batch to PutMessage."""
         if self._puts:
             puts, self._puts = self._puts, []
             self._to["put_message"].tell(InternalAppendGroup(puts))
@@ -236,12 +235,10 @@ class Transactions(Responder):
 
     @handles(AppendResults)
     def on_outcomes(self, message: AppendResults) -> None:
-        """Process the results of the appends of a batch."""
         message.hand_out(self.on_internal_appended)
 
     @handles(InternalAppended)
     def on_internal_appended(self, message: InternalAppended) -> None:
-        """Process the result of one append."""
         token = message.token
         if isinstance(token, EndPut):
             self._go_on(self._ends.stored(token, message))
@@ -472,7 +469,6 @@ class Transactions(Responder):
         return self._unsafe is None
 
     def on_failure(self, *_: object) -> None:
-        """Reject every request that is unanswered."""
         for waiting in self._standings.busy.values():
             for end in waiting:
                 end.refuse(_INTERRUPTED)
