@@ -76,7 +76,7 @@ class DelayOffsets(TickedTable):
         self.save_every(self._interval_ms)
 
     @handles(GetDelayOffset)
-    def on_where_was_i(self, message: GetDelayOffset) -> None:
+    def on_get_delay_offset(self, message: GetDelayOffset) -> None:
         """Answer a level that starts or restarts."""
         known = self._offsets.get(message.level)
         message.reply_to.tell(DelayOffsetReply(known or 0, known is not None))

@@ -155,7 +155,7 @@ class PullMessage(Responder):
         self._pull(message.request, message.again)
 
     @handles(BarrierForHolds)
-    def on_say_when_answered(self, _: BarrierForHolds) -> None:
+    def on_barrier_for_holds(self, _: BarrierForHolds) -> None:
         self._to["pull_hold"].tell(LastAnswered())
 
     def _pull(self, request: Request, this: "_Pass") -> None:
