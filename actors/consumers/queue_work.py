@@ -13,7 +13,7 @@ from typing import TypeAlias
 from actors.engine.actor import handles
 from actors.engine.actor_address import ActorAddress
 from actors.network.request import Request, Responder
-from actors.pulling.cold_read import ReadCold
+from actors.pulling.messages import ReadCold
 from protocol.codes import ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError

@@ -1,16 +1,16 @@
-"""Delivers the delayed messages of one level when they are due; one actor per level.
+"""Delivery of due delayed messages of one level; each level has its own actor.
 
-Owns: how far its level has come.
-Told by: its own timer, DelayOffsets (`DelayOffsetReply`), PutMessage (`InternalAppended`), ColdRead
-(`_ColdReadForSchedule`), the scrubber (`UnitVerified`).
-Tells: PutMessage (`InternalAppend`), DelayOffsets (`GetDelayOffset`, `Delivered`), ColdRead
-(`ReadCold`), the scrubber (`VerifyUnit`).
+Owns: the offset of its level.
+Receives: DelayOffsetReply from DelayOffsets; InternalAppended from PutMessage; UnitVerified from
+the scrubber; its read message from ColdRead; its own timer.
+Sends: InternalAppend to PutMessage; GetDelayOffset and Delivered to DelayOffsets; ReadCold to
+ColdRead; VerifyUnit to the scrubber.
 
-One batch is under way at a time, and the level goes on behind what is stored: so the order is kept
-and a put that fails is tried again, never passed.  Only what can never be delivered is skipped,
-with a log line.  It sleeps until the next message is due, and some ms behind a delivery, so that a
-busy level delivers many at a time; a message that arrives meanwhile is due a whole delay later, so
-it need not be told of it.
+One batch is in progress at a time, and the offset moves only past stored messages. So the order is
+kept, and a failed append is tried again, never skipped. Only a message that can never be delivered
+is skipped, with a log line. The actor sleeps until the next message is due, and some ms after a
+delivery, so that a busy level delivers many at a time. A message that arrives meanwhile is due a
+whole delay later, so no notification is needed.
 
 Source: store/schedule/ScheduleMessageService.java.
 """
@@ -21,14 +21,15 @@ from functools import partial
 
 from structlog import get_logger
 
-from actors.delays.delay_offsets import DelayOffsetReply, Delivered, GetDelayOffset
+from actors.delays.messages import DelayOffsetReply, Delivered, GetDelayOffset
 from actors.dispatching.messages import UnitVerified, VerifyUnit
 from actors.engine.actor import Actor, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.interfaces import System
 from actors.engine.supervisor import ChildSpec
-from actors.pulling.cold_read import ReadCold
-from actors.sending.internal_append import InternalAppend, InternalAppended, InternalRecord
+from actors.pulling.messages import ReadCold
+from actors.sending.messages import InternalAppend, InternalAppended
+from actors.sending.records import InternalRecord
 from protocol.codes import ResponseCode
 from protocol.topic_names import SCHEDULE_TOPIC
 from storage.dispatching.dispatch import delay_levels_ms
@@ -40,16 +41,18 @@ from storage.reading.page_probe import PageProbe
 log = get_logger(__name__)
 
 LOOK_MS = 1000.0
-"""The longest sleep: after it a wall clock that was set is noticed."""
+"""Maximum sleep; after it a changed wall clock is noticed."""
 LOOK_MIN_MS = 100.0
-"""The sleep of a level without a delay that finds nothing."""
+"""Sleep of a level without a delay that finds no message."""
 STEP_MS = 25.0
-"""At least so long after a delivery comes the next of its level, unless the last could not take all
-that was due. Small ones wake every consumer for a message or two: 8,000 a second cost 67 µs each,
-48 with this, and 48 with four times as much."""
+"""Minimum time between deliveries of a level, unless the last one was full.
+
+Small deliveries wake every consumer for a message or two. At 8,000 per second each message costs
+67 µs without this pause and 48 µs with it; four times the pause saves nothing more.
+"""
 RETRY_MS = 500.0
 VERIFY_MS = 5000.0
-"""How long a doubt may take; then a message that cannot be read is skipped."""
+"""Time for the verification of an unreadable message; then the message is skipped."""
 
 
 _FAR: Mapping[Far, str] = {
@@ -60,32 +63,32 @@ _FAR: Mapping[Far, str] = {
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """See what is due."""
+    """Timer tick: check which messages are due."""
 
 
 @dataclass(frozen=True, slots=True)
 class _VerificationIsOver:
-    """The unit at this offset has been looked into long enough."""
+    """Timer tick: the verification of the unit at this offset has timed out."""
 
     offset: int
 
 
 @dataclass(slots=True)
 class _ColdReadForSchedule:
-    """What was not in memory is there now."""
+    """Report that the cold pages are read."""
 
     schedule: ActorAddress
     reads: int
-    """How often this look has waited for the disk."""
+    """Number of cold reads of this check."""
     is_read: bool = True
 
     def refuse(self, _remark: str) -> None:
-        """The disk could not be read; ColdRead has logged that."""
+        """Report a failed read, which ColdRead has logged."""
         self.schedule.tell(_ColdReadForSchedule(self.schedule, self.reads, False))
 
 
 class Schedule(Actor):
-    """Lives on the loop."""
+    """Actor on the event loop."""
 
     def __init__(
         self,
@@ -104,7 +107,7 @@ class Schedule(Actor):
         self._to = addresses
         self._offset = 0
         self._under_way: Due | None = None
-        """Told to PutMessage; the token of its answer."""
+        """Batch in progress; the token of its append."""
         self._verified = -1
         self._verifying = -1
         self._failing = False
@@ -114,8 +117,7 @@ class Schedule(Actor):
         self._to["delay_offsets"].tell(GetDelayOffset(self._level, self.address))
 
     @handles(DelayOffsetReply)
-    def on_start_at(self, message: DelayOffsetReply) -> None:
-        """Begins, or asks again."""
+    def on_delay_offset_reply(self, message: DelayOffsetReply) -> None:
         if message.offset is None:
             self._to["delay_offsets"].tell(GetDelayOffset(self._level, self.address))
             return
@@ -124,7 +126,7 @@ class Schedule(Actor):
         self._look()
 
     def _note_start(self, *, is_known: bool) -> None:
-        """Log what the operator does not expect of the messages that wait."""
+        """Log what an operator does not expect of the messages that wait."""
         queue = self._queues.get(SCHEDULE_TOPIC, self._level - 1)
         if queue is None:
             return
@@ -146,20 +148,17 @@ class Schedule(Actor):
 
     @handles(_Look)
     def on_look(self, _: _Look) -> None:
-        """The time has come."""
         self._probe.forget()
         self._look()
 
     @handles(_ColdReadForSchedule)
     def on_warm(self, message: _ColdReadForSchedule) -> None:
-        """Goes on with what had to be read from the disk."""
         if message.is_read:
             self._look(message.reads)
         else:
             self.after(RETRY_MS, _Look())
 
     def _look(self, cold_reads: int = 0) -> None:
-        """Delivers what is due, or sleeps until something is."""
         if self.stopping:
             return
         queue = self._queues.get(SCHEDULE_TOPIC, self._level - 1)
@@ -190,7 +189,7 @@ class Schedule(Actor):
             self._sleep(due.wait_ms)
 
     def _is_inside(self, queue: ConsumeQueue) -> bool:
-        """Whether there is a message at the offset; moves it to the edge if it lies outside."""
+        """Return whether the offset has a message; move it into the queue if it is outside."""
         low, high = queue.min_offset, queue.max_offset
         edge = min(max(self._offset, low), high)
         if edge != self._offset:
@@ -207,15 +206,15 @@ class Schedule(Actor):
         return edge < high
 
     def _sleep(self, wait_ms: float | None) -> None:
-        """None: until a message that arrives from now on could be due."""
+        """Sleep; None: until a message that arrives now could be due."""
         if wait_ms is None:
             wait_ms = max(self._delay_ms, LOOK_MIN_MS)
         self.after(min(max(wait_ms, 0), LOOK_MS), _Look())
 
-    # --- what cannot be read
+    # --- unreadable messages
 
     def _verify(self, offset: int) -> None:
-        """Has somebody look into the unit, and waits for that."""
+        """Request a verification of the unit, and wait for it."""
         self._verifying = offset
         doubtful = VerifyUnit(SCHEDULE_TOPIC, self._level - 1, offset, self.address)
         self._to["scrubber"].tell(doubtful)
@@ -223,12 +222,10 @@ class Schedule(Actor):
 
     @handles(UnitVerified)
     def on_unit_verified(self, message: UnitVerified) -> None:
-        """The unit is right now, or there is nothing to be read."""
         self._go_on_behind_doubt(message.queue_offset)
 
     @handles(_VerificationIsOver)
     def on_verification_is_over(self, message: _VerificationIsOver) -> None:
-        """Nobody has answered."""
         self._go_on_behind_doubt(message.offset)
 
     def _go_on_behind_doubt(self, offset: int) -> None:
@@ -236,14 +233,14 @@ class Schedule(Actor):
             self._verifying, self._verified = -1, offset
             self._look()
 
-    # --- what was put
+    # --- append results
 
     @handles(InternalAppended)
     def on_internal_appended(self, message: InternalAppended) -> None:
-        """Goes on behind what is stored; what is not is tried again."""
+        """Advance past the stored messages; try the others again."""
         due = self._under_way
         if due is None or message.token is not due:
-            return  # of before a restart: that batch is delivered again
+            return  # from before a restart: that batch is delivered again
         self._under_way = None
         end, failed = 0, -1
         for own, result in zip(due.messages, message.results, strict=True):
@@ -262,7 +259,7 @@ class Schedule(Actor):
         self._note_failing(message.remark, is_failing=failed >= 0)
 
     def _done(self, due: Due, next_offset: int, end: int) -> None:
-        """Everything below `next_offset` is delivered or skipped."""
+        """Record that everything below `next_offset` is delivered or skipped."""
         skipped = [each for each in due.skipped if each[0] < next_offset]
         if skipped:
             first, reason = skipped[0]
@@ -295,19 +292,18 @@ class Schedule(Actor):
             return
         self._failing = is_failing
         if is_failing:
-            log.error("delayed messages wait", level=self._level, reason=remark)
+            log.error("delayed delivery failed", level=self._level, reason=remark)
         else:
-            log.info("delayed messages are delivered again", level=self._level)
+            log.info("delayed delivery resumed", level=self._level)
 
     def can_stop(self) -> bool:
-        """Once it is known what became of the batch under way."""
         return self._under_way is None
 
 
 def schedule_children(
     store: MessageStore, recent_bytes: int, address: Callable[[str], ActorAddress]
 ) -> list[ChildSpec]:
-    """Return one for each delay level of the settings, and for each other level with messages."""
+    """Return one child for each configured delay level, and for each other level with messages."""
     names = ("put_message", "delay_offsets", "cold_read", "scrubber")
     to = {name: address(name) for name in names}
 
@@ -326,7 +322,7 @@ def schedule_children(
 
 
 def _own_record(message: DueMessage) -> InternalRecord:
-    """As 4.9.7 delivers: the properties still have DELAY, REAL_TOPIC and REAL_QID."""
+    """Return the delivered record; as in 4.9.7 it keeps DELAY, REAL_TOPIC and REAL_QID."""
     record = message.record
     return InternalRecord(
         message.topic,

@@ -1,61 +1,48 @@
-"""Reads what is not in memory, so that nobody on the loop waits for the disk.
+"""Reads of cold file parts, so that no actor on the event loop waits for the disk.
 
-Owns: nothing; it opens the files it is told for itself.
-Told by: PullMessage, QueueOffsets, Schedule, Transactions (`ReadCold`).
-Tells: them (`then`, when all is in memory).
+Owns: nothing; it opens the files itself.
+Receives: ReadCold from PullMessage, QueueOffsets, RawRead, RecordChecker, Schedule and
+Transactions.
+Sends: the message `then` to the requester, when all parts are in memory.
 
-Whoever reads the log far behind its end goes on to read what follows, and so do the readers of the
-queues beside: the kernel is told to bring more than was asked for, and nobody waits for the rest.
+A reader far behind the end of the log soon needs the bytes that follow, and so do readers of other
+queues. The kernel is therefore asked to read ahead, without waiting for it.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 from typing import ClassVar
 
 from structlog import get_logger
 
-from actors.engine.actor import Actor, Refusable, Where, handles
-from actors.engine.actor_address import ActorAddress
+from actors.engine.actor import Actor, Where, handles
+from actors.pulling.messages import ReadCold
 from storage.reading.page_probe import ColdPart
 
 log = get_logger(__name__)
 
 AHEAD_BYTES = 1 << 20
-"""Brought into memory from the first byte of a part on, at least."""
+"""Minimum bytes brought into memory from the start of a part."""
 CHUNK_BYTES = 1 << 20
 SLOW_READ_MS = 500.0
 
 
-@dataclass(slots=True)
-class ReadCold:
-    """Read these parts of files, then tell `reply_to` `then`; refuse `then` if that cannot be."""
-
-    parts: Sequence[ColdPart]
-    then: Refusable
-    reply_to: ActorAddress
-
-    def refuse(self, remark: str) -> None:
-        """The reader died with it."""
-        self.then.refuse(remark)
-
-
 class ColdRead(Actor):
-    """Runs on a thread: a read lets the interpreter go, but takes its time."""
+    """Actor on a thread: a read releases the interpreter lock but takes long."""
 
     where: ClassVar[Where] = "thread"
 
     @handles(ReadCold, reads_only=True)
     def on_read(self, message: ReadCold) -> None:
-        """Reads; the page cache keeps it."""
+        """Read the parts, so that the page cache holds them."""
         started_ms = self.system.clock.monotonic_ms()
         try:
             for path, parts in groupby(sorted(message.parts), itemgetter(0)):
                 self._read(path, [*parts])
         except OSError as error:
-            # Touching what cannot be read in a map would kill the process.
-            log.error("cannot read from the store", file=error.filename, reason=str(error))
+            # Touching an unreadable page of a map would kill the process.
+            log.error("store read failed", file=error.filename, reason=str(error))
             message.then.refuse(f"the disk cannot be read: {error.strerror}")
             return
         took_ms = self.system.clock.monotonic_ms() - started_ms
@@ -64,7 +51,7 @@ class ColdRead(Actor):
         message.reply_to.tell(message.then)
 
     def _read(self, path: str, parts: Sequence[ColdPart]) -> None:
-        """Reads and forgets these parts of a file. One that is gone needs no reading."""
+        """Read these parts of a file and discard the bytes. A missing file needs no reading."""
         try:
             file = self.system.disk.open(path, read_only=True)
         except FileNotFoundError:

@@ -1,9 +1,9 @@
-"""The budget for expressions that nobody has compiled yet: so many characters in a second.
+"""Budget for compiling new filter expressions: a number of characters per second.
 
-Compiling takes some 2 to 4 µs a character, and everybody waits. What is compiled is free, whoever
-names it: it comes with every heartbeat, and with every pull of some clients. An address may have
-what four connections may, so that it gains little by making more of them; for clients of this
-machine there is no such limit.
+Compiling takes 2 to 4 µs per character, and blocks the event loop. Compiled expressions are free
+for every client; they come with every heartbeat, and with every pull of some clients. An address
+has the budget of four connections, so that more connections gain little. Clients on this machine
+have no address limit.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from protocol.sql92 import EXPRESSION_CHARS_MAX, is_compiled
 from storage.tables.consumer_filters import SQL92
 
 BURST_CHARS = 64 << 10
-"""A consumer of a hundred topics names a hundred expressions at once."""
+"""Characters available at once: a consumer can name a hundred expressions at its start."""
 
 CHARS_PER_MS = 8
 ADDRESS_TIMES = 4
@@ -26,7 +26,7 @@ PEERS_MAX = 10_000
 
 
 def is_to_be_compiled(kind: str | None, expression: str) -> bool:
-    """Whether somebody has to wait for it; one that is too long is refused without."""
+    """Return whether the expression must be compiled; one that is too long is refused instead."""
     return kind == SQL92 and len(expression) <= EXPRESSION_CHARS_MAX and not is_compiled(expression)
 
 
@@ -37,7 +37,7 @@ class _Purse:
 
 
 class CompileBudget:
-    """Owned by one actor."""
+    """Budgets of all connections and addresses. One owner."""
 
     def __init__(self, now_ms: Callable[[], float]) -> None:
         """`now_ms` is a monotonic clock."""
@@ -45,8 +45,10 @@ class CompileBudget:
         self._purses: dict[int | str, _Purse] = {}
 
     def take(self, peer: Peer, kind: str | None, expression: str) -> bool:
-        """Whether it is to be compiled. Raises RemoteError(SYSTEM_BUSY) where the budget is used
-        up; it fills again with time."""
+        """Return whether the expression must be compiled, and charge the budget.
+
+        Raises RemoteError(SYSTEM_BUSY) if the budget is used up; it refills with time.
+        """
         if not is_to_be_compiled(kind, expression):
             return False
         address = host_of(peer.remote)
@@ -65,6 +67,6 @@ class CompileBudget:
         purse.left_chars, purse.since_ms = min(left_chars, BURST_CHARS * times), now_ms
         if chars > purse.left_chars:
             whose = "connection" if isinstance(whose, int) else "address"
-            remark = f"too many expressions of this {whose} in a second"
+            remark = f"too many new filter expressions of this {whose}: try again in a second"
             raise LimitReached(ResponseCode.SYSTEM_BUSY, remark, "too many new expressions")
         purse.left_chars -= chars

@@ -1,20 +1,18 @@
-"""Held pulls: what is kept of each while it waits, and the table that finds them again.
+"""Held pulls: the values kept of each, and the table that finds them.
 
-Plain classes, on the loop. There may be 200,000, so that one is small: what its command and its
-request were is put together again when it is woken. Some 450 bytes each with the table.
+These are plain classes on the event loop. There can be 200,000 held pulls, so each is small: some
+450 bytes with the table. Its command and request are rebuilt when it is woken.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from sys import intern
 from typing import TypeVar
 
-from actors.access.grant import Grant
-from actors.network.request import Peer, Request
+from actors.network.request import Request
+from actors.pulling.messages import Hold, Origin
 from actors.pulling.property_filters import is_true
-from protocol.command import RemotingCommand
 from protocol.headers.pull import PullMessageHeader
 from protocol.message import RecordError
 from protocol.properties import parse
@@ -24,69 +22,28 @@ from storage.queues.message_filter import MessageFilter
 
 TICK_MS = 100
 HELD_MAX = 200_000
-"""Past this many a pull is answered at once, empty; the client comes again."""
+"""Maximum held pulls; beyond it, a pull is answered at once, empty, and the client retries."""
 
 HELD_OF_PEER_MAX = 10_000
-"""The same of one connection: a consumer has one for each of its queues."""
+"""Maximum held pulls of one connection; a consumer has one for each of its queues."""
 
-TOO_MANY_HELD = "too many pulls wait"
-"""The line for an operator where one is answered for that."""
+TOO_MANY_HELD = "held pull limit reached"
+"""Log event for a pull that is answered because of these limits."""
 
-NEVER = 1 << 63
-"""Beyond every queue: no message that arrives wakes a pull that waits for this offset."""
 
 Key = TypeVar("Key")
-_Origin = tuple[int, int, int, int, int]
 
 
 @lru_cache(1024)
-def _origin(code: int, flag: int, language: int, version: int, kind: int) -> _Origin:
-    """The same object for all pulls of a kind."""
+def _origin(code: int, flag: int, language: int, version: int, kind: int) -> Origin:
+    """Return the same object for all pulls of a kind."""
     return code, flag, language, version, kind
 
 
 @lru_cache(4096)
 def _queue(topic: str, queue_id: int) -> tuple[bytes, int]:
-    """The same object for all pulls of a queue."""
+    """Return the same object for all pulls of a queue."""
     return topic.encode(), queue_id
-
-
-@dataclass(slots=True, eq=False)
-class Hold:
-    """Keep this pull until its queue holds more than `offset` messages."""
-
-    peer: Peer
-    header: PullMessageHeader
-    queue: tuple[bytes, int]
-    """Topic and queue id."""
-    offset: int
-    """NEVER: its first message is in doubt, and has to be verified first."""
-    wanted: MessageFilter | None
-    """Which messages wake it; None: all."""
-    deadline_ms: float
-    """By the monotonic clock."""
-    opaque: int
-    origin: _Origin
-    """Of its command: code, flag, language, version, form."""
-    seen_as: object
-    grant: Grant | None
-
-    def request(self) -> Request:
-        """As it came, its fields in the header."""
-        code, flag, language, version, kind = self.origin
-        command = RemotingCommand(
-            code, None, None, self.opaque, flag, None, language, version, kind
-        )
-        return Request(command, self.peer, self.seen_as, self.header, self.grant)
-
-    @property
-    def is_doubtful(self) -> bool:
-        """Whether it waits for the scrubber, not for a message."""
-        return self.offset == NEVER
-
-    def refuse(self, remark: str) -> None:
-        """Answers the held pull with an error."""
-        self.request().refuse(remark)
 
 
 def hold_of(
@@ -96,7 +53,7 @@ def hold_of(
     deadline_ms: float,
     offset: int,
 ) -> Hold:
-    """What is kept of this pull; texts that others have, too, are there once."""
+    """Return the values to keep of this pull; equal texts of pulls share one object."""
     header.topic, header.consumer_group = intern(header.topic), intern(header.consumer_group)
     if header.subscription is not None:
         header.subscription = intern(header.subscription)
@@ -126,31 +83,31 @@ def hold_of(
 
 
 class HoldTable:
-    """The held pulls; plain, for tests without an actor."""
+    """Table of held pulls; testable without an actor."""
 
     def __init__(self, view: Callable[[int, int], memoryview] | None = None) -> None:
-        """`view` gives bytes of the log, by offset and count; None: filters are not asked."""
+        """`view` returns log bytes by offset and size; if None, property filters are ignored."""
         self._view = view
         self.clear()
 
     def clear(self) -> None:
-        """Forgets all of them."""
         self._held: dict[tuple[bytes, int], dict[Hold, None]] = {}
         self._by_peer: dict[int, dict[Hold, None]] = {}
-        """Nobody looks through 200,000 for each peer that goes, nor, by the tick of their deadline,
-        ten times a second."""
+        """Held pulls by connection, and by the tick of their deadline.
+
+        A search of all 200,000 for each closed connection, or ten times per second, would be too
+        slow.
+        """
         self._by_tick: dict[int, dict[Hold, None]] = {}
         self.count = 0
 
     def add(self, hold: Hold) -> None:
-        """Keeps one."""
         self._held.setdefault(hold.queue, {})[hold] = None
         self._by_peer.setdefault(hold.peer.peer_id, {})[hold] = None
         self._by_tick.setdefault(_tick_of(hold), {})[hold] = None
         self.count += 1
 
     def has_room(self, peer_id: int) -> bool:
-        """Whether one more of this peer may be kept."""
         return self.count < HELD_MAX and len(self._by_peer.get(peer_id, ())) < HELD_OF_PEER_MAX
 
     def arrived(
@@ -162,7 +119,7 @@ class HoldTable:
         physical_offset: int = 0,
         size: int = 0,
     ) -> list[Hold]:
-        """Takes out those that may want the record just dispatched at `queue_offset`."""
+        """Remove and return the pulls that may want the record dispatched at `queue_offset`."""
         holds = self._held.get((topic, queue_id))
         if holds is None:
             return []
@@ -185,7 +142,7 @@ class HoldTable:
         return self._take(wanting)
 
     def _matching(self, holds: list[Hold], physical_offset: int, size: int) -> list[Hold]:
-        """Those of them whose filter lets the record pass; one that cannot be read passes."""
+        """Return the pulls with a matching property filter; all if the record is unreadable."""
         assert self._view is not None
         try:
             properties = parse(
@@ -202,17 +159,17 @@ class HoldTable:
         ]
 
     def due(self, now_ms: float, most: int = HELD_MAX) -> list[Hold]:
-        """Takes out those whose time is over, at most so many, those first that were over first."""
+        """Remove and return at most `most` pulls past their deadline, earliest ticks first."""
         ticks = sorted(tick for tick in self._by_tick if tick * TICK_MS <= now_ms)
         holds = (hold for tick in ticks for hold in self._by_tick[tick])
         return self._take([*islice((hold for hold in holds if hold.deadline_ms <= now_ms), most)])
 
     def behind(self, max_offset: Callable[[bytes, int], int]) -> list[Hold]:
-        """Takes out those whose queue holds more than they have seen."""
+        """Remove and return the pulls with messages beyond their offset."""
         return self._take_where(lambda hold: max_offset(*hold.queue) > hold.offset)
 
     def verified(self, topic: bytes, queue_id: int, queue_offset: int) -> list[Hold]:
-        """Takes out those that waited for this unit."""
+        """Remove and return the pulls that wait for the verification of this unit."""
         holds = self._held.get((topic, queue_id), ())
         return self._take(
             [
@@ -223,19 +180,18 @@ class HoldTable:
         )
 
     def of_queue(self, topic: bytes, queue_id: int) -> list[Hold]:
-        """Take out all that wait at this queue."""
+        """Remove and return the pulls that wait at this queue."""
         return self._take([*self._held.get((topic, queue_id), ())])
 
     def doubtful(self) -> list[Hold]:
-        """Takes out those that wait for any unit to be verified."""
+        """Remove and return the pulls that wait for the verification of any unit."""
         return self._take_where(lambda hold: hold.is_doubtful)
 
     def of_peer(self, peer_id: int, most: int = HELD_OF_PEER_MAX) -> list[Hold]:
-        """Takes out those of a peer that is gone, at most so many."""
+        """Remove and return at most `most` pulls of a closed connection."""
         return self._take([*islice(self._by_peer.get(peer_id, ()), most)])
 
     def all(self) -> list[Hold]:
-        """Takes out everything."""
         return self._take_where(lambda _: True)
 
     def _take_where(self, wanted: Callable[[Hold], bool]) -> list[Hold]:

@@ -1,4 +1,4 @@
-"""Filters of pulls over properties (SQL92), compiled: plain functions for PullRules.
+"""Property filters (SQL92) of pulls, compiled: plain functions for PullRules.
 
 Source: ExpressionMessageFilter.java, ExpressionForRetryMessageFilter.java.
 """
@@ -15,13 +15,13 @@ from storage.queues.message_filter import MessageFilter
 from storage.tables.consumer_filters import SQL92, ConsumerFilter, ConsumerFilters
 
 TAG_EXPRESSIONS = (None, "", "TAG")
-"""The kinds of a subscription that asks for nothing but tags."""
+"""Expression types of subscriptions that filter only by tags."""
 
 Matches: TypeAlias = Callable[[Mapping[str, str]], bool | None]
 
 
 def not_supported(kind: str | None) -> RemoteError:
-    """The refusal of a filter that this broker does not serve."""
+    """Return the refusal of a filter type that this broker does not support."""
     return RemoteError(
         ResponseCode.SYSTEM_ERROR,
         f"The broker does not support consumer to filter message by {kind}",
@@ -29,7 +29,7 @@ def not_supported(kind: str | None) -> RemoteError:
 
 
 def compiled(kind: str | None, expression: str) -> Filter:
-    """The closure of an expression. Raises RemoteError(SUBSCRIPTION_PARSE_FAILED)."""
+    """Return the compiled expression. Raises RemoteError(SUBSCRIPTION_PARSE_FAILED)."""
     if kind != SQL92:
         raise RemoteError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, not_supported(kind).remark)
     try:
@@ -41,7 +41,7 @@ def compiled(kind: str | None, expression: str) -> Filter:
 
 
 def check_registered(found: ConsumerFilter | None, sub_version: int) -> ConsumerFilter:
-    """The filter itself. Raises RemoteError if it is not known, or only an older one."""
+    """Return the filter. Raises RemoteError if it is unknown or older than `sub_version`."""
     if found is None:
         raise RemoteError(
             ResponseCode.FILTER_DATA_NOT_EXIST,
@@ -55,14 +55,14 @@ def check_registered(found: ConsumerFilter | None, sub_version: int) -> Consumer
 
 
 def registered_filter(found: ConsumerFilter, filters: ConsumerFilters) -> MessageFilter:
-    """By the bits of a queue's extension, where there are any, then by the properties."""
+    """Return a filter by the bits of the queue's extension units, if any, and by properties."""
     return MessageFilter(bits=found.bits(filters.bloom), matches=found.compiled())
 
 
 def retry_matches(topic: str, filters: ConsumerFilters) -> Matches | None:
-    """Filters a group's retry topic by its expression for the topic a message came from.
+    """Return a filter for a group's retry topic: its expression for each message's original topic.
 
-    None for another topic, and for a group without filters: then every message is wanted.
+    Return None, for every message, if it is another topic or the group has no filters.
     """
     group = topic.removeprefix(RETRY_TOPIC_PREFIX)
     if group == topic or not filters.has_group(group):
@@ -77,7 +77,7 @@ def retry_matches(topic: str, filters: ConsumerFilters) -> Matches | None:
 
 
 def is_true(matches: Matches, properties: Mapping[str, str]) -> bool:
-    """Whether a filter says yes; what it cannot evaluate is a no, as in 4.9.7."""
+    """Return whether the message matches; an evaluation error counts as no, as in 4.9.7."""
     try:
         return bool(matches(properties))
     except (ArithmeticError, LookupError, TypeError, ValueError):

@@ -1,13 +1,14 @@
-"""The correction of pulls whose offset is not in their queue, and what is told of it.
+"""Correction of pulls with an offset outside of their queue, and its report.
 
-    offset before the queue's first message    to the first message, as in 4.9.7
-    offset behind the end, by a live group     to the group's consumer offset; without one to where
-                                               a new group begins in a young queue
-    offset behind the end, by anyone else      to the end, as in 4.9.7
-    offset of a queue that was deleted since   to the first message of the new one (old_places.py)
-    offset of a log that lost its end since    to the group's consumer offset (first_pulls.py)
+    offset below the min offset               to the min offset, as in 4.9.7
+    offset above the max offset, live group    to the group's consumer offset; without one to the
+                                               start of a new group in a young queue
+    offset above the max offset, others        to the max offset, as in 4.9.7
+    offset from before the queue was deleted   to the min offset of the new one (old_places.py)
+    offset of a log that has lost its end      to the group's consumer offset (first_pulls.py)
 
-4.9.7 moves a pull behind the end to wherever the end is by then: what came before is skipped.
+4.9.7 moves a pull above the max offset to the current max offset, which skips the messages stored
+meanwhile.
 
 Source: PullMessageProcessor.generateOffsetMovedEvent.
 """
@@ -19,7 +20,8 @@ from actors.engine.interfaces import System
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.request import Peer
 from actors.pulling.pull_rules import BROADCASTING
-from actors.sending.internal_append import InternalAppend, InternalRecord
+from actors.sending.messages import InternalAppend
+from actors.sending.records import InternalRecord
 from actors.tables.consumer_offsets import Offsets
 from actors.tables.consumer_views import ConsumerView
 from actors.tables.first_pulls import FirstPulls
@@ -34,7 +36,7 @@ from storage.tables.offsets import offset_key
 
 
 class PullCorrection:
-    """Corrects the offsets of a master's pulls. Used by PullMessage alone, on the loop."""
+    """Correction of the pulls of a master. Used by PullMessage alone, on the event loop."""
 
     def __init__(
         self,
@@ -48,14 +50,17 @@ class PullCorrection:
         starts_in_memory: Callable[[str, int], bool],
         put_message: ActorAddress,
     ) -> None:
-        """`offsets` are those of this moment; `starts_in_memory`: whether the queue is young."""
+        """`offsets` are the current ones.
+
+        `starts_in_memory` returns whether the queue is young.
+        """
         self._queues, self._broker_name = queues, broker_name
         self._consumers, self._offsets, self._old_places = consumers, offsets, old_places
         self._first_pulls, self._starts_in_memory = first_pulls, starts_in_memory
         self._put_message = put_message
 
     def old(self, header: PullMessageHeader, peer: Peer, now_ms: float) -> GetResult | None:
-        """Return where a pull from before a deletion or the start goes on; else None."""
+        """Return the result for a pull from before a deletion or the start; else None."""
         watches = not self._first_pulls.is_over(now_ms)
         if not watches and not self._old_places.marks:
             return None
@@ -90,7 +95,7 @@ class PullCorrection:
         return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, max(low, min(committed, end)), low, high)
 
     def aim(self, header: PullMessageHeader, result: GetResult) -> None:
-        """Correct where a pull behind the end of its queue goes on."""
+        """Correct the next offset of a pull above the max offset."""
         group, topic = header.consumer_group, header.topic
         is_behind = result.status is GetStatus.OFFSET_OVERFLOW_BADLY
         if not is_behind or group not in self._consumers.value:
@@ -104,7 +109,7 @@ class PullCorrection:
     def tell(
         self, header: PullMessageHeader, result: GetResult, system: System, host: bytes
     ) -> None:
-        """Warn the operator; store a message in OFFSET_MOVED_EVENT."""
+        """Warn the operator and store a message in OFFSET_MOVED_EVENT."""
         system.rarely.warn(
             "pull offset moved",
             of=header.topic,
@@ -129,7 +134,7 @@ class PullCorrection:
 def offset_moved_record(
     header: PullMessageHeader, next_offset: int, *, broker_name: str, now_ms: int, host: bytes
 ) -> InternalRecord:
-    """For OFFSET_MOVED_EVENT: who asked for what, and where the broker has sent it."""
+    """Return the record for OFFSET_MOVED_EVENT: the pull, and the offset it was moved to."""
     queue = MessageQueue(header.topic, broker_name, header.queue_id)
     event = OffsetMovedEvent(header.consumer_group, queue, next_offset, header.queue_offset)
     group = header.consumer_group.encode()

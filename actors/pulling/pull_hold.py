@@ -1,16 +1,15 @@
-"""Long polling: pulls that found nothing wait here for a message or their deadline.
+"""Long polling: pulls without a result wait here for a message or their deadline.
 
 Owns: the held pulls, by topic and queue.
-Told by: PullMessage (`Hold`), Reput (`Arrived`, `CaughtUp`, `QueuesEmptied`), the scrubber
-(`UnitVerified`), connections (`PeerClosed`), its own tick.
-Tells: PullMessage (`Woken`: process it again, but do not hold it again; `BarrierForHolds`, when the
-broker stops).
+Receives: Hold and LastAnswered from PullMessage; Arrived, CaughtUp and QueuesEmptied from Reput;
+UnitVerified from the scrubber; PeerClosed from connections; its own tick.
+Sends: Woken to PullMessage, which processes the pull again; BarrierForHolds to PullMessage when the
+broker stops.
 
-A pull that filters by properties waits for a record whose properties match: for such pulls alone
-the record is read. One whose first message is in doubt waits here too: for the scrubber, not for a
-message.
+A pull with a property filter waits for a record with matching properties; only such pulls require a
+read of the record. A pull with its first message in doubt also waits here, for the scrubber.
 
-4.9.7 looks at deadlines every 5 s; here a pull is answered within a tick of its deadline.
+4.9.7 checks deadlines every 5 s; here a pull is answered within a tick of its deadline.
 
 Source: PullRequestHoldService.
 """
@@ -24,61 +23,39 @@ from actors.engine.actor import Actor, handles
 from actors.engine.actor_address import ActorAddress
 from actors.network.messages import PeerClosed
 from actors.network.request import Request
-from actors.pulling.held_pulls import TICK_MS, TOO_MANY_HELD, Hold, HoldTable
+from actors.pulling.held_pulls import TICK_MS, TOO_MANY_HELD, HoldTable
+from actors.pulling.messages import BarrierForHolds, Hold, LastAnswered, Woken
 from protocol.codes import ResponseCode
 from storage.queues.dispatch_entry import single_entries
 
 WOKEN_PER_ROUND = 4
-"""Pulls that are looked at again before sockets are: some 0.15 ms, for one message may wake all."""
+"""Pulls processed between rounds of socket events: 0.15 ms, because one message can wake all."""
 
 TAKEN_PER_ROUND = 32
-"""Of those whose time is over, or whose peer has gone: some 0.2 ms. It may be over for all at once,
-and a peer may have had 10,000."""
+"""Expired or abandoned pulls taken per round: some 0.2 ms.
+
+All can expire at once, and a connection can have 10,000.
+"""
 assert TAKEN_PER_ROUND > WOKEN_PER_ROUND  # so that another round follows while there are more
 
 
 @dataclass(slots=True)
-class Woken:
-    """Process a held pull again."""
-
-    hold: Hold
-    is_verified: bool = False
-    """The doubt that it waited for has been looked into."""
-    is_over: bool = False
-    """Its time is over: it is answered, whatever is still in doubt."""
-
-    def refuse(self, remark: str) -> None:
-        """Answers the held pull with an error."""
-        self.hold.refuse(remark)
-
-
-@dataclass(slots=True)
-class BarrierForHolds:
-    """Tell PullHold `LastAnswered`, behind all pulls that it has woken."""
-
-
-@dataclass(slots=True)
-class LastAnswered:
-    """No pull that was held is without its answer."""
-
-
-@dataclass(slots=True)
 class _Tick:
-    """Look at the deadlines."""
+    """Timer tick: check the deadlines."""
 
 
 @dataclass(slots=True)
 class _WakeMore:
-    """Wake some more of those that are to be woken."""
+    """Wake more of the waiting pulls."""
 
 
 @dataclass(slots=True)
 class _ForgetMore:
-    """Forget some more pulls of peers that are gone."""
+    """Forget more pulls of closed connections."""
 
 
 class PullHold(Actor):
-    """Lives on the loop."""
+    """Actor on the event loop."""
 
     def __init__(
         self,
@@ -86,22 +63,21 @@ class PullHold(Actor):
         max_offset: Callable[[bytes, int], int],
         table: HoldTable,
     ) -> None:
-        """Nobody else changes the table; PullMessage looks whether it has room."""
+        """No other component changes the table; PullMessage reads whether it has room."""
         super().__init__()
         self._pull_message = pull_message
         self._max_offset = max_offset
         self._table = table
         self._waking: deque[Woken] = deque()
-        """Out of the table, and not woken yet: others have their turn in between."""
+        """Pulls removed from the table and not woken yet; other events are processed in between."""
         self._is_more_due = False
         self._gone: deque[int] = deque()
-        """Peers whose pulls are not all forgotten."""
+        """Closed connections with pulls in the table."""
         self._draining = False
         self._owes_answers = False
 
     @property
     def count(self) -> int:
-        """Pulls that are held."""
         return self._table.count
 
     def on_start(self) -> None:
@@ -109,9 +85,9 @@ class PullHold(Actor):
 
     @handles(Hold)
     def on_hold(self, message: Hold) -> None:
-        """Keeps a pull, unless the broker is stopping or holds too many.
+        """Hold a pull, unless the broker is stopping or holds too many.
 
-        A message may have arrived while this one was under way: then it goes straight back.
+        If a message has arrived meanwhile, wake the pull at once.
         """
         arrived = self._max_offset(*message.queue) > message.offset
         if self._draining:
@@ -127,7 +103,6 @@ class PullHold(Actor):
 
     @handles(Arrived)
     def on_arrived(self, message: Arrived) -> None:
-        """Wakes whoever waits for one of these records."""
         if not self._table.count:
             return
         arrived = self._table.arrived
@@ -145,19 +120,18 @@ class PullHold(Actor):
 
     @handles(CaughtUp)
     def on_caught_up(self, _: CaughtUp) -> None:
-        """Wakes whoever waits for a record that was dispatched without a word, or for a unit."""
+        """Wake the pulls with messages dispatched without Arrived, or with a unit in doubt."""
         self._wake(self._table.behind(self._max_offset))
         self._wake(self._table.doubtful())
 
     @handles(QueuesEmptied)
     def on_queues_emptied(self, message: QueuesEmptied) -> None:
-        """Wake everyone who waits at them: their places are gone with the messages."""
+        """Wake all pulls at emptied queues: their offsets no longer exist."""
         for topic, queue_id in message.queues:
             self._wake(self._table.of_queue(topic.encode("utf-8", "surrogateescape"), queue_id))
 
     @handles(UnitVerified)
     def on_unit_verified(self, message: UnitVerified) -> None:
-        """Wakes whoever waits for this unit."""
         topic = message.topic.encode("utf-8", "surrogateescape")
         self._wake(
             self._table.verified(topic, message.queue_id, message.queue_offset), verified=True
@@ -165,7 +139,6 @@ class PullHold(Actor):
 
     @handles(_Tick)
     def on_tick(self, _: _Tick) -> None:
-        """Answers those whose time is over."""
         if not self._is_more_due:
             self._wake_due()
 
@@ -176,14 +149,12 @@ class PullHold(Actor):
 
     @handles(PeerClosed)
     def on_peer_closed(self, message: PeerClosed) -> None:
-        """Forgets the pulls of a peer that is gone."""
         self._gone.append(message.peer.peer_id)
         if len(self._gone) == 1:
             self._forget_some()
 
     @handles(_ForgetMore)
     def on_forget_more(self, _: _ForgetMore) -> None:
-        """Forgets the next ones."""
         self._forget_some()
 
     def _forget_some(self) -> None:
@@ -197,7 +168,7 @@ class PullHold(Actor):
             self.system.loop.tell_in_next_round(self.address, _ForgetMore())
 
     def on_drain(self) -> None:
-        """The broker stops: held pulls are answered now."""
+        """Answer all held pulls now: the broker stops."""
         self._draining = self._owes_answers = True
         self._wake(self._table.all(), is_over=True)
         self._wake_some(len(self._waking))
@@ -205,11 +176,11 @@ class PullHold(Actor):
 
     @handles(LastAnswered)
     def on_last_answered(self, _: LastAnswered) -> None:
-        """PullMessage may stop now, and so may this actor, after which it does."""
+        """Note that PullMessage has answered all pulls; both actors may stop."""
         self._owes_answers = False
 
     def can_stop(self) -> bool:
-        """Once those that were woken are answered: PullMessage is stopped behind this actor."""
+        """Return whether all woken pulls are answered; PullMessage stops after this actor."""
         return not self._owes_answers
 
     def on_stop(self) -> None:
@@ -217,7 +188,7 @@ class PullHold(Actor):
             request.answer(ResponseCode.PULL_NOT_FOUND, remark="broker stopped")
 
     def on_failure(self, *_: object) -> None:
-        """Nobody is left silent, and the table begins anew."""
+        """Refuse all waiting pulls and clear the table."""
         for request in self._waiting_requests():
             request.refuse("pull hold restarted")
         self._table.clear()
@@ -236,7 +207,6 @@ class PullHold(Actor):
 
     @handles(_WakeMore)
     def on_wake_more(self, _: _WakeMore) -> None:
-        """Wakes the next ones."""
         self._wake_some(WOKEN_PER_ROUND)
         if self._is_more_due:
             self._wake_due()

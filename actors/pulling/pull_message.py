@@ -1,12 +1,12 @@
-"""Answers pulls: checks them, joins queue units with the log, or has them held.
+"""Pulls: checked, answered by joining queue units with the commit log, or held.
 
-Owns: nothing; it reads the published tables and, below the watermark, the store.
-Told by: connections (`Request`), PullHold (`Woken`, `BarrierForHolds`), ColdRead
-(`ColdReadForPull`, and consumer_filters gives it back).
-Tells: the connection (header and views of the log), PullHold (`Hold`, when there is nothing yet, or
-the first message is in doubt; `LastAnswered`), the scrubber (`VerifyUnit`), ColdRead (`ReadCold`),
-ConsumerOffsets (`CommitOffset`, piggybacked on a pull), consumer_filters (`CompileFirst`),
-PutMessage (`InternalAppend`, about a pull outside of its queue: pull_correction.py).
+Owns: nothing; reads the tables' snapshots and, below the watermark, the store.
+Receives: Request from connections; Woken and BarrierForHolds from PullHold; ColdReadForPull from
+ColdRead and consumer_filters.
+Sends: header and views of the log to the connection; Hold and LastAnswered to PullHold; VerifyUnit
+to the scrubber; ReadCold to ColdRead; CommitOffset to ConsumerOffsets for pulls that carry an
+offset; CompileFirst to consumer_filters; InternalAppend to PutMessage for a pull outside of its
+queue (pull_correction.py).
 
 Source: PullMessageProcessor.
 """
@@ -22,10 +22,9 @@ from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.hooks import Hooks, PullContext
 from actors.network.request import Request, Responder, serves
 from actors.network.sends import StreamPeer
-from actors.pulling.cold_read import ReadCold
-from actors.pulling.held_pulls import NEVER, TOO_MANY_HELD, HoldTable, hold_of
+from actors.pulling.held_pulls import TOO_MANY_HELD, HoldTable, hold_of
+from actors.pulling.messages import NEVER, BarrierForHolds, LastAnswered, ReadCold, Woken
 from actors.pulling.pull_correction import PullCorrection
-from actors.pulling.pull_hold import BarrierForHolds, LastAnswered, Woken
 from actors.pulling.pull_rules import NotCompiled, PullRules
 from actors.statistics.counts import GroupCounts
 from actors.statistics.pull_stats import PullStats
@@ -59,26 +58,26 @@ _FOUND, _SUCCESS = GetStatus.FOUND, int(ResponseCode.SUCCESS)  # looked up once
 _EMPTY_QUEUE = (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE)
 
 BELIEVED_MS = 5_000
-"""How long what was found in memory counts as being there."""
+"""Time for which pages found in memory count as being there."""
 VERIFY_MS = 5_000
-"""How long a pull that does not want to wait does so while its first message is in doubt."""
+"""Wait of a pull without long polling while its first message is in doubt."""
 COLD_READS_MAX = 2
-"""A pull waits for its queue's file, then for the log; what has left memory by then is touched."""
+"""Cold reads of a pull: its queue's file, then the log; later cold pages are touched."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Pass:
-    """Which time a pull is looked at, and what has been done about it."""
+    """Attempt to answer a pull, and its state so far."""
 
     may_hold: bool = True
     is_again: bool = False
     is_verified: bool = False
-    """The doubt about its first message has been looked into."""
+    """Whether its doubtful first message has been verified."""
     deadline_ms: float = 0.0
     is_over: bool = False
-    """It has waited long enough for that."""
+    """Whether the deadline of the verification has passed."""
     cold_reads: int = 0
-    """How often it has waited for the disk."""
+    """Number of cold reads of this pull."""
 
 
 _FIRST = _Pass()
@@ -86,23 +85,22 @@ _FIRST = _Pass()
 
 @dataclass(slots=True)
 class ColdReadForPull:
-    """Look at a pull again: what it wanted has been read from the disk, or compiled."""
+    """Request to process a pull again after a cold read or a compilation."""
 
     request: Request
     again: _Pass
 
     def refuse(self, remark: str) -> None:
-        """Answers the pull with an error."""
         self.request.refuse(remark)
 
 
 @dataclass(slots=True)
 class _Forget:
-    """Ask the kernel anew what is in memory."""
+    """Timer tick: ask the kernel again which pages are in memory."""
 
 
 class PullMessage(Responder):
-    """Lives on the loop."""
+    """Actor on the event loop."""
 
     def __init__(
         self,
@@ -135,31 +133,29 @@ class PullMessage(Responder):
 
     @handles(_Forget)
     def on_forget(self, _: _Forget) -> None:
-        """What was in memory some seconds ago need not be now; the limits may have changed, too."""
+        """Forget which pages are in memory, and read changed limits."""
         self._probe.forget()
         self._limits = self._limits.renewed(self._store.config)
 
     @serves(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
     def on_pull(self, request: Request) -> RemotingCommand | None:
-        """A pull as it came; it may be held."""
         self._pull(request, _FIRST)
         return None
 
     @handles(Woken, reads_only=True)
     def on_woken(self, message: Woken) -> None:
-        """A held pull again; it is answered now, unless its first message is in doubt."""
+        """Process a woken pull, which is answered unless its first message is in doubt."""
         hold = message.hold
         again = _Pass(False, True, message.is_verified, hold.deadline_ms, message.is_over)
         self._pull(hold.request(), again)
 
     @handles(ColdReadForPull, reads_only=True)
     def on_warm(self, message: ColdReadForPull) -> None:
-        """A pull that had to wait for the disk."""
+        """Process a pull again after a cold read or a compilation."""
         self._pull(message.request, message.again)
 
     @handles(BarrierForHolds)
-    def on_say_when_answered(self, _: BarrierForHolds) -> None:
-        """The pulls woken before this are answered."""
+    def on_barrier_for_holds(self, _: BarrierForHolds) -> None:
         self._to["pull_hold"].tell(LastAnswered())
 
     def _pull(self, request: Request, this: "_Pass") -> None:
@@ -186,7 +182,6 @@ class PullMessage(Responder):
             self._show_answer(request, error.code, error.remark)
 
     def _show(self, request: Request, header: PullMessageHeader, this: "_Pass") -> None:
-        """Lets the hooks see a pull that has come; one that had to wait they have seen."""
         if isinstance(request.seen_as, PullContext):
             request.seen_as.held = this.is_again
             return
@@ -258,11 +253,11 @@ class PullMessage(Responder):
             self._correction.aim(header, result)
             host = self._store.commit_log.store_host
             self._correction.tell(header, result, self.system, host)
-        elif code == ResponseCode.PULL_OFFSET_MOVED:  # a slave may only say: come again
+        elif code == ResponseCode.PULL_OFFSET_MOVED:  # a slave may only ask for a retry
             code, suggested = int(ResponseCode.PULL_RETRY_IMMEDIATELY), group.broker_id
         may_hold = this.may_hold and header.sys_flag & PULL_SUSPEND
         if code == ResponseCode.PULL_NOT_FOUND and may_hold:
-            if self._held.has_room(request.peer.peer_id):  # else it would come back from there
+            if self._held.has_room(request.peer.peer_id):  # else PullHold would return it
                 self._hold(request, header, wanted)
                 return
             self.system.rarely.warn(TOO_MANY_HELD, peer=request.peer.remote, held=self._held.count)
@@ -307,7 +302,7 @@ class PullMessage(Responder):
         self._to["pull_hold"].tell(hold)
 
     def _verify(self, request: Request, header: PullMessageHeader, this: "_Pass") -> None:
-        """Has the first message looked into, and the pull wait for that, whatever it says."""
+        """Request the verification of the first message, and hold the pull until its result."""
         deadline_ms = this.deadline_ms
         if not deadline_ms:
             suspends = header.sys_flag & PULL_SUSPEND
@@ -320,7 +315,7 @@ class PullMessage(Responder):
         self.stats.doubt_count += 1
 
     def _suggested(self, group: SubscriptionGroupConfig, result: GetResult) -> int:
-        """Which broker of its name the reader should ask next."""
+        """Return the id of the broker that the consumer should pull from next."""
         if not self._config.slave_read_enable:
             return MASTER_ID
         return group.which_broker_when_consume_slowly if result.is_far_behind else group.broker_id
@@ -333,7 +328,7 @@ class PullMessage(Responder):
         code: int,
         suggested: int,
     ) -> None:
-        """Header and views go out as they are; nothing of the log is copied here."""
+        """Send header and views without copying the log."""
         if request.seen_as is not None:
             self._show_answer(request, code, result.status.value, result)
         self.stats.pull_count += 1

@@ -1,6 +1,6 @@
-"""Checks of a pull before the store is asked: 4.9.7's, in its order and words.
+"""Checks of a pull before the store is read: those of 4.9.7, in its order and with its texts.
 
-Plain functions over published tables; PullMessage calls them.
+PullMessage calls these plain functions over snapshots of the tables.
 
 Source: PullMessageProcessor.processRequest.
 """
@@ -36,26 +36,23 @@ PARSE_FAILED = "parse the consumer's subscription failed"
 
 
 class NamesQueue(Protocol):
-    """A request's header that says which queue it is about."""
+    """Request header that names a queue."""
 
     topic: str
     queue_id: int
 
 
 class NotCompiled(Exception):
-    """The pull's expression, which is its text, has to be compiled first."""
+    """Signal that the expression of the pull, which is its text, has to be compiled first."""
 
 
 class PullRules:
-    """The checks of one broker."""
-
     def __init__(self, config: BrokerConfig, now_ms: Callable[[], float] = lambda: 0) -> None:
-        """`now_ms` is asked for pulls that bring an expression."""
+        """`now_ms` is used for pulls that carry an expression."""
         self._config = config
         self._budget = CompileBudget(now_ms)
 
     def check_readable(self) -> None:
-        """Raises RemoteError if nothing may be read from this broker (brokerPermission)."""
         if not self._config.broker_permission & PERM_READ:
             raise RemoteError(
                 ResponseCode.NO_PERMISSION,
@@ -65,8 +62,10 @@ class PullRules:
     def check_group(
         self, group: str, config: SubscriptionGroupConfig | None
     ) -> SubscriptionGroupConfig:
-        """The settings themselves. Raises RemoteError for an unknown group, or if it may not
-        consume."""
+        """Return the settings of the group.
+
+        Raises RemoteError if the group is unknown or may not consume.
+        """
         if config is None:
             raise RemoteError(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
@@ -79,7 +78,7 @@ class PullRules:
         return config
 
     def check_queue(self, header: NamesQueue, topic: TopicConfig | None, remote: str) -> None:
-        """Raises RemoteError for a topic or queue that is not there, or may not be read."""
+        """Raise RemoteError if the topic or queue is missing or not readable."""
         if topic is None:
             raise RemoteError(
                 ResponseCode.TOPIC_NOT_EXIST,
@@ -105,7 +104,7 @@ class PullRules:
         filters: ConsumerFilters,
         request: Request,
     ) -> MessageFilter | None:
-        """Which messages the consumer wants; None: all."""
+        """Return the filter of the wanted messages; None for all."""
         if header.sys_flag & PULL_SUBSCRIPTION:
             wanted = self._of_request(header, request.peer)
         else:
@@ -117,7 +116,7 @@ class PullRules:
         return wanted
 
     def _of_request(self, header: PullMessageHeader, peer: Peer) -> MessageFilter | None:
-        """By the subscription that the pull brings along."""
+        """Return the filter of the subscription in the pull."""
         kind, text = header.expression_type, header.subscription
         if kind in TAG_EXPRESSIONS:
             codes = TagFilter.parse(text).codes
@@ -142,7 +141,7 @@ class PullRules:
         consumers: Mapping[str, ConsumerView],
         filters: ConsumerFilters,
     ) -> MessageFilter | None:
-        """By what the group's heartbeats say."""
+        """Return the filter of the group's heartbeats."""
         subscription = self._subscription(header, group, consumers)
         kind = subscription.data.expression_type
         if kind in TAG_EXPRESSIONS:
@@ -153,7 +152,7 @@ class PullRules:
             raise not_supported(kind)
         if subscription.data.class_filter_mode:
             return None
-        if is_to_be_compiled(found.expression_type, found.expression):  # no longer
+        if is_to_be_compiled(found.expression_type, found.expression):  # evicted from the cache
             raise NotCompiled(found.expression)
         return registered_filter(found, filters)
 
@@ -163,7 +162,10 @@ class PullRules:
         group: SubscriptionGroupConfig,
         consumers: Mapping[str, ConsumerView],
     ) -> Subscription:
-        """What the group subscribes of the topic; refused without, and when it is an older one."""
+        """Return the group's subscription to the topic.
+
+        Raises RemoteError if it is missing, or older than the pull expects.
+        """
         view = consumers.get(header.consumer_group)
         if view is None:
             raise RemoteError(

@@ -1,14 +1,13 @@
-"""Answers questions for messages by key, and by their place in the log (the offset in a msgId).
+"""Queries of messages by key, and by their physical offset (as in a msgId).
 
-Owns: nothing; reads index and log below the watermark.
-Told by: connections (`Request`), Reput (`IndexWritten`), RecordChecker (`RecordChecked`).
-Tells: Reput (`WriteOutIndex`: keys that are in its memory alone would not be found), RecordChecker
-(`CheckRecord`: what lies at an offset may be a part of a body).
+Owns: nothing; reads index and commit log below the watermark.
+Receives: Request from connections; IndexWritten from Reput; RecordChecked from RecordChecker.
+Sends: WriteOutIndex to Reput, to find keys that are only in memory; CheckRecord to RecordChecker,
+because bytes at an offset may be part of a body.
 
-While the index is made anew behind the log, answers come from what there is of it so far. Records
-that are damaged or gone are left out, and so are those that have only the hash of topic and key;
-4.9.7 sends them. A hit is encoded in the server's own serialisation, whatever
-the request's was, as in RocketMQ.
+While the index is rebuilt, answers come from its current part. Damaged and deleted records are left
+out, and so are records that only share the hash of topic and key; 4.9.7 sends the latter. A hit is
+encoded in the server's own serialisation, whatever that of the request, as in RocketMQ.
 
 Source: broker/processor/QueryMessageProcessor.java, DefaultMessageStore.java (queryMessage).
 """
@@ -42,30 +41,29 @@ from storage.reading.record_place import place_of
 log = get_logger(__name__)
 
 BODY_BYTES_MAX = FRAME_BYTES_MAX - (64 << 10)
-"""Of one answer: no client takes a longer frame. The newest messages are in it."""
+"""Maximum bytes of an answer, because no client accepts a longer frame; the newest messages fit."""
 CANDIDATES_MAX = 10_000
-"""Records read for one question: any number of records can have the same hash."""
+"""Maximum records read for one query: any number of records can have the same hash."""
 NOT_FOUND = "can not find message, maybe time range not correct"
 _NOTHING_AT = "can not find message by the offset, %d"
 
 
 @dataclass(slots=True)
 class _Viewed:
-    """A record that is shown as soon as its queue vouches for it; it is read again then.
+    """A record that is sent when its queue confirms it, and is read again then.
 
-    Whoever asks for thousands at a time would have all of them kept in memory.
+    So thousands of queries at a time do not keep their records in memory.
     """
 
     request: Request
     offset: int
 
     def refuse(self, remark: str) -> None:
-        """Answers with an error."""
         self.request.refuse(remark)
 
 
 class QueryMessage(Responder):
-    """Runs on a thread: it waits for cold pages."""
+    """Actor on a thread, because it waits for cold pages."""
 
     where: ClassVar[Where] = "thread"
 
@@ -78,7 +76,6 @@ class QueryMessage(Responder):
 
     @serves(RequestCode.VIEW_MESSAGE_BY_ID)
     def on_view(self, request: Request) -> RemotingCommand | None:
-        """One record by its offset."""
         offset = ViewMessageHeader.decode(request.command.fields).offset
         data = self._read(offset)
         grant = request.grant
@@ -98,7 +95,7 @@ class QueryMessage(Responder):
 
     @handles(RecordChecked, reads_only=True)
     def on_checked(self, message: RecordChecked) -> None:
-        """It is known whether it is a message at all."""
+        """Answer with the record if its queue confirms it."""
         viewed = message.token
         assert isinstance(viewed, _Viewed)
         try:
@@ -110,14 +107,14 @@ class QueryMessage(Responder):
 
     @serves(RequestCode.QUERY_MESSAGE)
     def on_query(self, request: Request) -> RemotingCommand | None:
-        """Records by key; Reput is asked first to put what it has in memory into the files."""
+        """Request that Reput writes out its index entries, then find records by key."""
         QueryMessageHeader.decode(request.command.fields)
         self._reput.tell(WriteOutIndex(request, self.address))
         return None
 
     @handles(IndexWritten, reads_only=True)
     def on_index_written(self, message: IndexWritten) -> None:
-        """Now everything that was dispatched before the question can be found."""
+        """Answer the query: everything dispatched before it can be found."""
         message.request.respond(self._found(message.request))
 
     def _found(self, request: Request) -> RemotingCommand:
@@ -149,8 +146,10 @@ class QueryMessage(Responder):
 
 
 class _Wanted:
-    """The records that a key query is about, out of those that the index names: it knows only the
-    hash of topic and key, and the second."""
+    """Records that match a key query, among those that the index names.
+
+    The index knows only the hash of topic and key, and the time in seconds.
+    """
 
     def __init__(self, store: MessageStore, request: Request, header: QueryMessageHeader) -> None:
         self._store, self._grant, self._header = store, request.grant, header
@@ -158,12 +157,12 @@ class _Wanted:
         self._seen: set[int] = set()
         self._body_bytes = 0
         self.records: dict[int, bytes] = {}
-        """By physical offset."""
+        """Record bytes, by physical offset."""
         self.is_cut = False
-        """There may be more of them."""
+        """Whether a limit has been reached, so that there may be more."""
 
     def accepts(self, offset: int) -> bool:
-        """Take the record at this offset if it is wanted; each once."""
+        """Return whether the record at this offset matches, and keep it; each counts once."""
         if offset in self._seen or self.is_cut:
             return False
         self._seen.add(offset)

@@ -1,7 +1,8 @@
-"""Answers questions about a queue: its ends, the offset at a time, its first store time.
+"""Queries of a queue: min and max offset, the offset at a time, the earliest store time.
 
 Owns: nothing; reads the store below the watermark.
-Told by: connections (`Request`), ColdRead (`AskAgain`).   Tells: ColdRead (`ReadCold`).
+Receives: Request from connections; AskAgain from ColdRead.
+Sends: ReadCold to ColdRead.
 
 Source: AdminBrokerProcessor (searchOffsetByTimestamp, getMaxOffset, getMinOffset,
 getEarliestMsgStoretime).
@@ -14,7 +15,7 @@ from typing import TypeAlias
 from actors.engine.actor import handles
 from actors.engine.actor_address import ActorAddress
 from actors.network.request import Request, Responder, serves
-from actors.pulling.cold_read import ReadCold
+from actors.pulling.messages import ReadCold
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.offset import QueueHeader, SearchOffsetHeader
@@ -28,19 +29,18 @@ Question: TypeAlias = Callable[[Request, QueueTimes], RemotingCommand]
 
 @dataclass(slots=True)
 class AskAgain:
-    """Look for the answer again: what was missing has been read from the disk."""
+    """Request to repeat a query after a cold read."""
 
     request: Request
     question: Question
     step: int
 
     def refuse(self, remark: str) -> None:
-        """Answers with an error."""
         self.request.refuse(remark)
 
 
 class QueueOffsets(Responder):
-    """Lives on the loop."""
+    """Actor on the event loop."""
 
     def __init__(self, store: MessageStore, probe: PageProbe, cold_read: ActorAddress) -> None:
         super().__init__()
@@ -51,14 +51,14 @@ class QueueOffsets(Responder):
 
     @serves(RequestCode.GET_MAX_OFFSET)
     def on_max_offset(self, request: Request) -> RemotingCommand:
-        """The offset that the next message gets; 0 for a queue that is not there."""
+        """Answer with the offset of the next message; 0 for a missing queue."""
         header = QueueHeader.decode(request.command.fields)
         queue = self._store.consume_queues.get(header.topic, header.queue_id)
         return _offset(request, 0 if queue is None else queue.max_offset)
 
     @serves(RequestCode.GET_MIN_OFFSET)
     def on_min_offset(self, request: Request) -> RemotingCommand:
-        """The first offset that is still there; 0 for a queue that is not."""
+        """Answer with the min offset; 0 for a missing queue."""
         header = QueueHeader.decode(request.command.fields)
         queue = self._store.consume_queues.get(header.topic, header.queue_id)
         return _offset(request, 0 if queue is None else queue.min_offset)
@@ -70,20 +70,19 @@ class QueueOffsets(Responder):
 
     @serves(RequestCode.GET_EARLIEST_MSG_STORETIME)
     def on_earliest(self, request: Request) -> RemotingCommand | None:
-        """When the first message that is still there was stored, ms; -1 for none."""
+        """Answer with the store time of the oldest message, ms; -1 for an empty queue."""
         return self._ask(request, self._earliest, 0)
 
     @handles(AskAgain, reads_only=True)
     def on_ask_again(self, message: AskAgain) -> None:
-        """A question whose next step had to be read from the disk."""
         response = self._ask(message.request, message.question, message.step)
         if response is not None:
             message.request.respond(response)
 
     def _ask(self, request: Request, question: Question, step: int) -> RemotingCommand | None:
-        """The answer; None when something has to be read first: then the question comes again.
+        """Return the answer; None if a cold read is needed, after which the query is repeated.
 
-        A search needs some forty steps; one that still meets the disk after so many more waits.
+        A search needs some forty steps. After STEPS_MAX cold reads, it waits for the disk itself.
         """
         try:
             return question(request, self._times if step < STEPS_MAX else self._patient_times)

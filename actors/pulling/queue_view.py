@@ -1,10 +1,10 @@
-"""Shows units of a consume queue to an administrator, and what a group's filter says of them.
+"""Units of a consume queue for operators, with the result of a group's filter.
 
-Owns: nothing; reads the queues below the watermark, and the published tables.
-Told by: connections (`Request`).
+Owns: nothing; reads the queues below the watermark, and snapshots of the tables.
+Receives: Request from connections.
 
-Of one answer's units there are UNITS_MAX at most, where 4.9.7 goes on to the end of the queue's
-file: that may be 300,000, and the loop has others to serve.
+An answer has at most UNITS_MAX units. 4.9.7 continues to the end of the queue's file, up to
+300,000, which would block the event loop.
 
 Source: AdminBrokerProcessor.queryConsumeQueue.
 """
@@ -36,7 +36,7 @@ _BYTES_PER_LINE = 8
 
 
 class QueueView(Responder):
-    """Lives on the loop."""
+    """Actor on the event loop."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class QueueView(Responder):
 
     @serves(RequestCode.QUERY_CONSUME_QUEUE)
     def on_query(self, request: Request) -> RemotingCommand:
-        """Some units of a queue; of a group that is named, its subscription and its filter."""
+        """Answer with units of a queue, and with subscription and filter of a named group."""
         header = QueryConsumeQueueHeader.decode(request.command.fields)
         place = f"{header.queue_id}@{header.topic}"
         queue = self._store.consume_queues.get(header.topic or "", header.queue_id)
@@ -70,8 +70,10 @@ class QueueView(Responder):
     def _show_group(
         self, view: ConsumeQueueView, topic: str, group: str, request: Request
     ) -> MessageFilter | None:
-        """Fills in what is known of the group; gives what it wants, None: every message. Whoever
-        may not look at it is told the same as of one that is not there."""
+        """Show a group's subscription and filter; return its filter, None for every message.
+
+        Without permission for the group, the answer is the same as for a missing one.
+        """
         consumer = self._consumers.value.get(group)
         subscription = None if consumer is None else consumer.subscriptions.get(topic)
         grant = request.grant
@@ -119,7 +121,7 @@ def _shown(
 
 
 def bits_text(bits: bytes) -> str:
-    """Bits as 4.9.7 prints them: the last byte first, a line's end after every eighth byte."""
+    """Return the bits as 4.9.7 prints them: last byte first, a newline after every eighth byte."""
     parts = []
     for position in range(len(bits) - 1, -1, -1):
         parts.append(f"{bits[position]:08b}")

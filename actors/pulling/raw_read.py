@@ -1,14 +1,13 @@
-"""Answers who reads queues in bulk: units, and the pieces of the log that their records lie in.
+"""Bulk reads of queues: units, and the pieces of the commit log with their records.
 
-Owns: nothing; it reads the store below the watermark.
-Told by: connections (`Request`), ColdRead (`ReadAgain`).
-Tells: the connection (header, units, and views of the log), ColdRead (`ReadCold`, when what is
-wanted is not in memory).
+Owns: nothing; reads the store below the watermark.
+Receives: Request from connections; ReadAgain from ColdRead.
+Sends: header, units and views of the log to the connection; ReadCold to ColdRead.
 
-Whoever has not the right to everything gets no byte but those of the queue's own records.
+An account without all permissions gets only the bytes of the queue's own records.
 
-Nothing is copied of the log, and no record is looked at: the reader compares each with its unit. So
-an answer of a MiB holds the loop up for some tenths of a millisecond.
+The log is not copied and no record is parsed: the reader compares each with its unit. An answer of
+1 MiB takes some tenths of a millisecond of the event loop.
 """
 
 from collections.abc import Mapping
@@ -20,7 +19,7 @@ from actors.engine.actor_address import ActorAddress
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.request import Request, Responder, serves
 from actors.network.sends import StreamPeer
-from actors.pulling.cold_read import ReadCold
+from actors.pulling.messages import ReadCold
 from actors.pulling.pull_rules import PullRules
 from protocol.bodies import TopicConfig
 from protocol.codes import RequestCode, ResponseCode
@@ -36,23 +35,22 @@ from storage.reading.raw_get import GAP_BYTES, RawPart, raw_records, raw_units
 
 @dataclass(slots=True)
 class ReadAgain:
-    """Answer this now: what it wants has been read from the disk as often as it may be."""
+    """Request to answer after a cold read."""
 
     request: Request
     header: ReadRecordsHeader | ReadUnitsHeader
     tries: int
 
     def refuse(self, remark: str) -> None:
-        """Answers with an error."""
         self.request.refuse(remark)
 
 
 TRIES_MAX = 3
-"""Units first, then records; what is still not in memory after that is taken as it is."""
+"""Cold reads of a request: units, then records; later cold pages are touched."""
 
 
 class RawRead(Responder):
-    """Lives on the loop."""
+    """Actor on the event loop."""
 
     def __init__(
         self,
@@ -72,7 +70,6 @@ class RawRead(Responder):
 
     @serves(RequestCode.READ_RECORDS)
     def on_records(self, request: Request) -> None:
-        """Units and their records."""
         header = ReadRecordsHeader.decode(request.command.fields)
         if header.max_bytes < 1:
             raise _wrong(f"maxBytes is {header.max_bytes}: it must be 1 or more")
@@ -80,12 +77,11 @@ class RawRead(Responder):
 
     @serves(RequestCode.READ_UNITS)
     def on_units(self, request: Request) -> None:
-        """Units alone: where records lie and how long they are."""
+        """Answer with units only: offsets and sizes of records."""
         self._read(request, ReadUnitsHeader.decode(request.command.fields), TRIES_MAX)
 
     @handles(ReadAgain, reads_only=True)
     def on_again(self, message: ReadAgain) -> None:
-        """The disk has been read."""
         try:
             self._read(message.request, message.header, message.tries)
         except RemoteError as error:
@@ -146,13 +142,13 @@ class RawRead(Responder):
         following = min(max(header.queue_offset, low), high)
         fields = self._header(following, low, high, RawPart(following)).encode()
         remark = (
-            f"queue {header.queue_id} of {header.topic} has messages {low} to {high}, the end not "
-            f"included: {header.queue_offset} is not there"
+            f"offset {header.queue_offset} is outside of queue {header.queue_id} of "
+            f"{header.topic}: min offset {low}, max offset {high}"
         )
         request.answer(ResponseCode.PULL_OFFSET_MOVED, fields, remark=remark)
 
     def _send(self, request: Request, queue: ConsumeQueue, part: RawPart) -> None:
-        """Header, units and views go out as they are."""
+        """Send header, units and views without copying the log."""
         command = request.command
         if command.is_oneway:
             return

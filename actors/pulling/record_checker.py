@@ -1,18 +1,19 @@
-"""Says whether a record at a place that a client named is what its queue has there.
+"""Verification that the record at an offset named by a client is one of its consume queue.
 
-Owns: nothing; it reads the units of queues below the watermark.
-Told by: QueryMessage, SendBack, ConsumerCalls (`CheckRecord`), Reput and ColdRead (the same again).
-Tells: Reput (`AwaitDispatch`: a message that has just come has no unit yet), ColdRead (`ReadCold`),
-who asked (`RecordChecked`).
+Owns: nothing; reads queue units below the watermark.
+Receives: CheckRecord from QueryMessage, SendBack and ConsumerCalls, and again from Reput and
+ColdRead.
+Sends: AwaitDispatch to Reput, because a new message has no unit yet; ReadCold to ColdRead;
+RecordChecked to the requester.
 
-Asked under access control alone: a body that looks like a record would else show its maker what
-lies behind it in the log. Without, everybody may read everything.
+Used only under access control. A body that looks like a record could otherwise reveal the bytes
+behind it in the log. Without access control every client may read everything.
 """
 
 from actors.dispatching.messages import AwaitDispatch, CheckRecord, RecordChecked
 from actors.engine.actor import Actor, handles
 from actors.engine.actor_address import ActorAddress
-from actors.pulling.cold_read import ReadCold
+from actors.pulling.messages import ReadCold
 from storage.message_store import MessageStore
 from storage.reading.page_probe import PageProbe
 from storage.reading.record_place import UnitsOfRecords
@@ -21,7 +22,7 @@ _DISPATCHED, _READ = 1, 2
 
 
 class RecordChecker(Actor):
-    """Lives on the loop."""
+    """Actor on the event loop."""
 
     def __init__(
         self, store: MessageStore, probe: PageProbe, *, reput: ActorAddress, cold_read: ActorAddress
@@ -32,7 +33,7 @@ class RecordChecker(Actor):
 
     @handles(CheckRecord, reads_only=True)
     def on_check(self, message: CheckRecord) -> None:
-        """Waits once for dispatch and once for the disk; then what there is counts."""
+        """Check the record, after at most one wait for its dispatch and one for the disk."""
         units, place = self._units, message.place
         if message.reads < _DISPATCHED and not units.is_dispatched(place):
             message.reads = _DISPATCHED

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from actors.engine.actor_address import ActorAddress
 from actors.engine.interfaces import System
-from actors.pulling.cold_read import ReadCold
+from actors.pulling.messages import ReadCold
 from protocol.ha import ReportBuffer, encode_transfer_head
 from protocol.host import host_port
 from remoting.tls import reason_of_tls

@@ -23,7 +23,8 @@ from actors.engine.actor_address import ActorAddress
 from actors.network.accepted import Accepted
 from actors.replication.followers import Followers
 from actors.replication.ha_link import ColdReadForSlave, GoOn, SlaveLink, Unreadable
-from actors.sending.replication_progress import Acked, LogGrew, ReplicationProgress
+from actors.sending.messages import Acked, LogGrew
+from actors.sending.replication_progress import ReplicationProgress
 from storage.log.commit_log import CommitLog
 from storage.reading.page_probe import ColdPart, PageProbe
 

@@ -28,7 +28,7 @@ from actors.engine.snapshot_ref import SnapshotRef
 from actors.naming.messages import MasterHaAddress
 from actors.network.messages import Dial, Dialed
 from actors.replication.messages import AppendReplica, Replicated
-from actors.sending.flusher import Sync, Synced
+from actors.sending.messages import Sync, Synced
 from protocol.errors import FrameError
 from protocol.ha import Transfer, TransferBuffer, encode_report
 from remoting.tls import reason_of_tls

@@ -27,9 +27,9 @@ from actors.network.sends import Sends
 from actors.replication.messages import AppendReplica, Replicated, UnknownTopics
 from actors.retention.clean_files import DISK_USE, DropFiles, QueuesGone
 from actors.sending.admission import Admission
-from actors.sending.allocate_file import BeginLogAt, FileFailed, FilePrepared
-from actors.sending.internal_append import InternalAppend, InternalAppends
+from actors.sending.internal_append import InternalAppends
 from actors.sending.log_tail import CREATE_FAILED, LogTail
+from actors.sending.messages import BeginLogAt, FileFailed, FilePrepared, InternalAppend
 from actors.sending.send_rules import RefusedError
 from actors.statistics.put_stats import PutStats
 from actors.tables.topics import TopicReady

@@ -24,7 +24,7 @@ from typing import ClassVar, TypeVar
 
 from structlog import get_logger
 
-from actors.delays.delay_offsets import TakeDelayOffsets
+from actors.delays.messages import TakeDelayOffsets
 from actors.dispatching.messages import QueuesBegunAnew
 from actors.engine.actor import Actor, Where, handles
 from actors.engine.actor_address import ActorAddress

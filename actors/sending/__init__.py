@@ -1,5 +1,28 @@
-"""Sending: check, append, flush, wait for the replica, answer; and the messages that the
-broker sends itself.
+"""Sending: check, append, flush, replicate, answer; and the broker's internal appends.
 
-The path of a send, from file to file: put_message.py.
+    Connection        → PutMessage      Sends: all sends of one read
+    PutMessage        → topic table     CreateTopicOnSend, CreateSystemTopic; TopicReady answers
+    PutMessage        → AllocateFile    PrepareFile; FilePrepared or FileFailed answers
+    PutReplica        → AllocateFile    BeginLogAt; FilePrepared or FileFailed answers
+    any actor         → PutMessage      InternalAppend, InternalAppendGroup; InternalAppended or
+                                        AppendResults answers
+    PutMessage        → Reput           Appended: the entries to dispatch
+    PutMessage        → GroupCommit     CommitUpTo: answer these when they are durable
+    GroupCommit,
+      DelayOffsets,
+      Transactions,
+      HaSlave         → Flusher         Sync; Synced answers
+    PutMessage,
+      GroupCommit     → HaMaster        LogGrew
+    HaMaster          → GroupCommit     Acked
+    GroupCommit,
+      Reput,
+      CleanFiles      → PutMessage      WritesForbidden
+    CleanFiles        → PutMessage      DropFiles, QueuesGone
+    FlushRealTime     → Reput           WriteOutQueues; QueuesWritten answers; then QueuesSynced
+    SendBack,
+      ReplyMessage,
+      Sink            → PutMessage      InternalAppend
+
+The path of a send, from file to file, is in put_message.py.
 """

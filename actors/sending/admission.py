@@ -1,13 +1,14 @@
 """Admission of sends: each becomes a put, is refused, or waits for its topic.
 
-A plain class; PutMessage owns the one there is, and PutReplica one that only refuses.  4.9.7's
-checks, codes and texts are in actors/sending/send_rules.py.  What is known of a topic is looked up
-once per producer's shape and topic table; what is left for each message is a few comparisons.
+This is a plain class. PutMessage owns one; PutReplica owns one that only refuses. 4.9.7's checks,
+codes and texts are in actors/sending/send_rules.py. The state of a topic is looked up once per
+producer's shape and topic table. Each message then costs a few comparisons.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
+from typing import NamedTuple
 from zlib import crc32
 
 from actors.config import BrokerConfig
@@ -15,15 +16,14 @@ from actors.engine.actor_address import ActorAddress
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.hooks import SendContext
 from actors.network.sends import Sends
-from actors.sending.appender import Appender, Record
-from actors.sending.batch_parts import batch_parts
+from actors.sending.appender import Appender
 from actors.sending.half_message_cache import HalfMessageCache, HalfRecord
 from actors.sending.half_owner import with_owner
-from actors.sending.property_rewriter import PropertyRewriter
+from actors.sending.property_rewriter import BatchSuffix, PropertyRewriter
 from actors.sending.put_answers import PutAnswers, SendPut
+from actors.sending.records import NO_HOST_FLAGS, Record
 from actors.sending.send_rules import (
     DLQ_QUEUES,
-    NO_HOST_FLAGS,
     PROPERTIES_BYTES_MAX,
     RefusedError,
     SendRules,
@@ -33,6 +33,7 @@ from actors.sending.send_rules import (
 from actors.sending.topic_wait_list import TopicWaitList
 from actors.tables.groups import GroupFinder
 from actors.tables.topics import CreateSystemTopic, CreateTopicOnSend, TopicReady
+from protocol.batch import decode_batch
 from protocol.bodies import TopicConfig
 from protocol.codes import ResponseCode
 from protocol.errors import RemoteError
@@ -43,32 +44,39 @@ from protocol.sysflag import BORN_HOST_V6, TRANSACTION_MASK
 from protocol.topic_names import HALF_TOPIC
 from storage.clock import Clock
 from storage.config import StoreConfig
-from storage.log.append import PutBatch
+from storage.log.append import BatchPart, PutBatch
 
 PARKED_MAX = 20_000
-"""Sends that wait for one topic; past it they are refused as 4.9.7 does when busy."""
+"""Maximum sends waiting for one topic; beyond it, sends are refused as 4.9.7 does when busy."""
 
 BUSY = "[PC_SYNCHRONIZED]broker busy, start flow control for a while"
 SHAPES_MAX = 40_000
-"""Shapes that are remembered: those of two ports (protocol/send_values.py), and some more."""
+"""Maximum shapes remembered: those of two ports (protocol/send_values.py), and some more."""
 RECORD_EXTRA_BYTES = 64 << 10
-"""How much longer than the longest body a whole record may be."""
+"""Bytes by which a whole record may exceed the longest body."""
 
 OVERHEAD_BYTES = HEAD_V6.size + 1 + 127 + 2
-"""The most that a record needs beside body and properties: head, topic, their lengths."""
+"""Maximum bytes of a record beside body and properties: head, topic, and their lengths."""
 
 
 @dataclass(slots=True, eq=False)
 class _ParkedSend:
-    """A send that waits for its topic."""
-
     sends: Sends
     send: Send
     context: SendContext | None
 
 
+class _BatchParts(NamedTuple):
+    """Values of a batch's messages, in the order of the fields of PutBatch."""
+
+    parts: list[BatchPart]
+    parts_bytes: int
+    codes: list[int]
+    keys: list[tuple[bytes, ...]]
+
+
 class Admission:
-    """The checks of one broker. One owner."""
+    """Checks of one broker's sends. One owner."""
 
     def __init__(
         self,
@@ -86,7 +94,7 @@ class Admission:
         topic_table: ActorAddress,
         owner: ActorAddress,
     ) -> None:
-        """`owner` is told of the topics that it has made."""
+        """`owner` receives TopicReady for the requested topics."""
         self._topics, self._groups = topics, groups
         self._preparer = preparer
         self.topics_with_cut_keys = preparer.topics_with_cut_keys
@@ -107,7 +115,7 @@ class Admission:
     # --- many at a time
 
     def admit(self, sends: Sends, puts: list[SendPut], arrived_ms: float) -> int:
-        """Checks every send; adds to `puts` what passes, and gives the bytes of their bodies."""
+        """Check every send; add accepted ones to `puts` and return the bytes of their bodies."""
         sends.owed = len(sends.sends)
         self._look_at_topics()
         see_sends, put_of, body_bytes = self._answers.see_sends, self.put_of, 0
@@ -126,7 +134,10 @@ class Admission:
         return body_bytes
 
     def refuse(self, sends: Sends, error: RefusedError) -> None:
-        """Refuses all that the store does not take; what should not have been sent, for that."""
+        """Refuse all sends because the store takes none.
+
+        A send that fails its own checks is refused for that reason instead.
+        """
         sends.owed = len(sends.sends)
         self._look_at_topics()
         for send in sends.sends:
@@ -140,7 +151,7 @@ class Admission:
         arrived_ms: float,
         error: RefusedError | None,
     ) -> int:
-        """Goes on with the sends that waited for a topic, in order, as `admit` does.
+        """Continue, in order, with the sends that waited for a topic, as `admit` does.
 
         With an `error` the store takes none of them.
         """
@@ -164,7 +175,7 @@ class Admission:
         return body_bytes
 
     def refuse_puts(self, puts: Sequence[SendPut], error: RefusedError) -> None:
-        """What was admitted is not stored."""
+        """Refuse admitted sends that were not stored."""
         touched: dict[Sends, None] = {}
         for put in puts:
             self._answers.refused(put.sends, put.send, error, put.context)
@@ -173,7 +184,6 @@ class Admission:
             sends.hand_over()
 
     def refuse_parked(self, error: RefusedError) -> None:
-        """Nothing waits for a topic any more."""
         for parked in self._parking.release_all():
             self._answers.refused(parked.sends, parked.send, error, parked.context)
             parked.sends.hand_over()
@@ -187,7 +197,7 @@ class Admission:
         context: SendContext | None,
         arrived_ms: float,
     ) -> SendPut | None:
-        """What can be appended; None when the send is parked until its topic is made.
+        """Return the put of a send; None if the send is parked until its topic is made.
 
         Raises RefusedError, or RemoteError for a batch that cannot be cut.
         """
@@ -261,7 +271,7 @@ class Admission:
     def _batch_of(
         self, send: Send, state: TopicState, queue_id: int, born_host: bytes, host_flag: int
     ) -> tuple[PutBatch, bool]:
-        """The records of a batch, and whether they wait for the disk."""
+        """Return the records of a batch, and whether they wait for flush and replica."""
         if (
             send.sys_flag & TRANSACTION_MASK
             or self._preparer.is_delayed(send.properties)
@@ -271,7 +281,7 @@ class Admission:
         sys_flag = (send.sys_flag | state.sys_flag) & NO_HOST_FLAGS | host_flag
         suffix = self._preparer.batch_suffix(send.properties)
         self._preparer.batch_topic = state.config.topic_name
-        found = batch_parts(send.body, suffix, self._preparer)
+        found = _batch_parts(send.body, suffix, self._preparer)
         if found is None:
             raise illegal_message(self._max_body_bytes)
         if found.parts_bytes + len(found.parts) * OVERHEAD_BYTES > self._group_bytes_max:
@@ -294,7 +304,10 @@ class Admission:
         return batch, suffix.waits
 
     def _check(self, sends: Sends, send: Send) -> None:
-        """What is looked at before the store may say no; makes no topic. Raises RefusedError."""
+        """Check a send that the store does not take; make no topic.
+
+        Raises RefusedError.
+        """
         rules = self._rules
         rules.check_accepting(self._clock.now_ms())
         config = rules.check_topic(send.shape.topic, self._topics.value)
@@ -313,7 +326,7 @@ class Admission:
     # --- topics
 
     def _look_at_topics(self) -> None:
-        """Forgets what was looked up in older tables and settings."""
+        """Forget lookups of older tables and settings."""
         if self._seen_topics is not self._topics.value:
             self._by_shape.clear()
             self._seen_topics = self._topics.value
@@ -332,7 +345,7 @@ class Admission:
         shape = send.shape
         self._rules.check_accepting(self._clock.now_ms())
         config = self._rules.check_topic(shape.topic, self._topics.value)
-        self._rules.check_producers(shape.producer_group)  # once for a head that is learnt
+        self._rules.check_producers(shape.producer_group)  # skipped for a known shape
         if config is None or shape.topic in self._parking:
             self._park(shape.topic, sends, send, context)
             return None
@@ -346,7 +359,10 @@ class Admission:
     def _retry_target(
         self, sends: Sends, send: Send, context: SendContext | None, state: TopicState
     ) -> TopicState | None:
-        """For a send to %RETRY%group: there, or to the dead letters; None: their topic is made."""
+        """Return the state for a send to %RETRY%group: that topic's or the dead-letter topic's.
+
+        Return None if the send is parked until its topic is made.
+        """
         topic = self._rules.dead_letter_topic(send, self._groups)
         if topic is None:
             return state
@@ -357,7 +373,7 @@ class Admission:
         return self._appender.state_of(topic, config)
 
     def _park(self, topic: str, sends: Sends, send: Send, context: SendContext | None) -> None:
-        """Keeps a send until its topic is made; behind those that wait for it already."""
+        """Keep a send until its topic is made, behind those that already wait for it."""
         shape = send.shape
         create: CreateTopicOnSend | CreateSystemTopic
         if topic != shape.topic:
@@ -386,3 +402,35 @@ class Admission:
         except RefusedError as earlier:
             error = earlier
         self._answers.refused(sends, send, error, context)
+
+
+def _batch_parts(
+    body: bytes, suffix: BatchSuffix, preparer: PropertyRewriter
+) -> _BatchParts | None:
+    """Return the parts of a batch body; None if a message's properties are too long.
+
+    Raises RemoteError for a body that cannot be cut.
+    """
+    parts_bytes = 0
+    parts: list[BatchPart] = []
+    codes: list[int] = []
+    all_keys: list[tuple[bytes, ...]] = []
+    before, key_at, key_end, behind_key, known = suffix.like
+    for each, own, flag in decode_batch(body):
+        key = own[key_at:key_end]
+        # Most messages differ from the one before only in their UNIQ_KEY: 0.3 µs instead of 1.0. A
+        # key of letters and digits contains no separator.
+        if own[:key_at] == before and own[key_end:] == behind_key and key.isalnum():
+            behind, code, words = known
+            keys = (key, *words) if words else (key,)
+        else:
+            behind, code, keys = preparer.batch_part(own, suffix)
+            before, key_at, key_end, behind_key, known = suffix.like
+        properties_bytes = len(own) + len(behind)
+        if properties_bytes > PROPERTIES_BYTES_MAX:
+            return None
+        parts_bytes += len(each) + properties_bytes
+        parts.append((flag, crc32(each) & 0x7FFFFFFF, each, own, behind))
+        codes.append(code)
+        all_keys.append(keys)
+    return _BatchParts(parts, parts_bytes, codes, all_keys)

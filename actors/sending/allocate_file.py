@@ -1,18 +1,16 @@
-"""Makes the next commit log file ready, off the loop.
+"""Allocation of the next commit log file, off the event loop.
 
-Owns: nothing that lasts; a file belongs to PutMessage as soon as it is ready.
-Told by: PutMessage (`PrepareFile`), PutReplica (`BeginLogAt`).
-Tells: whoever asked (`FilePrepared`, `FileFailed`).
+Owns: nothing; PutMessage owns a file as soon as it is ready.
+Receives: PrepareFile from PutMessage, BeginLogAt from PutReplica.
+Sends: FilePrepared and FileFailed to the requester.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from structlog import get_logger
 
 from actors.engine.actor import Actor, Where, handles
-from actors.engine.actor_address import ActorAddress
+from actors.sending.messages import BeginLogAt, FileFailed, FilePrepared, PrepareFile
 from storage.config import StoreConfig
 from storage.errors import StoreError
 from storage.files.mapped_file import MappedFile
@@ -21,49 +19,8 @@ from storage.log.commit_log import prepare_file
 log = get_logger(__name__)
 
 
-@dataclass(slots=True)
-class PrepareFile:
-    """Make the file that starts at `offset`."""
-
-    offset: int
-    reply_to: ActorAddress
-
-    def refuse(self, remark: str) -> None:
-        """AllocateFile died with it."""
-        self.reply_to.tell(FileFailed(self.offset, remark))
-
-
-@dataclass(slots=True)
-class BeginLogAt:
-    """Make the file that starts at `offset`, the first of a log, in the place of empty ones."""
-
-    offset: int
-    unused: Sequence[MappedFile]
-    reply_to: ActorAddress
-
-    def refuse(self, remark: str) -> None:
-        """AllocateFile died with it."""
-        self.reply_to.tell(FileFailed(self.offset, remark))
-
-
-@dataclass(slots=True)
-class FilePrepared:
-    """The file is allocated and can be adopted by the log."""
-
-    offset: int
-    file: MappedFile
-
-
-@dataclass(slots=True)
-class FileFailed:
-    """The file could not be made: what the disk said, in a sentence."""
-
-    offset: int
-    reason: str
-
-
 class AllocateFile(Actor):
-    """Runs on a thread, for allocating 1 GiB may take the disk a while."""
+    """Actor on a thread, because allocating 1 GiB can take the disk a while."""
 
     where: ClassVar[Where] = "thread"
 
@@ -75,7 +32,10 @@ class AllocateFile(Actor):
 
     @handles(BeginLogAt)
     def on_begin(self, message: BeginLogAt) -> None:
-        """The old names are gone for good before there is a new one: no gap survives a crash."""
+        """Remove the unused files, then make the first file of the log.
+
+        The removals are durable before the new file exists, so that no gap survives a crash.
+        """
         disk = self.system.disk
         try:
             for file in reversed(message.unused):
@@ -89,10 +49,10 @@ class AllocateFile(Actor):
 
     @handles(PrepareFile)
     def on_prepare(self, message: PrepareFile) -> None:
-        """Allocates one file; what the disk refuses is news, not a crash.
+        """Allocate one file; report an error of the disk.
 
-        A restarted PutMessage asks again for a file that the one before may have in use already:
-        it gets the same one, and the disk is left alone.
+        A restarted PutMessage can request a file that its predecessor already uses. It gets the
+        same file, without access to the disk.
         """
         if self._last is None or self._last.first_offset != message.offset:
             try:

@@ -1,47 +1,35 @@
-"""The one appender: records get their queue offsets, lie in the log with one write, are dispatched.
+"""The appender: gives records their queue offsets and writes them to the commit log.
 
-A plain class; PutMessage owns the one there is.  What it appends is a `Put`: a producer's send
-(actors/sending/admission.py), or a message of the broker's own (actors/sending/internal_append.py).
-Queue offsets are given here, at the last moment, so that what is refused or parked leaves no hole.
+This is a plain class, owned by PutMessage. It appends `Put`s: producers' sends
+(actors/sending/admission.py) and internal appends (actors/sending/internal_append.py). Queue
+offsets are given immediately before the write, so that refused or parked messages leave no hole.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from actors.engine.snapshot_ref import SnapshotRef
+from actors.sending.records import Record
 from actors.sending.send_rules import TopicState, new_state
 from actors.statistics.counts import SMALL_BYTES
 from actors.statistics.put_stats import PutStats
 from protocol.bodies import TopicConfig
 from protocol.sysflag import TRANSACTION_PREPARED
-from storage.log.append import CLOCK_TOPICS, PutBatch, PutRecord
+from storage.log.append import CLOCK_TOPICS, PutBatch
 from storage.log.commit_log import CommitLog
 from storage.queues.dispatch_entry import Dispatched, DispatchEntry, EntryRun, MixedEntries
 
 
 @dataclass(slots=True, eq=False)
-class Record(PutRecord):
-    """One message from the check of its send to the answer; what is in the log has a place."""
-
-    tags_code: int
-    keys: tuple[bytes, ...]
-    """What the index gets: UNIQ_KEY, then the words of KEYS."""
-    delay_ms: int = 0
-    """Above 0 the tags code is the clock's time and so much more: when the message is due."""
-    physical_offset: int = -1
-    record_bytes: int = 0
-
-
-@dataclass(slots=True, eq=False)
 class Put:
-    """What gets into the log as a whole, or not at all."""
+    """Message or batch that is appended as a whole or not at all."""
 
     state: TopicState
     group: Record | PutBatch
 
 
 class Appender:
-    """Knows the next offset of every queue. One owner."""
+    """Appender that tracks the next offset of every queue. One owner."""
 
     def __init__(
         self,
@@ -55,12 +43,11 @@ class Appender:
         self._states: dict[str, TopicState] = {}
         self._next_offsets: dict[str, dict[int, int]] = {}
         self.group_bytes_max = commit_log.group_bytes_max
-        """The longest put."""
+        """Maximum bytes of one put."""
 
     # --- topics and their numbers
 
     def start_at(self, next_offsets: Mapping[tuple[str, int], int]) -> None:
-        """Tells the offset that the next message of each queue gets."""
         for (topic, queue_id), offset in next_offsets.items():
             self._next_offsets.setdefault(topic, {})[queue_id] = offset
 
@@ -69,7 +56,7 @@ class Appender:
         queues: Iterable[tuple[str, int, int]],
         begins_at: Callable[[str, int], int] = lambda *_: 0,
     ) -> None:
-        """Topic, queue id and offset: what is still at this offset begins again."""
+        """Reset the queues, given as (topic, queue id, offset), that are still at that offset."""
         for topic, queue_id, offset in queues:
             state = self._states.get(topic)
             known = self._next_offsets.get(topic, {}) if state is None else state.next_offsets
@@ -79,7 +66,6 @@ class Appender:
                     known[queue_id] = begins
 
     def state_of(self, topic: str, config: TopicConfig) -> TopicState:
-        """What is known of a topic, with this configuration."""
         state = self._states.get(topic)
         if state is None:
             state = self._states[topic] = new_state(topic, config, self._stats.of_topic(topic))
@@ -93,7 +79,7 @@ class Appender:
         return self._topics.value.get(topic)
 
     def own_state_of(self, topic: str) -> TopicState:
-        """Where delayed, half and our own messages go; their topics need not be in the table."""
+        """Return the state of a topic of internal appends, which need not be in the table."""
         config = self.config_of(topic)
         if config is None:
             state = self._states.get(topic)
@@ -103,10 +89,11 @@ class Appender:
     # --- the append
 
     def append(self, puts: Sequence[Put], now_ms: int) -> tuple[int, list[Dispatched]]:
-        """Appends a prefix of `puts`: as much as finds room. Writes into records where they lie.
+        """Append as many of `puts` as find room; set offset and size in the stored records.
 
-        Gives how many of the puts are stored, fewer if the next file is not there yet, and what is
-        to be dispatched. Raises OSError or StoreError when the disk refuses: nothing is stored.
+        Return the number of stored puts and the entries to dispatch. The number is smaller while
+        the next file is missing. Raises OSError or StoreError when the disk fails; then nothing is
+        stored.
         """
         groups = self._give_offsets(puts)
         try:
@@ -160,7 +147,7 @@ class Appender:
             group, next_offsets = put.group, put.state.next_offsets
             groups.append(group)
             if group.sys_flag & TRANSACTION_PREPARED:
-                continue  # prepared or rolled back: in no queue, so without a number
+                continue  # prepared or rolled back: in no queue, so without a queue offset
             offset = group.queue_offset = next_offsets.get(group.queue_id, 0)
             count = len(group.parts) if isinstance(group, PutBatch) else 1
             next_offsets[group.queue_id] = offset + count
@@ -168,7 +155,7 @@ class Appender:
 
     @staticmethod
     def _take_back(puts: Sequence[Put]) -> None:
-        """Their numbers go to whoever gets into the log in their place."""
+        """Release the queue offsets of puts that are not stored."""
         for put in puts:
             group = put.group
             if not group.sys_flag & TRANSACTION_PREPARED:

@@ -1,14 +1,14 @@
-"""The rhythm by which what is written reaches the disk, and the checkpoint that says so.
+"""Periodic sync of commit log, queues and index, and the checkpoint that records it.
 
-Owns: the rhythm; the checkpoint file, the transaction table's redo log, the sinks' file.
-Told by: its own ticks, Reput (`QueuesWritten`), CatchUp (`LowerIndexTime`, `IndexSynced`),
-CleanFiles (`SyncSoon`).
-Tells: Reput (`WriteOutQueues`, `QueuesSynced`), CatchUp (`IndexTimeLowered`).
+Owns: the flush intervals; the checkpoint file, the transaction table's redo log, the sinks' file.
+Receives: its own ticks; QueuesWritten from Reput; LowerIndexTime and IndexSynced from CatchUp;
+SyncSoon from CleanFiles.
+Sends: WriteOutQueues and QueuesSynced to Reput; IndexTimeLowered to CatchUp.
 
-Under ASYNC_FLUSH it syncs the commit log every flushIntervalCommitLog when
-flushCommitLogLeastPages are dirty, and whatever is dirty every flushCommitLogThoroughInterval.
-Consume queues follow their own interval; on the thorough one the checkpoint is written, after
-everything that it vouches for; so it is when a file of the index is full.
+Under ASYNC_FLUSH it syncs the commit log every flushIntervalCommitLog if flushCommitLogLeastPages
+are dirty. Every flushCommitLogThoroughInterval it syncs whatever is dirty. Consume queues have
+their own interval. On the thorough interval, and when an index file is full, the checkpoint is
+written, after everything that it vouches for.
 
 Source: CommitLog.FlushRealTimeService, DefaultMessageStore.FlushConsumeQueueService.
 """
@@ -40,21 +40,21 @@ PAGE_BYTES = 4096
 
 @dataclass(slots=True)
 class _LogTick:
-    """Look whether the log wants a sync."""
+    """Timer tick: check whether the commit log needs a sync."""
 
 
 @dataclass(slots=True)
 class _QueueTick:
-    """Look whether the queues want one."""
+    """Timer tick: check whether the consume queues need a sync."""
 
 
 class FlushRealTime(Actor):
-    """Runs on a thread: it waits for the disk."""
+    """Actor on a thread, because it waits for the disk."""
 
     where: ClassVar[Where] = "thread"
 
     def __init__(self, store: MessageStore, reput: ActorAddress, took: ClassCounts) -> None:
-        """`took` gets how long each sync of the log took, ms."""
+        """`took` collects the duration of each sync of the commit log, ms."""
         super().__init__()
         self._took = took
         self._store = store
@@ -73,7 +73,7 @@ class FlushRealTime(Actor):
 
     @handles(_LogTick)
     def on_log_tick(self, _: _LogTick) -> None:
-        """Syncs the log if enough is dirty, or if it has been dirty for long."""
+        """Sync the commit log if enough is dirty, or if it has been dirty for long."""
         now_ms = self.system.clock.monotonic_ms()
         commit_log = self._store.commit_log
         dirty_bytes = commit_log.end_offset - commit_log.flushed_offset
@@ -91,13 +91,12 @@ class FlushRealTime(Actor):
             self._took.note(after_ms - now_ms)
             self._log_flushed_ms = after_ms
         except (OSError, StoreError) as error:
-            # Under ASYNC_FLUSH nobody was promised the disk; what is asked for is a person.
+            # ASYNC_FLUSH promises no durability; only alert the operator.
             self._failed = True
             log.error("sync of the commit log failed", reason=str(error))
 
     @handles(_QueueTick)
     def on_queue_tick(self, _: _QueueTick) -> None:
-        """Asks for what of the queues is to be synced."""
         if self._queues_asked:
             return
         now_ms = self.system.clock.monotonic_ms()
@@ -108,7 +107,7 @@ class FlushRealTime(Actor):
 
     @handles(QueuesWritten)
     def on_queues_written(self, message: QueuesWritten) -> None:
-        """Syncs the files; after a thorough round the checkpoint follows."""
+        """Sync the files; after a thorough round save the checkpoint."""
         self._queues_asked = False
         unsynced = message.unsynced
         try:
@@ -139,12 +138,15 @@ class FlushRealTime(Actor):
 
     @handles(SyncSoon)
     def on_sync_soon(self, _: SyncSoon) -> None:
-        """Queues were removed: the next tick syncs everything, and says which there are."""
+        """Make the next tick a thorough one, which saves the list of queues: some were removed."""
         self._queues_flushed_ms = float("-inf")
 
     @handles(LowerIndexTime)
     def on_lower_index_time(self, message: LowerIndexTime) -> None:
-        """Index files were dropped: the checkpoint may not vouch for what takes their place."""
+        """Lower the index time of the checkpoint, so that it does not vouch for new index files.
+
+        Index files were dropped.
+        """
         self._store.checkpoint.lower_index(message.index_ms)
         try:
             self._save_checkpoint()
@@ -156,7 +158,7 @@ class FlushRealTime(Actor):
 
     @handles(IndexSynced)
     def on_index_synced(self, message: IndexSynced) -> None:
-        """CatchUp has filled index files and synced them."""
+        """Advance the checkpoint: CatchUp has filled and synced index files."""
         self._store.checkpoint.advance(index_ms=message.index_ms)
 
     def _save_checkpoint(self) -> None:

@@ -1,21 +1,20 @@
-"""Puts the commit log on the disk: the only place where anybody waits for it.
+"""Sync of the commit log on request: the only actor that waits for its fdatasync.
 
-Owns: the rhythm of nothing; it syncs when asked.
-Told by: GroupCommit, FlushRealTime, DelayOffsets, Transactions (`Sync`).
-Tells: whoever asked (`Synced`).
+Owns: nothing.
+Receives: Sync from GroupCommit, DelayOffsets, Transactions and HaSlave.
+Sends: Synced to the requester.
 
-A failed sync is final for this log: the kernel may have dropped what it could not write, so what
-was not on the disk then never counts as being there, and every later sync says so again.
+A failed sync is final for this log: the kernel may have dropped the dirty data. Offsets that were
+not synced never count as synced later, and every later sync fails.
 """
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from structlog import get_logger
 
 from actors.engine.actor import Actor, Where, handles
-from actors.engine.actor_address import ActorAddress
 from actors.engine.histogram import ClassCounts
+from actors.sending.messages import Sync, Synced
 from storage.errors import StoreError
 from storage.log.commit_log import CommitLog
 
@@ -23,39 +22,19 @@ log = get_logger(__name__)
 SLOW_SYNC_MS = 500.0
 
 
-@dataclass(slots=True)
-class Sync:
-    """Bring everything below `offset` onto the disk, then tell `reply_to`."""
-
-    offset: int
-    reply_to: ActorAddress
-
-    def refuse(self, _remark: str) -> None:
-        """The flusher died with it: nothing more is on the disk, and the next one may be asked."""
-        self.reply_to.tell(Synced(0))
-
-
-@dataclass(slots=True)
-class Synced:
-    """Everything below `flushed_offset` is on the disk; `failure` says why not more is."""
-
-    flushed_offset: int
-    failure: str | None = None
-
-
 class Flusher(Actor):
-    """Runs on a thread: `fdatasync` lets the interpreter go, but takes its time."""
+    """Actor on a thread: `fdatasync` releases the interpreter lock but takes long."""
 
     where: ClassVar[Where] = "thread"
 
     def __init__(self, commit_log: CommitLog, took: ClassCounts) -> None:
-        """`took` gets how long each sync took, ms."""
+        """`took` collects the duration of each sync, ms."""
         super().__init__()
         self._log, self._took = commit_log, took
 
     @handles(Sync)
     def on_sync(self, message: Sync) -> None:
-        """One sync; both files where the range spans a roll."""
+        """Sync once; both files where the range spans a roll."""
         started_ms = self.system.clock.monotonic_ms()
         failure = None
         try:

@@ -1,17 +1,18 @@
-"""GroupCommit: sends that wait for the disk or a slave; one sync for all of them.
+"""Group commit: answers sends that wait for the disk or a slave, with one sync for many.
 
-Owns: the queue of sends that wait, and of other actors' messages that do.
-Told by: PutMessage (`CommitUpTo`), the flusher (`Synced`), HaMaster (`Acked`), its own tick
-(deadlines).
-Tells: the flusher (`Sync`, one at a time), HaMaster (`LogGrew`: what is flushed may be
-transferred), the connections (answers), PutMessage (`WritesForbidden`, when the disk failed).
+Owns: the queue of sends and internal appends that wait.
+Receives: CommitUpTo from PutMessage; Synced from the flusher; Acked from HaMaster; its own tick for
+deadlines.
+Sends: Sync to the flusher, one at a time; LogGrew to HaMaster when flushed bytes may be
+transferred; answers to the connections; WritesForbidden to PutMessage when the disk failed.
 
-While one sync runs, the next group gathers.  A send whose sync fails, or does not return within
-syncFlushTimeout, is answered FLUSH_DISK_TIMEOUT, never OK; what was written is kept.
+While one sync runs, the next group gathers. If a sync fails, or does not return within
+syncFlushTimeout, its sends are answered FLUSH_DISK_TIMEOUT, never OK. Their records stay in the
+log.
 
-Of a SYNC_MASTER the wait for a slave runs beside that: FLUSH_SLAVE_TIMEOUT when none has the
-message within slaveTimeout, SLAVE_NOT_AVAILABLE at once when none is there or near enough. When
-disk and slave both fail the slave's status is the answer.
+A SYNC_MASTER waits for a slave at the same time. It answers FLUSH_SLAVE_TIMEOUT when no slave has
+the message within slaveTimeout. It answers SLAVE_NOT_AVAILABLE at once when no slave is connected
+or near enough. When both disk and slave fail, the answer is the slave's status.
 
 Source: CommitLog.java (GroupCommitService, submitReplicaRequest), HAService.GroupTransferService.
 """
@@ -19,14 +20,13 @@ Source: CommitLog.java (GroupCommitService, submitReplicaRequest), HAService.Gro
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from actors.dispatching.messages import WritesForbidden
 from actors.engine.actor import Actor, handles
 from actors.engine.actor_address import ActorAddress
-from actors.sending.flusher import Sync, Synced
+from actors.sending.messages import Acked, CommitUpTo, Sync, Synced, WaitsForFlush
 from actors.sending.put_answers import PutAnswers, SendPut
-from actors.sending.replication_progress import Acked, ReplicaWait, SlaveNotifier
+from actors.sending.replication_progress import ReplicaWait, SlaveNotifier
 from protocol.codes import ResponseCode
 from storage.log.commit_log import CommitLog
 
@@ -34,39 +34,14 @@ DEADLINE_TICK_MS = 100
 _OK = ResponseCode.SUCCESS
 
 
-class WaitsForFlush(Protocol):
-    """A message of the broker's own, whose sender is told how safe it is."""
-
-    @property
-    def first_offset(self) -> int:
-        """Where the first of its records lies."""
-
-    def flushed(self, code: ResponseCode) -> None:
-        """It is as safe as `code` says."""
-
-
-@dataclass(slots=True)
-class CommitUpTo:
-    """Answer `stored` when the log is safe up to `offset`; none: only wake the flusher."""
-
-    offset: int
-    stored: Sequence[SendPut]
-    own: Sequence[WaitsForFlush] = ()
-
-    def refuse(self, remark: str) -> None:
-        """What is ours is told that nobody knows how safe it is; sends are answered elsewhere."""
-        for put in self.own:
-            put.flushed(ResponseCode.FLUSH_DISK_TIMEOUT)
-
-
 @dataclass(slots=True)
 class _Tick:
-    """Look for sends that waited too long."""
+    """Timer tick: answer sends past their deadline."""
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """One batch; what is None is still to come."""
+    """One batch; a code is None while that result is pending."""
 
     offset: int
     stored: Sequence[SendPut]
@@ -78,12 +53,12 @@ class _Waiting:
 
     @property
     def first_offset(self) -> int:
-        """Where the first of its records lies."""
+        """Physical offset of the first record."""
         return (self.stored or self.own)[0].first_offset
 
 
 class GroupCommit(Actor):
-    """Lives on the loop; the waiting itself is the flusher's and the slaves'."""
+    """Actor on the event loop; the flusher and the slaves do the waiting."""
 
     def __init__(
         self,
@@ -97,7 +72,7 @@ class GroupCommit(Actor):
         flusher: ActorAddress,
         put_message: ActorAddress,
     ) -> None:
-        """Without a `replica_wait` nobody waits for slaves."""
+        """Without a `replica_wait`, sends do not wait for slaves."""
         super().__init__()
         self._log = commit_log
         self._answers = answers
@@ -115,7 +90,7 @@ class GroupCommit(Actor):
 
     @property
     def waiting_count(self) -> int:
-        """Batches that wait for the disk or a slave."""
+        """Number of batches that wait for the disk or a slave."""
         return len(self._unflushed) + len(self._unreplicated)
 
     def on_start(self) -> None:
@@ -123,8 +98,8 @@ class GroupCommit(Actor):
 
     @handles(CommitUpTo)
     def on_commit(self, message: CommitUpTo) -> None:
-        """Queues the sends and starts a sync unless one is running."""
-        # The sync before this message was asked for may have taken its bytes along.
+        """Queue the sends and start a sync unless one is running."""
+        # An earlier sync may already have included the bytes of this message.
         flushed = not self._is_sync_flush or message.offset <= self._log.flushed_offset
         if message.stored or message.own:
             self._take(message, _OK if flushed else None, self._replica_code(message.offset))
@@ -135,7 +110,10 @@ class GroupCommit(Actor):
             self._sync()
 
     def _replica_code(self, offset: int) -> ResponseCode | None:
-        """What is known of the slaves when a message comes."""
+        """Return the status of the slaves when a message arrives.
+
+        Return None if a slave can be awaited.
+        """
         wait, replicas = self._replica_wait, self._replicas
         if wait is None:
             return _OK
@@ -178,7 +156,7 @@ class GroupCommit(Actor):
 
     @handles(Synced)
     def on_synced(self, message: Synced) -> None:
-        """Answers what is on the disk now, and goes on with what gathered meanwhile."""
+        """Answer what is synced now, and start the sync of the next group."""
         self._syncing = False
         done: list[_Waiting] = []
         while self._unflushed and self._unflushed[0].offset <= message.flushed_offset:
@@ -195,7 +173,7 @@ class GroupCommit(Actor):
 
     @handles(Acked)
     def on_acked(self, _: Acked) -> None:
-        """Answers what a slave has now, and what it has skipped."""
+        """Answer what a slave has acknowledged or skipped."""
         done: list[_Waiting] = []
         replicas = self._replicas
         while self._unreplicated and self._unreplicated[0].offset <= replicas.acked_offset:
@@ -207,7 +185,7 @@ class GroupCommit(Actor):
 
     @handles(_Tick)
     def on_tick(self, _: _Tick) -> None:
-        """Answers the sends whose sync or slave did not answer in time."""
+        """Answer the sends that have waited past the deadline of their sync or slave."""
         now_ms = self.system.clock.monotonic_ms()
         late: list[_Waiting] = []
         while self._unreplicated and self._unreplicated[0].replica_deadline_ms <= now_ms:
@@ -221,7 +199,7 @@ class GroupCommit(Actor):
         self._answer(late)
 
     def _answer(self, touched: Sequence[_Waiting]) -> None:
-        """Answers those for which both disk and slave are decided, one message per connection."""
+        """Answer the batches with both results, one message per connection."""
         by_code: dict[ResponseCode, list[SendPut]] = {}
         for waiting in touched:
             if waiting.flush_code is None or waiting.replica_code is None:
@@ -249,13 +227,13 @@ class GroupCommit(Actor):
         self._end_flush_waits()
 
     def on_failure(self, *_: object) -> None:
-        """Nothing that waited is left silent; it is stored, but nobody knows how safe it is."""
+        """Answer everything that waits: it is stored, but its durability is unknown."""
         self._end_all_waits()
 
     def can_stop(self) -> bool:
-        """Once the rest is safe and answered: flusher and HaMaster are stopped behind this one."""
+        """Return whether everything is answered; the flusher and HaMaster stop after this actor."""
         return not self._unflushed and not self._unreplicated
 
     def on_stop(self) -> None:
-        """Who is still here has waited longer than a stop may take."""
+        """Answer the sends that have waited longer than a stop may take."""
         self._end_all_waits()

@@ -1,16 +1,16 @@
-"""Half messages of the last moments, as they were put into the log: most are ended soon.
+"""Cache of recent half messages as they were appended; most are settled soon.
 
-What ends one needs the whole record; from here it comes without a read, a check of its CRC and its
-taking apart, and with what its send said of it.  Whoever finds nothing here reads the log: what was
-taken, came before the start or is too old.  Two generations of limited size, of which the older one
-goes as a whole.
+Settling a half message needs the whole record. The cache provides it without a read, a CRC check
+and parsing, together with values of its send. A miss (taken, older than the start, or too old) is
+read from the log. The cache has two generations of limited size; the older one is dropped as a
+whole.
 
-Written by PutMessage, read by Transactions.  Lives on the loop.
+PutMessage writes it, Transactions reads it, both on the event loop.
 """
 
 from dataclasses import dataclass
 
-from actors.sending.appender import Record
+from actors.sending.records import Record
 from protocol.host import HOST_V4_BYTES
 from protocol.message import MessageRecord
 from protocol.sysflag import STORE_HOST_V6
@@ -19,37 +19,35 @@ from storage.log.commit_log import CommitLog
 
 GENERATION_COUNT_MAX = 4096
 GENERATION_BYTES_MAX = 4 << 20
-"""Of records; what Python adds to each is below 1 KiB."""
+"""Maximum bytes of records; the overhead of Python is below 1 KiB each."""
 
 
 @dataclass(slots=True, eq=False)
 class HalfRecord(Record):
-    """A half message on its way into the log. No name stands twice among its properties."""
+    """A half message on its way into the log. Its property names are unique."""
 
     real_name: str = ""
-    """The topic that it is for."""
+    """Topic of the message after a commit."""
     real_topic: bytes = b""
-    """The same name, in bytes."""
+    """`real_name` in bytes."""
     real_queue_id: int = 0
     waits: bool = True
-    """Its producer wants it to be on the disk when it is answered."""
+    """Whether its answer waits for flush and replica."""
     stored_ms: int = 0
 
 
 class HalfMessageCache:
-    """Those of one broker."""
-
     def __init__(self, commit_log: CommitLog) -> None:
         self._log = commit_log
         self.expected: list[HalfRecord] = []
-        """Admitted, and not in the log yet, as far as is known."""
+        """Admitted half messages with an append that is not known yet."""
         self._young: dict[int, HalfRecord] = {}
-        """By offset in the log."""
+        """Half messages, by physical offset."""
         self._old: dict[int, HalfRecord] = {}
         self._young_bytes = 0
 
     def stored(self) -> None:
-        """The last append had the expected ones in it; one that found no room is not kept."""
+        """Cache the expected half messages after an append, except those that found no room."""
         stored_ms = self._log.last_clock_ms
         for record in self.expected:
             if record.physical_offset < 0:
@@ -63,12 +61,14 @@ class HalfMessageCache:
         self.expected = []
 
     def find(self, offset: int) -> HalfRecord | None:
-        """The half message at an offset of the log; None: not here, or not there any more."""
+        """Return the half message at a physical offset.
+
+        Return None if it is not cached, or no longer in the log.
+        """
         found = self._young.get(offset) or self._old.get(offset)
         return None if found is None or offset < self._log.min_offset() else found
 
     def drop(self, offset: int) -> None:
-        """It is not asked for again."""
         found = self._young.pop(offset, None)
         if found is None:
             self._old.pop(offset, None)
@@ -76,7 +76,7 @@ class HalfMessageCache:
             self._young_bytes -= found.record_bytes
 
     def take(self, offset: int) -> MessageRecord | None:
-        """The same as it would be read there. It is given once."""
+        """Return the record as the log would give it, and drop it."""
         record = self.find(offset)
         self.drop(offset)
         if record is None:

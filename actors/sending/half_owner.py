@@ -1,9 +1,9 @@
-"""The owner of a half message: the account that sent it, to a broker with access control.
+"""Owner of a half message: the account that sent it, on a broker with access control.
 
     TROUPE_OWNER    behind its other properties: a checksum of the account, 16 hexadecimal digits
 
-Only its owner ends it, or a producer that the broker has asked about it. The committed message and
-the question to a producer do not have the property; copies among the half messages keep it.
+Only the owner, or a producer that the broker has checked back with, can end the transaction. The
+committed message and the check-back do not carry the property; copies among the half messages do.
 """
 
 from protocol.properties import TROUPE_OWNER
@@ -15,7 +15,7 @@ _BEHIND = b"\x02%b\x01" % OWNER
 
 
 def with_owner(properties: bytes, send: Send) -> bytes:
-    """Return the properties of a half message as they are stored; no sender names the owner."""
+    """Return the stored properties of a half message; a TROUPE_OWNER from the sender is removed."""
     properties = without_owner(properties)
     if send.signature is None or not send.signature.access_key:
         return properties
@@ -23,7 +23,7 @@ def with_owner(properties: bytes, send: Send) -> bytes:
 
 
 def without_owner(properties: bytes) -> bytes:
-    """Return the properties of what is made of a half message for others."""
+    """Return the properties without the owner, for records that leave the half topic."""
     if OWNER not in properties:
         return properties
     pairs = properties.split(b"\x02")

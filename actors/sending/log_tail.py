@@ -1,6 +1,6 @@
-"""The end of the log for the actor that writes there: room, leave to write, word to Reput.
+"""Tail of the commit log for its writer: next file, write permission, dispatch.
 
-A plain class; PutMessage holds the one there is, or PutReplica on a slave.
+This is a plain class, owned by PutMessage, or by PutReplica on a slave.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from structlog import get_logger
 from actors.dispatching.messages import Appended, WritesForbidden
 from actors.engine.actor_address import ActorAddress
 from actors.retention.clean_files import DropFiles, FilesDropped
-from actors.sending.allocate_file import FilePrepared, PrepareFile
+from actors.sending.messages import FilePrepared, PrepareFile
 from actors.sending.send_rules import RefusedError
 from protocol.codes import ResponseCode
 from storage.config import StoreConfig
@@ -30,8 +30,6 @@ _STOPPED = (
 
 
 class LogTail:
-    """Asks for the next file, knows who forbids to write, passes on what was written."""
-
     def __init__(
         self,
         commit_log: CommitLog,
@@ -41,7 +39,7 @@ class LogTail:
         addresses: Mapping[str, ActorAddress],
         owner: ActorAddress,
     ) -> None:
-        """`owner` gets the files."""
+        """`owner` receives the files."""
         self._log = commit_log
         self._config, self._disk = config, disk
         self._allocate_file, self._reput = addresses["allocate_file"], addresses["reput"]
@@ -49,21 +47,23 @@ class LogTail:
         self._file_wanted = -1
         self._forbidden: dict[str, WritesForbidden] = {}
         self.is_forbidden = False
-        """Whether anybody forbids to write."""
+        """Whether any source forbids writes."""
         self.waits_for_file = False
-        """What was to be written finds no room; set by the owner."""
+        """Whether records wait for the next file; set by the owner."""
 
     # --- room
 
     def want_file(self) -> None:
-        """Has the next file made in advance."""
         offset = self._log.next_file_offset_to_prepare()
         if offset is not None and offset != self._file_wanted:
             self._file_wanted = offset
             self._allocate_file.tell(PrepareFile(offset, self._owner))
 
     def adopt(self, message: FilePrepared) -> bool:
-        """Whether the log has room again: not if this file came to the owner before this one."""
+        """Adopt the file and return True.
+
+        Return False if the log already has it, from an earlier instance of the owner.
+        """
         if message.offset != self._log.queue.capacity_end:
             return False
         self._log.adopt(message.file)
@@ -71,41 +71,41 @@ class LogTail:
         return True
 
     def give_up_file(self) -> bool:
-        """It could not be made, and will be asked for again; whether somebody waited for it."""
+        """Allow another request for the failed file; return whether records waited for it."""
         self._file_wanted = -1
         waited, self.waits_for_file = self.waits_for_file, False
         return waited
 
     def drop_files(self, message: DropFiles) -> None:
-        """The log begins behind these from now on; its last file stays."""
+        """Drop the files before an offset, but never the last one."""
         message.reply_to.tell(FilesDropped(self._log.drop_before(message.offset)))
 
-    # --- leave to write
+    # --- write permission
 
     def forbid(self, message: WritesForbidden) -> None:
-        """The disk failed, or is well again, in somebody's word."""
+        """Apply a ban of its source, or its end."""
         before = self._forbidden.get(message.source)
         if before is not None and before.final:
             return
         if message.reason is not None:
             self._forbidden[message.source] = message
             if before is None:
-                log.error("no more messages are taken", reason=message.reason)
+                log.error("writes disabled", reason=message.reason)
         elif self._forbidden.pop(message.source, None) is not None and not self._forbidden:
-            log.info("messages are taken again")
+            log.info("writes enabled")
         self.is_forbidden = bool(self._forbidden)
 
     def is_forbidden_but_by(self, source: str) -> bool:
-        """Whether anybody else than this one does."""
+        """Return whether another source than `source` forbids writes."""
         return any(each != source for each in self._forbidden)
 
     def not_available(self) -> RefusedError:
-        """The answer to what is not written."""
+        """Return the refusal of a message while writes are disabled."""
         used = disk_use(self._config, self._disk)
         return RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, _STOPPED % used)
 
-    # --- what was written
+    # --- dispatch
 
     def dispatch(self, entries: list[Dispatched]) -> None:
-        """Tells Reput of these records, up to the end of the log."""
+        """Send Reput these records, up to the end of the log."""
         self._reput.tell(Appended(self._log.end_offset, entries))

@@ -1,9 +1,9 @@
-"""Preparation of a send: its properties as they are stored, and where the record really goes.
+"""Rewriting of a send's properties to their stored form, and the redirection of its record.
 
-4.9.7 parses the property text into a hash map, adds CLUSTER, drops WAIT and writes the text anew.
-Here the text keeps the client's order; a text that is already canonical is edited as bytes, any
-other is parsed and written again.  A delayed message goes to SCHEDULE_TOPIC_XXXX, a half message to
-RMQ_SYS_TRANS_HALF_TOPIC, each with its real topic and queue in its properties.
+4.9.7 parses the property text into a hash map, adds CLUSTER, drops WAIT and formats the text again.
+This rewriter keeps the client's order. It edits a canonical text as bytes, and parses and formats
+any other. A delayed message goes to SCHEDULE_TOPIC_XXXX, a half message to
+RMQ_SYS_TRANS_HALF_TOPIC. Both keep their real topic and queue in their properties.
 
 Source: SendMessageProcessor.asyncSendMessage, CommitLog.asyncPutMessage,
 TransactionalMessageBridge.parseHalfMessageInner.
@@ -27,27 +27,27 @@ _TRAN_MSG_TRUE = b"\x02TRAN_MSG\x01true\x02"
 _DELAY = b"\x02DELAY\x01"
 _SHOWN = frozenset((b"UNIQ_KEY", b"KEYS", b"TAGS"))
 _ADDED = frozenset((b"CLUSTER", b"REAL_TOPIC", b"REAL_QID"))
-"""What the text of a redirected message gets behind its own, where it does not have it."""
+"""Properties that are appended to a redirected message, unless its text contains one."""
 _SPECIAL = frozenset((b"DELAY", b"TRAN_MSG", b"CLUSTER"))
 _TAG_CODES_MAX = 10_000
 _SUFFIXES_MAX = 64
-"""Properties of batches remembered: mostly WAIT alone; 2 MiB of the longest."""
+"""Maximum batch property texts remembered: mostly WAIT alone; 2 MiB of the longest."""
 _UNIQUE = b"UNIQ_KEY\x01"
 
 PartKnown: TypeAlias = tuple[bytes, int, tuple[bytes, ...]]
-"""text behind a record's own, tags code, index keys but UNIQ_KEY"""
+"""Text appended to a record's own, tags code, index keys except UNIQ_KEY."""
 
 _Like: TypeAlias = tuple[bytes, int, int, bytes, PartKnown]
-"""text up to the key, positions where the key begins and ends, text behind it"""
+"""Text before the key, positions of the start and end of the key, text after it."""
 
 
 class Redirect(NamedTuple):
-    """A record that does not go where its sender said."""
+    """Redirection of a record from its sender's topic and queue."""
 
     topic: str
     queue_id: int
     delay_ms: int
-    """How long after the store time it is due; 0 for a half message."""
+    """Delay after the store time, ms; 0 for a half message."""
 
 
 _TO_HALVES = Redirect(HALF_TOPIC, 0, 0)
@@ -55,24 +55,24 @@ _TO_HALVES = Redirect(HALF_TOPIC, 0, 0)
 
 @dataclass(slots=True)
 class BatchSuffix:
-    """The properties of a batch: every record gets them behind its own."""
+    """Properties of a batch, appended to those of each record."""
 
     text: bytes
     pairs: dict[bytes, bytes]
     waits: bool
-    """For the disk and a slave."""
+    """Whether the answer waits for flush and replica."""
     has_shown: bool
-    """It has a name of which a record's index keys or tags code are made."""
+    """Whether it contains a name from which index keys or the tags code are made."""
     behind: bytes = field(init=False)
     """The text with a separator before it."""
     like: _Like = (b"", 0, 0, b"", (b"", 0, ()))
-    """Form of the record before, with which the next one is compared (batch_parts.py)."""
+    """Form of the previous record, to compare the next one with (admission.py)."""
 
     def __post_init__(self) -> None:
         self.behind = b"\x02" + self.text
 
     def expect_like(self, own: bytes, unique: bytes, known: PartKnown) -> None:
-        """The next records may have this text, with another UNIQ_KEY as long as this one."""
+        """Expect the next texts to differ only in a UNIQ_KEY of the same length."""
         name_at = own.find(_UNIQUE + unique)
         key_at = name_at + len(_UNIQUE)
         key_end = key_at + len(unique)
@@ -81,11 +81,11 @@ class BatchSuffix:
 
 
 Prepared = tuple[bytes, int, tuple[bytes, ...], bool, int, Redirect | None]
-"""stored properties, tags code, index keys, waits for flush and replica, sys_flag, redirect"""
+"""Stored properties, tags code, index keys, waits for flush and replica, sys_flag, redirect."""
 
 
 class PropertyRewriter:
-    """Turns the properties a client sent into those that are stored."""
+    """Rewriter of clients' properties into their stored form."""
 
     def __init__(self, cluster: str, delays_ms: Sequence[int]) -> None:
         self._cluster = cluster.encode()
@@ -96,14 +96,14 @@ class PropertyRewriter:
         self._redirected_shapes = PropertyShapes()
         self._suffixes: dict[bytes, BatchSuffix] = {}
         self.topics_with_cut_keys: set[str] = set()
-        """Topics of messages with more words in KEYS than are indexed; its reader empties it."""
+        """Topics of messages with more KEYS words than are indexed; the reader empties it."""
         self.batch_topic = ""
-        """The topic of the batches whose parts come next."""
+        """Topic of the batch that `batch_part` cuts."""
 
     def prepare(self, topic: str, queue_id: int, sys_flag: int, properties: bytes) -> Prepared:
-        """One message's share of the work; 1.0 µs for a plain message with four properties.
+        """Prepare the properties of one message; 1.0 µs for a plain one with four properties.
 
-        Raises RemoteError for a DELAY that is no number to Java: no official broker could read it.
+        Raises RemoteError for a DELAY that Java cannot parse: no official broker could read it.
         """
         cut = self._shapes.cut(properties)
         if cut is None:
@@ -130,7 +130,10 @@ class PropertyRewriter:
         return stored, code, words, True, sys_flag, redirect
 
     def _redirect(self, sys_flag: int, properties: bytes) -> Redirect | None:
-        """Where a message with TRAN_MSG or DELAY goes; None: only its pairs tell."""
+        """Return the redirection of a message with TRAN_MSG or DELAY.
+
+        Return None if its pairs must decide.
+        """
         text = b"\x02%b\x02" % properties
         level_at = text.find(_DELAY)
         if level_at >= 0:
@@ -154,7 +157,7 @@ class PropertyRewriter:
         )
 
     def _parsed(self, topic: str, queue_id: int, sys_flag: int, properties: bytes) -> Prepared:
-        """The same for a text whose names are not those of the message before."""
+        """Prepare a text with other names than the previous message."""
         pairs = pairs_of(properties)
         separators = properties.count(b"\x02")
         canonical = len(pairs) == separators + 1
@@ -196,7 +199,7 @@ class PropertyRewriter:
     def _rewritten(
         self, topic: str, queue_id: int, sys_flag: int, pairs: dict[bytes, bytes]
     ) -> tuple[bytes, bool, int, Redirect | None]:
-        """The text made anew, for what is delayed, transactional or not canonical."""
+        """Format the text again, for a delayed, transactional or non-canonical message."""
         pairs = dict(pairs)
         pairs[b"CLUSTER"] = self._cluster
         waits = pairs.get(b"WAIT", b"true").lower() == b"true"
@@ -213,14 +216,13 @@ class PropertyRewriter:
         return _text(pairs), waits, sys_flag, None
 
     def is_half(self, properties: bytes) -> bool:
-        """Whether the send starts a transaction."""
         if b"TRAN_MSG" not in properties:
             return False
         pairs: dict[bytes, bytes] = dict(find_pairs(properties))
         return _is_half(pairs)
 
     def batch_suffix(self, properties: bytes) -> BatchSuffix:
-        """What the properties of a batch mean to each of its records."""
+        """Return the properties of a batch as a suffix for its records."""
         suffix = self._suffixes.get(properties)
         if suffix is None:
             pairs = dict(find_pairs(properties))
@@ -233,10 +235,10 @@ class PropertyRewriter:
         return suffix
 
     def batch_part(self, own: bytes, suffix: BatchSuffix) -> tuple[bytes, int, tuple[bytes, ...]]:
-        """What one record of a batch gets behind its own properties; tags code and index keys.
+        """Return the text appended to a record's own properties, its tags code and index keys.
 
-        Of a name that stands in both texts the batch's value counts, for it comes last. Raises
-        RemoteError for a DELAY that is no number to Java.
+        If a name is in both texts, the value of the batch counts, because it comes last. Raises
+        RemoteError for a DELAY that Java cannot parse.
         """
         text = suffix.text if not own or own.endswith(b"\x02") else suffix.behind
         cut = None if suffix.has_shown else self._batch_shapes.cut(own)
@@ -263,7 +265,7 @@ class PropertyRewriter:
         return text, code, self._keys_of(self.batch_topic, pairs)
 
     def is_delayed(self, properties: bytes) -> bool:
-        """Whether the send names a delay level. Raises RemoteError as `delay_level`."""
+        """Return whether the send names a delay level. Raises RemoteError as `delay_level` does."""
         return (
             b"DELAY" in properties and delay_level(dict(find_pairs(properties)).get(b"DELAY")) > 0
         )
@@ -272,7 +274,7 @@ class PropertyRewriter:
 def delayed(
     pairs: dict[bytes, bytes], topic: str, queue_id: int, level: int, delays_ms: Sequence[int]
 ) -> Redirect:
-    """Where a message with a delay level waits; `pairs` gets what says where it belongs."""
+    """Return the redirection of a delayed message; add its real topic and queue to `pairs`."""
     if level > len(delays_ms):
         level = len(delays_ms)
         pairs[b"DELAY"] = b"%d" % level
@@ -281,7 +283,7 @@ def delayed(
 
 
 def _without_wait(properties: bytes, pairs: dict[bytes, bytes]) -> bytes:
-    """Drops the WAIT pair; the common value is cut out as bytes."""
+    """Drop the WAIT pair; the common value is cut out as bytes."""
     if properties.startswith(b"WAIT\x01"):
         end = properties.find(b"\x02")
         return b"" if end < 0 else properties[end + 1 :]
@@ -300,9 +302,9 @@ def _is_half(pairs: dict[bytes, bytes]) -> bool:
 
 
 def delay_level(text: bytes | None) -> int:
-    """Return the number that a DELAY property holds; 0 without one.
+    """Return the number of a DELAY property; 0 without one.
 
-    Raises RemoteError with the code and text of 4.9.7 for what is no int to Java.
+    Raises RemoteError with the code and text of 4.9.7 if Java cannot parse it as an int.
     """
     try:
         return int_in(text) if text is not None else 0

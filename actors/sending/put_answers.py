@@ -1,4 +1,4 @@
-"""Answers to producers whose messages are stored, and what the hooks are told with them."""
+"""Answers to producers, and the calls of the send hooks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,38 +24,41 @@ class SendPut(Put):
     sends: Sends
     send: Send
     queue_id: int
-    """The one that its producer is told; a record may lie in another."""
+    """Queue id in the answer; the record may be stored in another queue."""
     waits: bool
-    """For the disk under SYNC_FLUSH, of a SYNC_MASTER for a slave."""
+    """Whether its answer waits for the sync under SYNC_FLUSH, and for a slave of a SYNC_MASTER."""
     context: SendContext | None
-    """What the hooks are shown."""
+    """Context for the hooks."""
     arrived_ms: float
-    """Monotonic."""
+    """Monotonic time of arrival, ms."""
 
     @property
     def first_offset(self) -> int:
-        """Where the first of the records lies."""
+        """Physical offset of the first record."""
         return self.group.physical_offset
 
     @property
     def offsets(self) -> Sequence[int]:
-        """Where each begins in the log."""
+        """Physical offset of each record."""
         group = self.group
         return group.offsets if isinstance(group, PutBatch) else (group.physical_offset,)
 
 
 class PutAnswers:
-    """Makes the answers of one broker and hands them to their `Sends`. Lives on the loop."""
+    """Maker of the answers of one broker, which it gives to their `Sends`.
+
+    Used on the event loop.
+    """
 
     def __init__(self, replies: SendReplies, hooks: Hooks, stats: PutStats) -> None:
         self._replies = replies
         self._hooks = hooks
         self._stats = stats
         self.see_sends = hooks.see_sends
-        """Whether there are hooks that `arrived` shows sends to."""
+        """Whether any hook sees sends."""
 
     def arrived(self, sends: Sends, send: Send) -> SendContext | None:
-        """Shows the hooks a send; gives what they are shown again with its answer."""
+        """Show the hooks a send; return the context for `Hooks.after`."""
         if not self.see_sends:
             return None
         context = SendContext(
@@ -71,9 +74,9 @@ class PutAnswers:
         return context
 
     def stored(self, puts: Sequence[SendPut], code: int) -> None:
-        """These messages are in the log; `code` says whether they are as safe as they were to be.
+        """Answer stored messages, one message per connection.
 
-        Hands the answers over, one message to each connection.
+        `code` is the durability reached.
         """
         success = self._replies.success
         touched: dict[Sends, None] = {}
@@ -102,7 +105,7 @@ class PutAnswers:
             sends.hand_over()
 
     def _one(self, put: SendPut, code: int) -> None:
-        """Anything but a plain success of one message."""
+        """Answer any send but a plain success of one message."""
         sends, send, context, offsets = put.sends, put.send, put.context, put.offsets
         queue_offset = put.group.queue_offset
         ids = self._replies.message_ids(offsets)
@@ -135,7 +138,10 @@ class PutAnswers:
         error: RefusedError | RemoteError,
         context: SendContext | None,
     ) -> None:
-        """The message is not stored; what 4.9.7 answers as an exception carries no fields."""
+        """Answer that the message is not stored.
+
+        4.9.7 answers some refusals as exceptions, which carry no fields.
+        """
         self._stats.failed_count += 1
         fields = None if isinstance(error, RemoteError) else self._replies.constant_fields
         sends.done(failure(send, error.code, remark=error.remark, fields=fields))

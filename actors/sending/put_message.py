@@ -1,29 +1,29 @@
-"""The one actor that appends: it *is* the append lock.
+"""The only actor that appends: it replaces 4.9.7's append lock.
 
-Owns: the end of the commit log, the next offset of every queue, the counters of puts.
-Told by: connections (`Sends`, all sends of one read); Schedule, SendBack, PullMessage, Transactions
-and ReplyMessage (`InternalAppend`, `InternalAppendGroup`); AllocateFile (`FilePrepared`), the topic
-table (`TopicReady`), GroupCommit, Reput and CleanFiles (`WritesForbidden`), CleanFiles
-(`DropFiles`, `QueuesGone`).
-Tells: the connections (answers, at the end of the batch), GroupCommit under SYNC_FLUSH and of a
-SYNC_MASTER, HaMaster (`LogGrew`), Reput (what to dispatch, so that nothing is parsed twice),
-AllocateFile (make the next file), the topic table (make this topic; its sends are parked meanwhile,
-in order).
+Owns: the tail of the commit log, the next offset of every queue, the counters of puts.
+Receives: Sends (all sends of one read) from connections; InternalAppend and InternalAppendGroup
+from Schedule, SendBack, PullMessage, Transactions, ReplyMessage and Sink; FilePrepared and
+FileFailed from AllocateFile; TopicReady from the topic table; WritesForbidden from GroupCommit,
+Reput and CleanFiles; DropFiles and QueuesGone from CleanFiles.
+Sends: answers to the connections at the end of the batch; CommitUpTo to GroupCommit under
+SYNC_FLUSH or SYNC_MASTER; LogGrew to HaMaster; Appended to Reput, with the entries to dispatch, so
+that nothing is parsed twice; PrepareFile to AllocateFile; CreateTopicOnSend and CreateSystemTopic
+to the topic table, while the sends are parked in order.
 
-A batch is whatever was waiting: checked one by one, written with one call, answered with one
+A batch is everything in the inbox: checked one by one, written with one call, and answered with one
 message per connection. The path of a send:
 
-    protocol/send_wire.py      the connection cuts a frame: a `Send`, all of one read in one `Sends`
-    put_message.py             `on_sends` keeps what is admitted for the end of the batch
-    admission.py               a send becomes a `SendPut` with its records, is refused, or parked
+    protocol/send_wire.py      cuts a frame into a `Send`; all of one read form a `Sends`
+    put_message.py             keeps admitted sends for the end of the batch (`on_sends`)
+    admission.py               turns a send into a `SendPut` with records, refuses or parks it
         send_rules.py              4.9.7's checks, codes and texts
-        send_prepare.py            the properties and the tags code that are stored
-        topic_parking.py           until its topic is made
-    appender.py                gives queue offsets, appends, says what is to be dispatched
-        storage/log/               one write; what finds no room waits for log_end.py's next file
-    put_answers.py             answers at once; group_commit.py when disk and slaves have it
+        property_rewriter.py       stored properties and tags code
+        topic_wait_list.py         parked sends until their topic is made
+    appender.py                gives queue offsets, appends, returns the entries to dispatch
+        storage/log/               one write; the rest waits for the next file of log_tail.py
+    put_answers.py             answers at once, or after group_commit.py
 
-What other actors want stored (internal_append.py) takes the same path from appender.py on.
+Internal appends (internal_append.py) take the same path from appender.py on.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,17 +39,17 @@ from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.sends import Sends
 from actors.retention.clean_files import DropFiles, QueuesGone
 from actors.sending.admission import BUSY, Admission
-from actors.sending.allocate_file import FileFailed, FilePrepared
 from actors.sending.appender import Appender, Put
-from actors.sending.group_commit import CommitUpTo
 from actors.sending.half_message_cache import HalfMessageCache
-from actors.sending.internal_append import (
-    COMMIT_RECORDS,
+from actors.sending.internal_append import COMMIT_RECORDS, InternalAppends
+from actors.sending.log_tail import CREATE_FAILED, LogTail
+from actors.sending.messages import (
+    CommitUpTo,
+    FileFailed,
+    FilePrepared,
     InternalAppend,
     InternalAppendGroup,
-    InternalAppends,
 )
-from actors.sending.log_tail import CREATE_FAILED, LogTail
 from actors.sending.put_answers import PutAnswers, SendPut
 from actors.sending.replication_progress import SlaveNotifier
 from actors.sending.send_rules import RefusedError
@@ -65,7 +65,7 @@ from storage.queues.dispatch_entry import Dispatched
 log = get_logger(__name__)
 
 COMMIT_BYTES = 1 << 20
-"""Bodies gathered before a batch is written without waiting for its end: one write's worth."""
+"""Bytes of bodies that trigger a write before the end of the batch."""
 
 SLOW_PUT_MS = 500.0
 TICK_MS = 100
@@ -73,11 +73,11 @@ TICK_MS = 100
 
 @dataclass(slots=True)
 class _Tick:
-    """Look for sends that were parked too long."""
+    """Timer tick: refuse sends that waited too long for a file."""
 
 
 class PutMessage(Actor):
-    """Appends for everybody. Lives on the loop."""
+    """Actor on the event loop that appends all messages."""
 
     def __init__(
         self,
@@ -113,11 +113,11 @@ class PutMessage(Actor):
         self._end.want_file()
         self.every(TICK_MS, _Tick())
 
-    # --- what is to be appended
+    # --- requests
 
     @handles(Sends)
     def on_sends(self, message: Sends) -> None:
-        """Checks every send; what passes waits for the end of the batch."""
+        """Check every send; keep accepted ones for the end of the batch."""
         if self._end.is_forbidden:
             self._admission.refuse(message, self._end.not_available())
             return
@@ -130,7 +130,7 @@ class PutMessage(Actor):
 
     @handles(TopicReady)
     def on_topic_ready(self, message: TopicReady) -> None:
-        """The topic exists now, or may not: what is parked for it goes on, in order."""
+        """Continue with everything parked for the topic, in order."""
         self._own.topic_ready(message, self._topics.value)
         error = self._end.not_available() if self._end.is_forbidden else None
         arrived_ms = self.system.clock.monotonic_ms()
@@ -140,14 +140,12 @@ class PutMessage(Actor):
 
     @handles(InternalAppend)
     def on_internal_append(self, message: InternalAppend) -> None:
-        """Keeps what another actor has stored for the end of the batch."""
         self._own.keep(message, self._topics.value)
         if self._own.pending_count >= COMMIT_RECORDS and not self._end.waits_for_file:
             self._commit_own()
 
     @handles(InternalAppendGroup)
     def on_internal_append_group(self, message: InternalAppendGroup) -> None:
-        """The same for several."""
         for append in message.appends:
             self.on_internal_append(append)
 
@@ -155,7 +153,6 @@ class PutMessage(Actor):
 
     @handles(BatchEnd)
     def on_batch_end(self, _: BatchEnd) -> None:
-        """Writes what has gathered."""
         if self._admission.topics_with_cut_keys:
             self._warn_of_cut_keys()
         if self._pending and not self._end.waits_for_file:
@@ -174,7 +171,7 @@ class PutMessage(Actor):
         topics.clear()
 
     def _commit(self) -> None:
-        """One write for all pending sends, then their answers; what finds no room waits."""
+        """Write all pending sends and answer them; those without room wait for the next file."""
         appended = self._append(self._pending)
         if appended is None:
             self._refuse_pending(self._end.not_available())
@@ -198,13 +195,13 @@ class PutMessage(Actor):
             log.warning("slow put", ms=round(took_ms), sends=count)
 
     def _answer_later(self, stored: Sequence[SendPut]) -> list[SendPut]:
-        """Those that wait for the disk or a slave travel to GroupCommit; the others, WAIT=false."""
+        """Send GroupCommit the sends that wait; return those with WAIT=false."""
         later = [put for put in stored if put.waits]
         self._group_commit.tell(CommitUpTo(self._store.commit_log.end_offset, later))
         return [put for put in stored if not put.waits] if len(later) < len(stored) else []
 
     def _commit_own(self) -> None:
-        """The same for what other actors have stored; again while something was not tried."""
+        """Write and answer the pending internal appends until all are tried or wait for a file."""
         if self._end.is_forbidden:
             self._own.refuse(self._end.not_available())
             return
@@ -228,7 +225,10 @@ class PutMessage(Actor):
                 each.answer(ResponseCode.SUCCESS)
 
     def _append(self, puts: Sequence[Put]) -> tuple[int, list[Dispatched]] | None:
-        """How many of `puts` are in the log, and what to dispatch; None: the disk refuses all."""
+        """Return how many of `puts` are stored, and the entries to dispatch.
+
+        Return None if the disk failed; then all must be refused.
+        """
         try:
             now_ms = self.system.clock.now_ms()
             count, entries = self._appender.append(puts, now_ms) if puts else (0, [])
@@ -238,20 +238,20 @@ class PutMessage(Actor):
         self._end.waits_for_file = count < len(puts)
         self._end.want_file()
         if entries and self._slaves.replicas.link_count:
-            self._slaves.log_grew()  # first of all: a slave works meanwhile
+            self._slaves.log_grew()  # before all else, so that the slave works meanwhile
         return count, entries
 
     # --- files
 
     @handles(FilePrepared)
     def on_file_prepared(self, message: FilePrepared) -> None:
-        """The log has room again, unless this file came to the PutMessage before this one."""
+        """Adopt the file and write what waits for it."""
         if self._end.adopt(message):
             self.on_batch_end(BatchEnd())
 
     @handles(FileFailed)
     def on_file_failed(self, message: FileFailed) -> None:
-        """Who waited for the file is refused; the next send asks for it again."""
+        """Refuse everything that waits for the file; the next send requests it again."""
         if self._end.give_up_file():
             error = RefusedError(ResponseCode.SYSTEM_ERROR, CREATE_FAILED)
             self._own.refuse(error)
@@ -259,17 +259,16 @@ class PutMessage(Actor):
 
     @handles(DropFiles)
     def on_drop_files(self, message: DropFiles) -> None:
-        """The log begins behind these from now on; its last file stays."""
         self._end.drop_files(message)
 
     @handles(QueuesGone)
     def on_queues_gone(self, message: QueuesGone) -> None:
-        """Lets such a queue begin again, unless a message has come meanwhile."""
+        """Restart the offsets of removed queues, unless a message has arrived meanwhile."""
         self._appender.forget_queues(message.queues, self._store.consume_queues.end_of)
 
     @handles(_Tick)
     def on_tick(self, _: _Tick) -> None:
-        """Refuses the sends that have waited for a file longer than a busy page cache may last."""
+        """Refuse sends that have waited for a file longer than osPageCacheBusyTimeOutMills."""
         if not self._end.waits_for_file:
             return
         oldest_ms = self.system.clock.monotonic_ms() - self._config.os_page_cache_busy_timeout_ms
@@ -281,13 +280,13 @@ class PutMessage(Actor):
 
     @handles(WritesForbidden)
     def on_writes_forbidden(self, message: WritesForbidden) -> None:
-        """The disk failed: nothing more is taken until it is well again."""
+        """Disable or enable writes as the source of the message asks."""
         self._end.forbid(message)
 
-    # --- the end
+    # --- stop
 
     def on_failure(self, *_: object) -> None:
-        """Nothing that was taken is left silent."""
+        """Reject every accepted send that is unanswered."""
         self._refuse_waiting(RefusedError(ResponseCode.SYSTEM_ERROR, "put message restarted"))
 
     def on_stop(self) -> None:
@@ -295,7 +294,7 @@ class PutMessage(Actor):
         self._refuse_waiting(self._end.not_available())
 
     def _refuse_waiting(self, error: RefusedError) -> None:
-        # What was in hand when this actor failed has been refused as a whole.
+        # Sends in progress at the failure were already refused together.
         self._pending = [put for put in self._pending if put.sends.owed]
         self._refuse_pending(error)
         self._admission.refuse_parked(error)

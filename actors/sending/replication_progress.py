@@ -1,4 +1,4 @@
-"""Progress of a master's slaves: written by HaMaster, read by whoever waits for them.
+"""Progress of a master's slaves: HaMaster writes it, GroupCommit and PutMessage read it.
 
 Source: HAService.java (push2SlaveMaxOffset, connectionCount, isSlaveOK).
 """
@@ -6,58 +6,52 @@ Source: HAService.java (push2SlaveMaxOffset, connectionCount, isSlaveOK).
 from dataclasses import dataclass
 
 from actors.engine.actor_address import ActorAddress
+from actors.sending.messages import LogGrew
 
 
 @dataclass(slots=True)
 class ReplicationProgress:
-    """What HaMaster publishes."""
+    """Replication progress published by HaMaster."""
 
     link_count: int = 0
-    """Slaves that are connected."""
+    """Number of connected slaves."""
     acked_offset: int = 0
-    """How far any slave has the log, or had. Never falls."""
+    """Highest offset that any slave has acknowledged. Never decreases."""
     skipped_below: int = 0
-    """An empty slave has begun here: that it is further says nothing of what lies before. 4.9.7
-    takes its word for that, too, and tells producers OK for what no slave has."""
+    """Offset at which an empty slave has begun.
+
+    Its acknowledgements do not cover records before it. 4.9.7 counts such acknowledgements, and
+    tells producers OK for messages that no slave has.
+    """
 
     def can_follow(self, offset: int, fall_behind_max_bytes: int) -> bool:
-        """Whether it is worth while to wait until a slave has the log up to `offset`."""
+        """Return whether a slave is near enough to wait until it has the log up to `offset`."""
         return self.link_count > 0 and offset - self.acked_offset < fall_behind_max_bytes
-
-
-@dataclass(slots=True)
-class LogGrew:
-    """Told to HaMaster: there is more to transfer."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlaveNotifier:
-    """For those who write and who flush the log: tells HaMaster when slaves may have more of it."""
+    """Notifier for the writer and the flusher: tells HaMaster when more can be transferred."""
 
     replicas: ReplicationProgress
     ha_master: ActorAddress
     only_flushed: bool
-    """Under SYNC_FLUSH: the flush lets them have it, else the write."""
+    """Whether only flushed bytes may be transferred, as under SYNC_FLUSH."""
 
     def log_grew(self) -> None:
-        """There is more in the log than before. Asked only where there are slaves."""
+        """Notify HaMaster after an append. Call it only while slaves are connected."""
         if not self.only_flushed:
             self.ha_master.tell(LogGrew())
 
     def log_flushed(self) -> None:
-        """More of the log may be on the disk than before."""
+        """Notify HaMaster after a flush, if slaves are connected."""
         if self.only_flushed and self.replicas.link_count:
             self.ha_master.tell(LogGrew())
 
 
-@dataclass(slots=True)
-class Acked:
-    """Told to GroupCommit: `ReplicationProgress.acked_offset` has grown."""
-
-
 @dataclass(frozen=True, slots=True)
 class ReplicaWait:
-    """How a SYNC_MASTER waits for its slaves."""
+    """Limits of a SYNC_MASTER's wait for its slaves."""
 
     timeout_ms: int
     fall_behind_max_bytes: int

@@ -1,13 +1,13 @@
-"""Passes a reply on to the producer that asked, and stores it (SEND_REPLY_MESSAGE, and its V2).
+"""Replies to requests of producers (SEND_REPLY_MESSAGE and its V2): pushed, then stored.
 
 Owns: the replies that wait for their topic or for the producer's answer.
-Told by: connections (`Request`), topics (`TopicReady`), Clients (`NoProducer`), ClientCalls
-(`CallDone`), PutMessage (`InternalAppended`).
-Tells: Clients (`AskProducer`), topics (`CreateTopicOnSend`), PutMessage (`InternalAppend`).
+Receives: Request from connections; TopicReady from the topic table; NoProducer from Clients;
+CallDone from ClientCalls; InternalAppended from PutMessage.
+Sends: AskProducer to Clients; CreateTopicOnSend to the topic table; InternalAppend to PutMessage.
 
-A request is an ordinary message with CORRELATION_ID and REPLY_TO_CLIENT; the reply is sent here by
-whoever consumed it.  Its answer says whether the producer has taken it: code 1 may mean that it is
-stored all the same, as in 4.9.7.
+A request is an ordinary message with CORRELATION_ID and REPLY_TO_CLIENT. Its consumer sends the
+reply here. The answer says whether the producer has accepted the reply. As in 4.9.7, code 1 can
+mean that the reply is stored nevertheless.
 
 Source: broker/processor/ReplyMessageProcessor.java.
 """
@@ -25,8 +25,9 @@ from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.hooks import Hooks, SendContext
 from actors.network.messages import AskProducer, CallDone, CallEnd, NoProducer
 from actors.network.request import Request, Responder, serves
-from actors.sending.internal_append import InternalAppend, InternalAppended, InternalRecord
+from actors.sending.messages import InternalAppend, InternalAppended
 from actors.sending.property_rewriter import Redirect, delay_level, delayed
+from actors.sending.records import InternalRecord
 from actors.sending.send_rules import PROPERTIES_BYTES_MAX, RefusedError, SendRules, new_state
 from actors.sending.topic_wait_list import TopicWaitList
 from actors.tables.topics import CreateTopicOnSend, TopicReady
@@ -48,29 +49,27 @@ log = get_logger(__name__)
 
 @dataclass(slots=True, eq=False)
 class _Reply:
-    """One reply on its way."""
-
     request: Request
     header: SendMessageHeader
     fields: dict[str, str]
-    """Of the answer."""
+    """Fields of the answer."""
     context: SendContext | None
     properties: dict[str, str] = field(default_factory=dict)
     queue_id: int = 0
     delay_level: int = 0
     client_id: str = ""
     is_pushed: bool = False
-    """The producer has answered, or will not any more."""
+    """Whether the result of the push is known."""
     code: int = ResponseCode.SUCCESS
     remark: str | None = None
 
     def refuse(self, remark: str) -> None:
-        """Who had it in hand is gone."""
+        """Answer with an error: the actor that processed the reply has stopped."""
         self.request.answer(ResponseCode.SYSTEM_ERROR, self.fields, remark=remark)
 
 
 class ReplyMessage(Responder):
-    """Lives on the loop."""
+    """Actor on the event loop that processes replies."""
 
     def __init__(
         self,
@@ -100,11 +99,11 @@ class ReplyMessage(Responder):
         self._pushing: dict[_Reply, None] = {}
         self._under_way = 0
 
-    # --- taking it
+    # --- requests
 
     @serves(RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
     def on_reply(self, request: Request) -> RemotingCommand | None:
-        """Checks it as a send; the answer follows."""
+        """Check the reply as a send, then push and store it; the answer follows."""
         header = SendMessageHeader.of_command(request.command)
         context = self._context(request, header)
         reply = _Reply(request, header, dict(self._constant_fields), context)
@@ -153,7 +152,7 @@ class ReplyMessage(Responder):
 
     @handles(TopicReady)
     def on_topic_ready(self, message: TopicReady) -> None:
-        """The replies that waited for this topic go on, or may not."""
+        """Continue with the replies that waited for this topic, or refuse them."""
         for reply in self._parking.release(message.topic):
             try:
                 if message.config is None:
@@ -214,14 +213,13 @@ class ReplyMessage(Responder):
 
     @handles(NoProducer)
     def on_no_producer(self, message: NoProducer) -> None:
-        """Nobody with that clientId produces here."""
+        """Note that the push failed: no producer has that client id."""
         reply = message.context
         assert isinstance(reply, _Reply)
         self._pushed(reply, f"push reply message fail, channel of <{reply.client_id}> not found.")
 
     @handles(CallDone)
     def on_call_done(self, message: CallDone) -> None:
-        """The producer has taken the reply, or not."""
         reply: _Reply = message.context
         taken = message.end is CallEnd.ANSWERED and message.answer is not None
         if taken and message.answer is not None and message.answer.code == ResponseCode.SUCCESS:
@@ -229,13 +227,13 @@ class ReplyMessage(Responder):
             return
         if not reply.is_pushed:
             why = message.why if message.answer is None else message.answer.remark
-            self.system.rarely.warn("reply not taken", client=reply.client_id, reason=why)
+            self.system.rarely.warn("reply push failed", client=reply.client_id, reason=why)
         self._pushed(reply, f"push reply message to {reply.client_id}fail.")
 
     # --- to the log
 
     def _pushed(self, reply: _Reply, failure: str | None) -> None:
-        """What is known of the producer goes into the answer; then the reply is stored."""
+        """Put the result of the push into the answer, then store the reply."""
         if reply.is_pushed:
             return
         reply.is_pushed = True
@@ -258,7 +256,10 @@ class ReplyMessage(Responder):
         self._to["put_message"].tell(InternalAppend([record], self.address, reply, waits=waits))
 
     def _record(self, reply: _Reply) -> InternalRecord:
-        """The properties as they came; but of a delayed one they say where it belongs."""
+        """Return the record of a reply.
+
+        Only a delayed one gets other properties than it came with.
+        """
         header = reply.header
         text = (header.properties or "").encode()
         target = Redirect(header.topic, reply.queue_id, 0)
@@ -275,7 +276,7 @@ class ReplyMessage(Responder):
             tags_code(pairs.get(TAGS.encode(), b"")),
             index_keys(text),
             header.flag,
-            # 4.9.7 stores 0, and nobody can read a compressed reply then
+            # 4.9.7 stores 0, which makes a compressed reply unreadable.
             header.sys_flag & (COMPRESSED | COMPRESSION_TYPE_MASK),
             header.born_timestamp,
             reply.request.peer.host,
@@ -285,7 +286,7 @@ class ReplyMessage(Responder):
 
     @handles(InternalAppended)
     def on_internal_appended(self, message: InternalAppended) -> None:
-        """Stored or not, the answer says what became of the push."""
+        """Answer the reply with the result of the push, whether it is stored or not."""
         reply = message.token
         assert isinstance(reply, _Reply)
         (result,) = message.results
@@ -316,18 +317,20 @@ class ReplyMessage(Responder):
             reply.context.success = reply.code == ResponseCode.SUCCESS
             self._hooks.after(reply.context)
 
-    # --- the end
+    # --- stop
 
     def on_drain(self) -> None:
-        """Nothing more is read from the producers: those asked may have the reply, or not."""
+        """End all pushes as failed: nothing more is read from the producers."""
         for reply in [*self._pushing]:
             self._pushed(reply, f"push reply message to {reply.client_id}fail.")
 
     def can_stop(self) -> bool:
-        """Once everybody who replied has an answer."""
         return self._under_way <= 0
 
     def on_failure(self, *_: object) -> None:
-        """Those that wait for their topic wait for nothing; the others come back by themselves."""
+        """Refuse the replies that wait for their topic.
+
+        The others are answered by their messages.
+        """
         for reply in self._parking.release_all():
             reply.refuse("reply message restarted")

@@ -1,13 +1,14 @@
-"""Takes messages back from consumers that failed at them (CONSUMER_SEND_MSG_BACK).
+"""Return of messages that a consumer failed to process (CONSUMER_SEND_MSG_BACK).
 
-Owns: nothing; it reads the log.
-Told by: connections (`Request`), RecordChecker (`RecordChecked`), PutMessage (`InternalAppended`).
-Tells: RecordChecker (`CheckRecord`: what lies at an offset may be a part of a body), PutMessage
-(`InternalAppend`).
+Owns: nothing; it reads the commit log.
+Receives: Request from connections; RecordChecked from RecordChecker; InternalAppended from
+PutMessage.
+Sends: CheckRecord to RecordChecker, because bytes at an offset may be part of a body;
+InternalAppend to PutMessage.
 
-A copy goes to the group's retry topic, by way of a delay level that rises with every return; past
-the group's limit, or when the consumer says so, to its dead letters.  The answer comes when the
-copy is stored.
+A copy goes to the group's retry topic, through a delay level that rises with every return. Beyond
+the group's limit, or on the consumer's request, it goes to the dead-letter queue. The answer
+follows when the copy is stored.
 
 Source: broker/processor/SendMessageProcessor.java (asyncConsumerSendMsgBack).
 """
@@ -25,8 +26,9 @@ from actors.engine.actor_address import ActorAddress
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.hooks import Hooks, SendBackContext
 from actors.network.request import Request, Responder, serves
-from actors.sending.internal_append import InternalAppend, InternalAppended, InternalRecord
+from actors.sending.messages import InternalAppend, InternalAppended
 from actors.sending.property_rewriter import Redirect, delayed
+from actors.sending.records import InternalRecord
 from actors.sending.send_rules import (
     DLQ_QUEUES,
     FAQ,
@@ -64,7 +66,7 @@ from storage.message_store import MessageStore
 from storage.reading.record_place import place_of
 
 _FIRST_LEVEL = 3
-"""The delay level of the first return, where the consumer leaves that to the broker."""
+"""Delay level of the first return, if the consumer leaves the choice to the broker."""
 
 _NOTHING_AT = "look message by offset failed, %d"
 _PUT_STATUS = {
@@ -76,40 +78,38 @@ _OTHER_STATUS = "CREATE_MAPEDFILE_FAILED"
 
 @dataclass(frozen=True, slots=True)
 class _Return:
-    """Who gave a message back, and what is counted when it is stored."""
+    """One return: its request, and what is counted when the copy is stored."""
 
     request: Request
     topic: str
-    """Where the message was sent to at first."""
+    """Original topic of the message."""
     group: str
     is_dead: bool
-    """Whether it goes to the group's dead letters."""
+    """Whether it goes to the dead-letter queue."""
 
     def refuse(self, remark: str) -> None:
-        """Answers with an error."""
         self.request.refuse(remark)
 
 
 @dataclass(slots=True)
 class _Found:
-    """A message that may be given back as soon as its queue vouches for it.
+    """A message that may be returned once its consume queue confirms it.
 
-    It is read again then: whoever gives back thousands at a time would have all of them kept.
+    The record is read again then, so that thousands of returns do not keep their records in memory.
     """
 
     request: Request
     header: ConsumerSendMsgBackHeader
     group: SubscriptionGroupConfig
     queue_id: int
-    """Of its retry topic."""
+    """Queue id in the retry topic."""
 
     def refuse(self, remark: str) -> None:
-        """Answers with an error."""
         self.request.refuse(remark)
 
 
 class SendBack(Responder):
-    """Runs on a thread: it waits for cold pages."""
+    """Actor on a thread, because it waits for cold pages."""
 
     where: ClassVar[Where] = "thread"
 
@@ -140,7 +140,7 @@ class SendBack(Responder):
 
     @serves(RequestCode.CONSUMER_SEND_MSG_BACK)
     def on_send_back(self, request: Request) -> RemotingCommand | None:
-        """Stores the copy; the answer follows."""
+        """Have the copy stored; the answer follows."""
         header = ConsumerSendMsgBackHeader.decode(request.command.fields)
         if self._hooks.see_send_backs and (header.origin_msg_id or "").strip():
             self._hooks.sent_back(
@@ -158,7 +158,7 @@ class SendBack(Responder):
         topic = RETRY_TOPIC_PREFIX + header.group
         config = self._topics.value.get(topic)
         queue_id = self._random.randrange(99_999_999) % group.retry_queue_nums
-        if config is not None:  # the topic may be older than the group's settings
+        if config is not None:  # the topic may be older than the settings of the group
             queue_id = read_queue(topic, config, queue_id)
         if config is not None and not config.perm & PERM_WRITE:
             raise RemoteError(
@@ -169,7 +169,7 @@ class SendBack(Responder):
         if grant is None or grant.passes_all:
             self._give_back(found, record)
             return None
-        # Else any message could be had by a detour.
+        # Otherwise a client could obtain any message through its retry topic.
         topic_read = real_topic(record.topic, record.properties)
         grant.require_topic(request.command.code, topic_read, SUB, header.group)
         self._record_checker.tell(CheckRecord(place_of(record), found, self.address))
@@ -177,7 +177,7 @@ class SendBack(Responder):
 
     @handles(RecordChecked)
     def on_checked(self, message: RecordChecked) -> None:
-        """It is known whether it is a message at all."""
+        """Return the message if its queue confirms it."""
         found = message.token
         assert isinstance(found, _Found)
         try:
@@ -194,7 +194,6 @@ class SendBack(Responder):
         return record
 
     def _give_back(self, found: _Found, record: MessageRecord) -> None:
-        """Has the copy stored."""
         request, header, group = found.request, found.header, found.group
         topic, queue_id = RETRY_TOPIC_PREFIX + header.group, found.queue_id
         sys_flag = UNIT_SUB_FLAG if header.unit_mode else 0
@@ -238,15 +237,15 @@ class SendBack(Responder):
         queue_id: int,
         level: int,
     ) -> InternalRecord:
-        """The message as it lies in its next topic, by way of a delay level if it has one.
+        """Return the message as stored in its next topic, by way of its delay level if it has one.
 
-        It comes from the topic where it lies. Only a message in the group's own retry topic says
-        itself where it came from: the broker has written that, or looked at it.
+        Its original topic is the topic of the record. Only in the group's own retry topic is it
+        taken from the properties, because there the broker has written or checked them.
         """
         pairs: dict[bytes, bytes] = dict(find_pairs(record.properties))
         if (
             record.topic != RETRY_TOPIC_PREFIX + header.group
-        ):  # its sender has written what it likes
+        ):  # the sender can have set them to anything
             pairs.pop(RETRY_TOPIC.encode(), None)
             pairs.pop(ORIGIN_MESSAGE_ID.encode(), None)
         pairs.setdefault(RETRY_TOPIC.encode(), record.topic.encode())
@@ -275,7 +274,7 @@ class SendBack(Responder):
 
     @handles(InternalAppended)
     def on_internal_appended(self, message: InternalAppended) -> None:
-        """The copy is stored, or the consumer keeps its message."""
+        """Answer the consumer; after a failure it keeps its message."""
         self._under_way -= 1
         token = message.token
         assert isinstance(token, _Return)
@@ -299,14 +298,14 @@ class SendBack(Responder):
         request.answer(ResponseCode.SYSTEM_ERROR, remark=remark)
 
     def can_stop(self) -> bool:
-        """Once every consumer knows whether its message is stored."""
         return self._under_way <= 0
 
 
 def _with_failure(pairs: dict[bytes, bytes], failure: str | None) -> bytes:
-    """Return the property text with the reason of this failure in place of an earlier one's.
+    """Return the property text with the reason of this failure, which replaces an earlier one.
 
-    The reason is cut to the room that the properties leave: it must not keep a message back.
+    The reason is cut to the room that the other properties leave, so that it never prevents a
+    return.
     """
     own = TROUPE_FAILURE.encode()
     pairs.pop(own, None)

@@ -1,7 +1,7 @@
-"""Checks of a send before it may be appended: 4.9.7's, in its order and words.
+"""Checks of a send before its append: those of 4.9.7, in its order and with its texts.
 
-Plain values and functions; Admission, ReplyMessage and Sink call them.  A topic's part of the
-checks is done once per topic table and kept in a `TopicState`.
+Admission, ReplyMessage and Sink call them. The checks that depend on the topic's configuration are
+done once per topic table and kept in a `TopicState`.
 
 Source: AbstractSendMessageProcessor.msgCheck, SendMessageProcessor, TopicValidator,
 DefaultMessageStore.checkMessage, CommitLog.MessageExtEncoder.
@@ -18,7 +18,7 @@ from actors.statistics.counts import TopicCounts
 from protocol.bodies import PERM_WRITE, SubscriptionGroupConfig, TopicConfig
 from protocol.codes import ResponseCode
 from protocol.send_values import Send
-from protocol.sysflag import BORN_HOST_V6, MULTI_TAGS, STORE_HOST_V6
+from protocol.sysflag import MULTI_TAGS
 from protocol.topic_names import (
     DLQ_TOPIC_PREFIX,
     REFUSED_TOPICS,
@@ -30,24 +30,20 @@ from storage.retention.trimming import KEPT_TOPICS
 
 FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 MAX_RECONSUME_FROM_VERSION = 121
-"""From this client version on (3.4.9) the request's own limit of retries counts."""
+"""From this client version (3.4.9) on, the request's own retry limit counts."""
 
 PROPERTIES_BYTES_MAX = 32_767
-NO_HOST_FLAGS = ~(BORN_HOST_V6 | STORE_HOST_V6)
-"""How long the hosts in a record are is not for its sender to say."""
 
 DLQ_QUEUES = 1
 
 
 class FindsGroups(Protocol):
-    """Who knows the consumer groups."""
-
     def find(self, group: str) -> SubscriptionGroupConfig | None:
-        """A group's settings; None when it does not exist and may not be made."""
+        """Return a group's settings; None if it does not exist and may not be made."""
 
 
 class RefusedError(Exception):
-    """A send is refused with this response code and remark."""
+    """Refusal of a send with this response code and remark."""
 
     def __init__(self, code: int, remark: str) -> None:
         super().__init__(remark)
@@ -57,7 +53,7 @@ class RefusedError(Exception):
 
 @dataclass(slots=True, eq=False)
 class TopicState:
-    """What PutMessage knows of a topic: its configuration, its next offsets, its counters."""
+    """State of a topic in PutMessage: configuration, next offsets and counters."""
 
     topic: bytes
     config: TopicConfig
@@ -68,14 +64,14 @@ class TopicState:
     is_retry: bool = False
 
     def configure(self, config: TopicConfig) -> None:
-        """Takes over a changed configuration."""
+        """Apply a changed configuration."""
         self.config = config
         self.queue_id_limit = max(config.write_queue_nums, config.read_queue_nums)
         self.sys_flag = MULTI_TAGS if config.topic_filter_type == "MULTI_TAG" else 0
 
 
 def new_state(topic: str, config: TopicConfig, puts: TopicCounts | None = None) -> TopicState:
-    """A topic that was not put to since the start."""
+    """Return the state of a topic without puts since the start."""
     state = TopicState(topic.encode(), config, 0, 0, puts=puts or TopicCounts())
     state.is_retry = topic.startswith(RETRY_TOPIC_PREFIX)
     state.configure(config)
@@ -83,10 +79,10 @@ def new_state(topic: str, config: TopicConfig, puts: TopicCounts | None = None) 
 
 
 def read_queue(topic: str, config: TopicConfig | None, queue_id: int) -> int:
-    """Return where a message of the broker's own goes: there if it is read, else to another queue.
+    """Return the queue for an internal append: `queue_id` if it is readable, else another one.
 
-    A delayed message may come back to a topic that has fewer queues by then. Messages of a key
-    stay together. A topic that has been deleted has queue 0 if it is made again.
+    A delayed message can return to a topic that has fewer queues by then. Messages with one key
+    stay together. Messages of a deleted topic go to queue 0, which exists if it is made again.
     """
     if topic in KEPT_TOPICS:
         return queue_id
@@ -95,14 +91,14 @@ def read_queue(topic: str, config: TopicConfig | None, queue_id: int) -> int:
 
 
 class SendRules:
-    """The checks that do not depend on the log."""
+    """Checks that do not depend on the commit log."""
 
     def __init__(self, config: BrokerConfig, random: Random) -> None:
         self._config = config
         self._random = random
 
     def check_accepting(self, now_ms: int) -> None:
-        """Refuses everything before startAcceptSendRequestTimeStamp."""
+        """Refuse everything before startAcceptSendRequestTimeStamp."""
         start_ms = self._config.start_accept_send_request_timestamp_ms
         if now_ms < start_ms:
             moment = datetime.fromtimestamp(start_ms / 1000)
@@ -110,7 +106,10 @@ class SendRules:
             raise RefusedError(ResponseCode.SYSTEM_ERROR, f"broker unable to service, until {text}")
 
     def check_topic(self, topic: str, topics: Mapping[str, TopicConfig]) -> TopicConfig | None:
-        """The topic's configuration; None when there is none yet. Raises RefusedError."""
+        """Return the topic's configuration; None if the topic does not exist.
+
+        Raises RefusedError.
+        """
         config = topics.get(topic)
         if not self._config.broker_permission & PERM_WRITE and config is not None and config.order:
             raise RefusedError(
@@ -126,19 +125,21 @@ class SendRules:
         return config
 
     def check_producers(self, group: str) -> None:
-        """Raises RefusedError for a name that no group may have; 4.9.7 takes any. None at all, as
-        some clients have it, is no harm."""
+        """Check the name of a producer group; 4.9.7 accepts any.
+
+        An empty name, which some clients send, is accepted. Raises RefusedError.
+        """
         if group and (fault := group_name_fault(group)):
             raise RefusedError(ResponseCode.SYSTEM_ERROR, fault)
 
     def unknown_topic(self, topic: str) -> RefusedError:
-        """The answer when a topic does not exist and may not be made."""
+        """Return the refusal for a topic that does not exist and may not be made."""
         return RefusedError(
             ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!{FAQ}"
         )
 
     def bad_queue(self, state: TopicState, queue_id: int, remote: str) -> RefusedError:
-        """The answer to a queueId that the topic does not have."""
+        """Return the refusal of a queueId that the topic does not have."""
         config = state.config
         text = (
             f"TopicConfig [topicName={config.topic_name},"
@@ -153,15 +154,15 @@ class SendRules:
         )
 
     def random_queue(self, state: TopicState) -> int:
-        """Return a queue for a send that does not name one, of those that are written and read."""
+        """Return a random queue, both writable and readable, for a send that does not name one."""
         writes, reads = state.config.write_queue_nums, state.config.read_queue_nums
         count = min(writes, reads) if reads > 0 else writes
         return self._random.randrange(99_999_999) % max(1, count)
 
     def dead_letter_topic(self, send: Send, groups: FindsGroups) -> str | None:
-        """For a send to %RETRY%group: the dead letter topic when its retries are used up.
+        """Return the dead-letter topic for a send to %RETRY%group; None while retries remain.
 
-        Raises RefusedError where the group is unknown.
+        Raises RefusedError if the group is unknown.
         """
         shape, tail = send.shape, send.tail
         group = shape.topic[len(RETRY_TOPIC_PREFIX) :]
@@ -177,7 +178,7 @@ class SendRules:
         return DLQ_TOPIC_PREFIX + group if tail.reconsume_times >= limit else None
 
     def transaction_forbidden(self) -> RefusedError:
-        """The answer to a half message while rejectTransactionMessage is set."""
+        """Return the refusal of a half message while rejectTransactionMessage is set."""
         return RefusedError(
             ResponseCode.NO_PERMISSION,
             f"the broker[{self._config.broker_ip1}] sending transaction message is forbidden",
@@ -185,7 +186,7 @@ class SendRules:
 
 
 def illegal_message(max_message_bytes: int) -> RefusedError:
-    """The answer to a body or properties that are too long."""
+    """Return the refusal of a body or properties that are too long."""
     return RefusedError(
         ResponseCode.MESSAGE_ILLEGAL,
         "the message is illegal, maybe msg body or properties length not matched."
@@ -194,5 +195,5 @@ def illegal_message(max_message_bytes: int) -> RefusedError:
 
 
 def perm_text(perm: int) -> str:
-    """A permission as 4.9.7 prints it: R, W and X or dashes."""
+    """Return a permission as 4.9.7 prints it: R, W and X or dashes."""
     return ("R" if perm & 4 else "-") + ("W" if perm & 2 else "-") + ("X" if perm & 1 else "-")

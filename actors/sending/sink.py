@@ -1,22 +1,22 @@
-"""Takes the batches of sinks, and lets nothing into the log that a batch has brought before.
+"""Batches of sinks, appended without the messages that an earlier attempt has stored.
 
-Owns: which lanes (storage/dispatching/sink_table.py) have messages on their way, and what of those
-that are stored the table cannot know yet.
-Told by: connections (`Request`), PutMessage and GroupCommit (`InternalAppended`).   Tells:
-PutMessage.
+Owns: the lanes (storage/dispatching/sink_table.py) with messages in progress, and stored progress
+that the table does not know yet.
+Receives: Request from connections; InternalAppended from PutMessage and GroupCommit.
+Sends: InternalAppend to PutMessage.
 
-For each lane one request is under way at a time; another one, of an attempt that ought to be dead
-or of one that has lost its patience, is answered SYSTEM_BUSY.  So what is known of a lane when a
-request comes is all there is of it.  After a start, and whenever a put has gone wrong, nothing is
-taken until everything that was put before is decided, and until the table covers the log that far.
+Each lane has one request in progress at a time. A second one, of an old attempt or after a client
+timeout, is answered SYSTEM_BUSY. The known progress of a lane is therefore complete when a request
+arrives. After a start, and after a failed append, requests are refused until all earlier appends
+are decided and the table covers the log that far.
 
-    the first message that comes     answer
-    has the next number              appended, if the chain agrees; the answer comes when it is as
-                                     safe as any other message
-    has a smaller one                what is stored is passed over, as if it had just been stored
-    has a larger one                 SINK_BATCH_HAS_GAP: ask how far the lane is
-    is of an older batch             done: nothing is stored
-    follows on other contents        SINK_BATCH_DIFFERS
+    first message of the request     answer
+    has the next number              appended if the chain agrees; answered when it is as durable
+                                     as any other message
+    has a smaller number             stored messages are skipped, as if they had just been stored
+    has a larger number              SINK_BATCH_HAS_GAP: ask for the progress of the lane
+    is of an older batch             success: nothing is stored
+    follows other contents           SINK_BATCH_DIFFERS
 """
 
 from collections import deque
@@ -31,8 +31,9 @@ from actors.engine.actor import handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.request import Request, Responder, serves
-from actors.sending.internal_append import InternalAppend, InternalAppended, InternalRecord
+from actors.sending.messages import InternalAppend, InternalAppended
 from actors.sending.property_rewriter import PropertyRewriter
+from actors.sending.records import InternalRecord
 from actors.sending.send_rules import (
     PROPERTIES_BYTES_MAX,
     RefusedError,
@@ -66,33 +67,33 @@ from storage.message_store import MessageStore
 log = get_logger(__name__)
 
 _NOT_OURS = frozenset((b"UNIQ_KEY", b"TROUPE_SINK", b"TRAN_MSG"))
-"""Properties that a message of a sink may not bring."""
-_BUSY = "another attempt sends messages of this partition: try again"
-_UNSAFE = "stored, but not as safe as it is to be: try again"
-_READING = "the log is still being read for what sinks have stored: try again"
+"""Properties that a message of a sink may not have."""
+_BUSY = "another attempt is sending messages of this partition: try again"
+_UNSAFE = "stored, but not yet as durable as the flush settings require: try again"
+_READING = "the stored progress of sinks is still being read from the commit log: try again"
 _DIFFERS = (
     "this batch was planned differently before: message {sequence} of partition {partition} does"
-    " not follow the messages that were stored. A batch that is repeated needs the same rows in the"
-    " same order; with a shuffle before the sink set its option sortRows"
+    " not follow the stored messages. A repeated batch needs the same rows in the same order: with"
+    " a shuffle before the sink, set its option sortRows"
 )
 
 
 BATCHES_LEFT_OUT_MAX = 1 << 24
-"""Batches in which a lane had no message, one after the other: six months of one a second."""
+"""Maximum consecutive batches without a message in a lane: six months of one per second."""
 _LEAPS = (
-    "batch {batch} of the query {query} comes after batch {known}: no query counts so fast. Give"
-    " the query another name if its batches begin anew"
+    "batch {batch} of query {query} follows batch {known}: the gap is too large. If the batch"
+    " numbers of the query start again, give it another name"
 )
 
 
 @dataclass(slots=True)
 class _Put:
-    """On its way into the log; or stored before, and perhaps not safe yet."""
+    """Messages in progress to the log; or stored earlier, but perhaps not durable yet."""
 
     request: Request
     lane: Lane
     known: Progress
-    """What the lane will have reached."""
+    """Progress of the lane after this append."""
 
     def refuse(self, remark: str) -> None:
         self.request.refuse(remark)
@@ -100,13 +101,13 @@ class _Put:
 
 @dataclass(frozen=True, slots=True)
 class _Settled:
-    """Everything that was put before this came is decided."""
+    """Token of an empty append: everything sent before it is decided."""
 
     run: int
 
 
 class Sink(Responder):
-    """Lives on the loop."""
+    """Actor on the event loop that appends the batches of sinks."""
 
     def __init__(
         self,
@@ -129,25 +130,24 @@ class Sink(Responder):
         self._run = 0
         self._evicted_count = 0
         self._known_from: int | None = None
-        """The table has to cover the log up to here; None: nobody knows yet what is in the log."""
+        """Log offset that the table has to cover; None while earlier appends are undecided."""
 
     def on_start(self) -> None:
         if not self._config.is_slave:
             self._settle()
 
     def _settle(self) -> None:
-        """What was put may be in the log or not: waits until it is decided, then for the table."""
+        """Wait until earlier appends are decided, then for the table to cover them."""
         self._run += 1
         self._known_from = None
         self._stored.clear()
         self._order.clear()
         self._put_message.tell(InternalAppend((), self.address, _Settled(self._run)))
 
-    # --- questions
+    # --- requests
 
     @serves(RequestCode.GET_SINK_PROGRESS)
     def progress(self, request: Request) -> RemotingCommand | None:
-        """How far a lane is."""
         header = SinkLaneHeader.decode(request.command.fields)
         table = self._whole_table()
         lane = _lane_of(request, header)
@@ -157,7 +157,6 @@ class Sink(Responder):
 
     @serves(RequestCode.SEND_SINK_BATCH)
     def send(self, request: Request) -> RemotingCommand | None:
-        """Stores what is new of a batch."""
         header = SinkBatchHeader.decode(request.command.fields)
         messages = decode_sink_body(request.command.body or b"")
         table = self._whole_table()
@@ -170,7 +169,7 @@ class Sink(Responder):
             end = header.sequence + len(messages)
             known = Progress(header.batch, end, new[-1].chain)
         elif known is None:
-            return _answer(request, None)  # nothing of it is to be kept
+            return _answer(request, None)  # the lane has no progress to record
         assert known is not None
         try:
             records = self._records(request, header, known.sequence - len(new), new)
@@ -185,7 +184,10 @@ class Sink(Responder):
         return None
 
     def _whole_table(self) -> SinkTable:
-        """The table, when it knows all but what was put since. Raises RemoteError."""
+        """Return the table if it covers everything but this actor's own appends.
+
+        Raises RemoteError.
+        """
         if self._config.is_slave:
             raise RemoteError(ResponseCode.SLAVE_NOT_AVAILABLE, "this broker is a slave")
         table, known_from = self._store.sink_table, self._known_from
@@ -198,9 +200,9 @@ class Sink(Responder):
         if table.evicted_count > self._evicted_count:
             self._evicted_count = table.evicted_count
             log.warning(
-                "sinks forgotten: a batch of theirs that is repeated is stored again; raise "
-                "sinkProgressMax",
+                "sink progress evicted",
                 lanes=table.evicted_count,
+                hint="a repeated batch of these lanes is stored again: raise sinkProgressMax",
             )
         while self._order and self._order[0][0] <= table.covered_offset:
             end, lane = self._order.popleft()
@@ -211,7 +213,7 @@ class Sink(Responder):
     def _progress(self, table: SinkTable, lane: Lane) -> Progress | None:
         stored = self._stored.get(lane)
         found = table.find(lane) if stored is None else stored[1]
-        if found is None and lane.owner:  # of before there were accounts here
+        if found is None and lane.owner:  # progress from before access control was enabled
             return self._progress(table, lane._replace(owner=""))
         return found
 
@@ -224,7 +226,10 @@ class Sink(Responder):
         first: int,
         messages: Sequence[SinkMessage],
     ) -> list[InternalRecord]:
-        """As they are to lie in the log. Raises RefusedError: then none of them does."""
+        """Return the records of the messages.
+
+        Raises RefusedError; then none of them is stored.
+        """
         if not messages:
             return []
         topic = header.topic
@@ -233,7 +238,7 @@ class Sink(Responder):
         if config is None:
             raise self._rules.unknown_topic(topic)
         if topic.startswith((RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)):
-            remark = f"a sink does not write to retries and dead letters: {topic}"
+            remark = f"a sink cannot write to retry and dead-letter topics: {topic}"
             raise RefusedError(ResponseCode.NO_PERMISSION, remark)
         owner = _lane_of(request, header).owner
         mark = SinkMark(header.query, header.partition, header.batch, first, b"", owner)
@@ -254,7 +259,7 @@ class Sink(Responder):
         if any(name in given for name in _NOT_OURS) and not _NOT_OURS.isdisjoint(
             name for name, _ in find_pairs(given)
         ):
-            remark = "a message of a sink may not bring UNIQ_KEY, TROUPE_SINK or TRAN_MSG"
+            remark = "a message of a sink may not have UNIQ_KEY, TROUPE_SINK or TRAN_MSG"
             raise RefusedError(ResponseCode.MESSAGE_ILLEGAL, remark)
         sys_flag = MULTI_TAGS if config.topic_filter_type == "MULTI_TAG" else 0
         stored, code, keys, _, sys_flag, redirect = self._preparer.prepare(
@@ -278,11 +283,11 @@ class Sink(Responder):
             delay_ms=0 if redirect is None else redirect.delay_ms,
         )
 
-    # --- what was put
+    # --- append results
 
     @handles(InternalAppended)
     def on_internal_appended(self, message: InternalAppended) -> None:
-        """Everything before a question is decided; or a batch is stored, or is not."""
+        """Note that earlier appends are decided, or answer a batch."""
         token = message.token
         if isinstance(token, _Settled):
             if token.run == self._run:
@@ -307,11 +312,9 @@ class Sink(Responder):
         token.request.respond(_answer(token.request, token.known))
 
     def can_stop(self) -> bool:
-        """Once it is known what became of everything that was put."""
         return not self._busy
 
     def on_failure(self, *_: object) -> None:
-        """Nobody who waits is left silent."""
         for put in self._busy.values():
             put.refuse("the broker's sink was interrupted: try again")
 
@@ -319,7 +322,10 @@ class Sink(Responder):
 def _new_messages(
     header: SinkBatchHeader, messages: Sequence[SinkMessage], known: Progress | None
 ) -> Sequence[SinkMessage]:
-    """Those that are not in the log. Raises RemoteError if they cannot follow what is."""
+    """Return the messages that are not stored yet.
+
+    Raises RemoteError if they cannot follow the stored ones.
+    """
     if known is not None and header.batch - known.batch > BATCHES_LEFT_OUT_MAX:
         remark = _LEAPS.format(batch=header.batch, query=header.query, known=known.batch)
         raise RemoteError(ResponseCode.SINK_BATCH_DIFFERS, remark)
@@ -329,7 +335,7 @@ def _new_messages(
         return ()
     there = known.sequence - header.sequence
     if there < 0:
-        remark = f"message {header.sequence} of a batch came, but {known.sequence} is the next one"
+        remark = f"expected message {known.sequence} of the batch, got {header.sequence}"
         raise RemoteError(ResponseCode.SINK_BATCH_HAS_GAP, remark)
     if there > len(messages):
         return ()
@@ -341,7 +347,7 @@ def _new_messages(
 
 
 def _lane_of(request: Request, header: SinkLaneHeader) -> Lane:
-    """The lane of that name that the requester's account has; without accounts the only one."""
+    """Return the lane of the requester's account; without accounts, the only one of that name."""
     access_key = "" if request.grant is None else request.grant.account.access_key
     return Lane(header.query, header.partition, header.topic, owner_of(access_key))
 
@@ -355,5 +361,5 @@ def _answer(request: Request, progress: Progress | None) -> RemotingCommand:
 
 def _refused_text(code: int) -> str:
     if code == ResponseCode.MESSAGE_ILLEGAL:
-        return "a message does not fit into a file of the log"
+        return "a message is too large for a commit log file"
     return "not stored: try again"

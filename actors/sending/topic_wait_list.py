@@ -1,4 +1,4 @@
-"""A place to wait for topics that are being made: in order, and each topic is asked for once."""
+"""List of items that wait, in order, for topics that are being made."""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -11,20 +11,26 @@ T = TypeVar("T")
 
 
 class TopicWaitList(Generic[T]):
-    """What one actor keeps until its topic is there. The topic table tells it `TopicReady`."""
+    """Items of one actor, by the topic they wait for.
+
+    Each topic is requested once; the topic table answers the actor with `TopicReady`.
+    """
 
     def __init__(self, topics: ActorAddress, count_max: int | None = None) -> None:
-        """At most `count_max` may wait for one topic."""
+        """At most `count_max` items may wait for one topic."""
         self._topics = topics
         self._count_max = count_max
         self._waiting: dict[str, list[T]] = {}
 
     def __contains__(self, topic: str) -> bool:
-        """Whether somebody waits for it: who comes now waits behind them."""
+        """Return whether items wait for the topic, so that later ones must wait behind them."""
         return topic in self._waiting
 
     def park(self, item: T, create: CreateTopicOnSend | CreateSystemTopic) -> bool:
-        """Keeps it, and has the topic made if it is the first; False when too many wait."""
+        """Keep the item, and request the topic if it is the first.
+
+        Return False when too many wait.
+        """
         waiting = self._waiting.get(create.topic)
         if waiting is None:
             self._waiting[create.topic] = [item]
@@ -36,11 +42,11 @@ class TopicWaitList(Generic[T]):
         return True
 
     def release(self, topic: str) -> Sequence[T]:
-        """Those that waited for this topic."""
+        """Remove and return the items that waited for this topic."""
         return self._waiting.pop(topic, ())
 
     def release_all(self) -> Sequence[T]:
-        """Everything: the topics will not be waited for any more."""
+        """Remove and return all items."""
         waiting = [*chain.from_iterable(self._waiting.values())]
         self._waiting.clear()
         return waiting

@@ -1,8 +1,7 @@
-"""One round of checks: which half messages are asked about, in order, a few at a time.
+"""One round of check-backs: chooses the half messages to check, in order, a few at a time.
 
-The candidates are those that the transaction table calls pending when the round begins; the half
-queue is not read.  A half message whose time has not come is read once and then remembered with
-that time.
+The candidates are the pending entries of the transaction table when the round begins; the half
+queue is not read. A half message that is not due is read once, and its due time is remembered.
 
 Source: broker/transaction/queue/TransactionalMessageServiceImpl.check.
 """
@@ -13,7 +12,7 @@ from dataclasses import dataclass, field
 from structlog import get_logger
 
 from actors.config import BrokerConfig
-from actors.sending.internal_append import InternalRecord
+from actors.sending.records import InternalRecord
 from actors.transactions.half_messages import HalfMessage
 from actors.transactions.half_state import Standings
 from actors.transactions.transaction_finisher import End
@@ -29,67 +28,67 @@ from storage.transactions.units import COMMITTING
 log = get_logger(__name__)
 
 ROUND_COUNT = 10_000
-"""Checked in one round at most; the oldest first, so that those left come first in the next."""
+"""Maximum checks in a round, oldest first; the next round begins with the rest."""
 CANDIDATES_MAX = 100_000
-"""Looked at in one round, with those whose time has not come."""
+"""Maximum half messages examined in a round, including those that are not due."""
 ROUND_MS = 60_000.0
-"""As in 4.9.7: what a round has not reached by then waits for the next one."""
+"""Maximum duration of a round, as in 4.9.7; the next round checks the rest."""
 BATCH_COUNT = 64
-"""Looked at in one step, and put with one message: 3 ms of the loop."""
+"""Half messages examined in one step and appended with one message: 3 ms of the event loop."""
 BATCH_BYTES = 128 << 10
-"""Properties of 28 KiB with 4,600 names take 4 ms: 1 MiB of them held the loop for 150 ms."""
+"""Maximum bytes of a step. Properties of 28 KiB with 4,600 names take 4 ms; 1 MiB took 150 ms."""
 _MS_PER_HOUR = 3_600_000
 
 
 @dataclass(slots=True)
 class Check:
-    """One half message that is put again, or given up."""
+    """One half message to append again, or to discard."""
 
     pending: PendingTransaction
     half: HalfMessage
     own: InternalRecord
     is_given_up: bool
     is_passed: bool
-    """Whether progress passes it; else a RocketMQ broker would find it pending."""
+    """Whether the stored progress passes it; else a RocketMQ broker would find it pending."""
 
 
 @dataclass(slots=True)
 class Finish:
-    """One half message that is put an end to."""
+    """One half message to settle."""
 
     pending: PendingTransaction
     is_committed: bool
-    """Its commit is stored; else its copy is."""
+    """Whether its commit is stored; if not, its newer copy is."""
 
 
 @dataclass(slots=True)
 class Batch:
-    """What one step of a round has to do: first the ones, then the others."""
+    """Work of one step of a round: the checks, then the finishes."""
 
     checks: list[Check] = field(default_factory=list)
     finishes: list[Finish] = field(default_factory=list)
 
     def all(self) -> list[Check | Finish]:
-        """Both."""
+        """Return the checks, then the finishes."""
         return [*self.checks, *self.finishes]
 
 
 @dataclass(slots=True)
 class Round:
-    """How far a round has come."""
+    """State of a round."""
 
     candidates: Sequence[PendingTransaction]
     deadline_ms: float
     next: int = 0
     holds: bool = False
-    """A half message before this point stays pending as it is."""
+    """Whether an earlier half message of the round stays pending."""
     checked_count: int = 0
     given_up_count: int = 0
     no_producer: dict[str, int] = field(default_factory=dict)
 
 
 class CheckBackPlanner:
-    """Chooses what is to be checked. One owner."""
+    """Planner of check-backs. One owner."""
 
     def __init__(
         self, store: MessageStore, config: BrokerConfig, probe: PageProbe, standings: Standings[End]
@@ -100,12 +99,12 @@ class CheckBackPlanner:
         self._standings = standings
         self._not_before_ms: dict[int, int] = {}
         self.unreadable: set[int] = set()
-        """Half messages that cannot be read; nobody can be asked about them."""
+        """Half messages that cannot be read and therefore not be checked."""
         self._reckoned_with = self._times
 
     @property
     def _times(self) -> tuple[int, int]:
-        """The settings that say when a half message is due; they may change."""
+        """Return the settings that determine due times; they can change."""
         return self._config.transaction_timeout_ms, self._reserved_ms
 
     @property
@@ -113,7 +112,7 @@ class CheckBackPlanner:
         return self._store_config.file_reserved_hours * _MS_PER_HOUR
 
     def begin(self, table: TransactionTable, monotonic_ms: float) -> Round:
-        """A round over what is pending now."""
+        """Start a round over the pending half messages."""
         candidates = table.pending(CANDIDATES_MAX)
         offsets = {pending.physical_offset for pending in candidates}
         if self._times != self._reckoned_with:
@@ -126,13 +125,13 @@ class CheckBackPlanner:
         return Round(candidates, monotonic_ms + ROUND_MS)
 
     def is_over(self, checks: Round, monotonic_ms: float) -> bool:
-        """Whether a round has come to its end, or to one of its limits."""
+        """Return whether a round is complete or has reached one of its limits."""
         is_through = checks.next >= len(checks.candidates)
         is_full = checks.checked_count + checks.given_up_count >= ROUND_COUNT
         return is_through or is_full or monotonic_ms > checks.deadline_ms
 
     def cold(self, checks: Round, now_ms: int) -> Sequence[ColdPart]:
-        """What of the next step is to be read and not in memory."""
+        """Return the parts that the next step reads and that are cold."""
         not_before_ms = self._not_before_ms
         return self._probe.cold_records(
             [
@@ -143,7 +142,7 @@ class CheckBackPlanner:
         )
 
     def step(self, checks: Round, table: TransactionTable, now_ms: int) -> Batch:
-        """What is to be done with the next ones; those that are not due are passed over."""
+        """Return the work of the next step; half messages that are not due are skipped."""
         batch = Batch()
         chosen = self._next(checks)
         for pending in chosen:
@@ -152,7 +151,6 @@ class CheckBackPlanner:
         return batch
 
     def _next(self, checks: Round) -> Sequence[PendingTransaction]:
-        """The candidates of one step."""
         total = 0
         chosen = checks.candidates[checks.next : checks.next + BATCH_COUNT]
         for count, pending in enumerate(chosen):
@@ -196,7 +194,7 @@ class CheckBackPlanner:
             return HalfMessage(message_of(self._log.view(offset, size), offset))
         except (OffsetError, RecordError) as error:
             if offset >= self._log.min_offset():
-                log.error("half message cannot be read", offset=offset, reason=str(error))
+                log.error("half message read failed", offset=offset, reason=str(error))
                 self.unreadable.add(offset)
             return None
 
@@ -207,7 +205,10 @@ class CheckBackPlanner:
         return now_ms - half.record.born_timestamp > self._reserved_ms
 
     def _is_due(self, half: HalfMessage, now_ms: int) -> bool:
-        """Whether its immunity is over; one that was born in the future has only its own."""
+        """Return whether its immunity time is over.
+
+        A half message born in the future is due at once, unless it has its own immunity time.
+        """
         born_ms = half.record.born_timestamp
         immunity_ms, is_own = half.immunity_ms(self._config.transaction_timeout_ms)
         due_ms = born_ms + immunity_ms

@@ -1,13 +1,13 @@
-"""Half messages of transactions, and every record that is made of one, as 4.9.7 makes them.
+"""Half messages of transactions, and every record that is made from one, as in 4.9.7.
 
-    committed   the message in its real topic, or where it waits for its delay
-    operation   says that the half message with this queue offset is settled
-    checked     the half message once more, with one more in its count of checks
-    given_up    the half message in the topic of those that were checked too often
-    resumed     such a one among the half messages again, its count at 0
-    question    asks a producer what became of it: its body is the record with its real topic
+    committed   the message in its real topic, or in the queue of its delay level
+    operation   states that the half message with this queue offset is settled
+    checked     copy of the half message with its count of checks increased
+    given_up    copy of the half message in the topic of those that were checked too often
+    resumed     copy of a discarded one in the half topic, its count reset to 0
+    question    check-back of a producer: its body is the record with its real topic
 
-New properties come last in the text; the flag, which 4.9.7 loses when it checks, is kept.
+New properties are last in the text. The flag, which 4.9.7 loses at a check, is kept.
 
 Source: EndTransactionProcessor.endMessageTransaction, TransactionalMessageBridge,
 DefaultTransactionalMessageCheckListener, AbstractTransactionalMessageCheckListener.
@@ -20,8 +20,8 @@ from zlib import crc32
 
 from actors.sending.half_message_cache import HalfRecord
 from actors.sending.half_owner import OWNER, without_owner
-from actors.sending.internal_append import InternalRecord
 from actors.sending.property_rewriter import Redirect, delayed
+from actors.sending.records import InternalRecord
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import ONEWAY_FLAG, RemotingCommand
 from protocol.headers.transaction import CheckTransactionStateHeader
@@ -44,40 +44,39 @@ _opaques = count(1)
 
 
 class HalfMessage:
-    """A half message as it lies in the log, with its properties taken apart."""
+    """A stored half message with its properties parsed."""
 
     def __init__(self, record: MessageRecord) -> None:
         self.record = record
         self.pairs = pairs_of(record.properties)
 
     def text(self, name: bytes) -> str | None:
-        """A property; None without it."""
         value = self.pairs.get(name)
         return None if value is None else value.decode("utf-8", "replace")
 
     @property
     def group(self) -> str | None:
-        """Of its producers; None where the message does not say."""
+        """Producer group; None if the message does not name one."""
         return self.text(b"PGROUP")
 
     @property
     def owner(self) -> str | None:
-        """Of which account it is; None where the broker had no access control."""
+        """Checksum of the account that owns it; None if the broker had no access control."""
         return self.text(OWNER)
 
     @property
     def waits(self) -> bool:
-        """Whether its producer wants it to be on the disk when it is answered."""
+        """Whether its answer waits for flush and replica."""
         return self.pairs.get(b"WAIT", b"true").lower() == b"true"
 
     @property
     def check_times(self) -> int | None:
-        """How often it has been checked; None if never, -1 if that cannot be read."""
+        """Number of checks; None if never checked, -1 if the number is invalid."""
         text = self.pairs.get(b"TRANSACTION_CHECK_TIMES")
         return None if text is None else _number(text)
 
     def immunity_ms(self, usual_ms: int) -> tuple[int, bool]:
-        """How long after its birth it is not checked, and whether it says so itself."""
+        """Return its immunity time after its birth, ms, and whether the message sets it itself."""
         text = self.pairs.get(b"CHECK_IMMUNITY_TIME_IN_SECONDS")
         if text is None:
             return usual_ms, False
@@ -85,19 +84,19 @@ class HalfMessage:
         return (usual_ms if seconds == -1 else seconds * 1000), True
 
     def target(self) -> tuple[str, int] | None:
-        """Its real topic and queue; None if it does not say."""
+        """Return its real topic and queue; None if the message does not name them."""
         topic, queue_id = self.text(b"REAL_TOPIC"), _number(self.pairs.get(b"REAL_QID", b""))
         return (topic, queue_id) if topic and queue_id >= 0 else None
 
-    # --- what is stored of it
+    # --- records
 
     def committed(self, prepared_offset: int, delays_ms: Sequence[int]) -> InternalRecord | None:
-        """The message itself; None if it does not say where it belongs."""
+        """Return the committed message; None if it does not name its topic and queue."""
         target = self.target()
         if target is None:
             return None
         redirect, text = Redirect(*target, 0), without_owner(self.record.properties)
-        # A level that no Java reads was stored by an earlier version: the message is due at once.
+        # An earlier version stored levels that Java cannot parse: such a message is due at once.
         level = _number(self.pairs.get(b"DELAY", b"0"))
         if level > 0:
             pairs = {name: value for name, value in self.pairs.items() if name != OWNER}
@@ -109,7 +108,7 @@ class HalfMessage:
         return own
 
     def checked(self) -> InternalRecord:
-        """Among the half messages again."""
+        """Return its copy for the half topic, with the count of checks increased."""
         times = self.check_times
         pairs = {
             **self.pairs,
@@ -120,12 +119,12 @@ class HalfMessage:
         return own
 
     def given_up(self) -> InternalRecord:
-        """Nobody is asked about it any more; an operator may look at it."""
+        """Return its copy for the topic of discarded half messages, which operators can inspect."""
         record = self.record
         return self._copy(TRANS_CHECK_MAX_TIME_TOPIC, 0, record.properties, record.sys_flag)
 
     def resumed(self) -> InternalRecord:
-        """It is checked again, from the first time on."""
+        """Return its copy for the half topic, with the count of checks reset."""
         text = _text({**self.pairs, b"TRANSACTION_CHECK_TIMES": b"0"})
         return self._copy(HALF_TOPIC, 0, text, self.record.sys_flag)
 
@@ -145,13 +144,15 @@ class HalfMessage:
             record.reconsume_times,
         )
 
-    # --- what its producer is asked
+    # --- check-back
 
     def question(
         self, own: InternalRecord, queue_offset: int, physical_offset: int, store_host: bytes
     ) -> RemotingCommand | None:
-        """CHECK_TRANSACTION_STATE about its copy `own`, which lies there; one-way. None if the
-        message does not say which topic it is for."""
+        """Return CHECK_TRANSACTION_STATE (one-way) about its stored copy `own`.
+
+        Return None if the message does not name its topic.
+        """
         target = self.target()
         if target is None:
             return None
@@ -183,8 +184,8 @@ class HalfMessage:
 
 
 def operation(queue_id: int, queue_offset: int, now_ms: int, store_host: bytes) -> InternalRecord:
-    """What settles the half message with this queue offset."""
-    # Filled in by hand, as what follows: 0.5 µs less each.
+    """Return the record that settles the half message with this queue offset."""
+    # Fields are set without the constructor, here and below: 0.5 µs less each.
     own = InternalRecord.__new__(InternalRecord)
     own.topic_name, own.topic = OP_HALF_TOPIC, _OP_TOPIC
     own.queue_id, own.queue_offset = queue_id, 0
@@ -199,7 +200,7 @@ def operation(queue_id: int, queue_offset: int, now_ms: int, store_host: bytes) 
 
 
 def committed_as_sent(half: HalfRecord) -> InternalRecord:
-    """The message itself, of a half message without a delay that was put a moment ago."""
+    """Return the committed message of a recent half message without a delay."""
     own = InternalRecord.__new__(InternalRecord)
     own.topic_name, own.topic = half.real_name, half.real_topic
     own.queue_id, own.queue_offset = half.real_queue_id, 0
@@ -217,7 +218,7 @@ def _text(pairs: dict[bytes, bytes]) -> bytes:
 
 
 def _number(text: bytes, read: Callable[[bytes], int] = int_in) -> int:
-    """Return the number as 4.9.7 reads it: -1 where there is none."""
+    """Return the number as 4.9.7 reads it: -1 if it is invalid."""
     try:
         return read(text)
     except NumberFormatError:

@@ -1,20 +1,20 @@
-"""Reads a half message for an actor on the loop: at once, or once ColdRead has fetched it.
+"""Reader of half messages for an actor on the event loop, with cold pages read by ColdRead.
 
-Recent half messages come from actors/sending/half_message_cache.py. ColdRead fetches those that are
-cold and sends `ColdReadOfHalf`.
+Recent half messages come from actors/sending/half_message_cache.py. After a cold read, ColdRead
+sends `ColdReadOfHalf`.
 
-Where a half message lies its producer says, so it counts only if its queue has it there: a body may
-look like one, with another one's number.
+The producer names the offset of a half message, so a record counts only if its consume queue
+confirms it. Otherwise a body could contain a forged record with the queue offset of another one.
 """
 
-from dataclasses import dataclass
 from struct import error as StructError
 
 from actors.dispatching.messages import AwaitDispatch
 from actors.engine.actor_address import ActorAddress
 from actors.engine.inbox import Refusable
-from actors.pulling.cold_read import ReadCold
+from actors.pulling.messages import ReadCold
 from actors.sending.half_message_cache import HalfMessageCache, HalfRecord
+from actors.transactions.messages import ColdReadOfHalf
 from protocol.message import SIZE_AND_MAGIC, MessageRecord, RecordError
 from storage.log.reader import message_of
 from storage.message_store import MessageStore
@@ -22,28 +22,11 @@ from storage.reading.page_probe import PageProbe
 from storage.reading.record_place import UnitsOfRecords, place_of
 
 _FIRST_BYTES = 4096
-"""Asked about first; most records are shorter."""
+"""Bytes probed first; most records are shorter."""
 _DISPATCHED, _UNIT_READ = 3, 4
 
 
-@dataclass(slots=True)
-class ColdReadOfHalf:
-    """What was missing of the record at `offset` is there for this one; look again."""
-
-    offset: int
-    asker: Refusable
-    reads: int
-    """What has been waited for, the last of these: its head, 1; the rest, which a long record has,
-    2; its dispatch, 3; its unit, 4."""
-
-    def refuse(self, remark: str) -> None:
-        """The disk cannot be read, or who waits for it is gone."""
-        self.asker.refuse(remark)
-
-
 class HalfReader:
-    """Reads for one actor."""
-
     def __init__(
         self,
         store: MessageStore,
@@ -60,19 +43,18 @@ class HalfReader:
         self._cold_read, self._reput = cold_read, reput
 
     def recent(self, offset: int) -> HalfRecord | None:
-        """What was put there a moment ago, if it is at hand."""
+        """Return the cached half message; None if it is not cached, or if the log is damaged."""
         return None if self._damage.ranges else self._recent.find(offset)
 
     def drop_recent(self, offset: int) -> None:
-        """It has been ended."""
         self._recent.drop(offset)
 
     def read(
         self, offset: int, asker: Refusable, reply_to: ActorAddress, reads: int = 0
     ) -> tuple[bool, MessageRecord | None]:
-        """Whether it is known what lies there, and the record; None if there is no whole one.
+        """Return whether the result is known, and the record; None if no whole record is there.
 
-        If it is not known, `reply_to` is told `ColdReadOfHalf`.
+        If the result is not known, `reply_to` receives `ColdReadOfHalf`.
         """
         recent = self._recent.take(offset)
         if recent is not None and not self._damage.ranges:
@@ -100,7 +82,7 @@ class HalfReader:
     def _vouched(
         self, record: MessageRecord, asker: Refusable, reply_to: ActorAddress, reads: int
     ) -> tuple[bool, MessageRecord | None]:
-        """The same, of what looks like a record."""
+        """Continue `read` with a parsed record, which its queue has to confirm."""
         units, place = self._units, place_of(record)
         if reads < _DISPATCHED and not units.is_dispatched(place):
             again = ColdReadOfHalf(record.physical_offset, asker, _DISPATCHED)

@@ -1,12 +1,12 @@
-"""The state of a half message: from the transaction table, and from puts not dispatched yet.
+"""State of a half message, from the transaction table and from appends not dispatched yet.
 
-The table follows the log; between a put and its dispatch only whoever had it put knows of it.  Such
-knowledge is kept until the table has it too.
+The table follows the log. Between an append and its dispatch, only the appending actor knows the
+new state. It is kept here until the table has it.
 
-    PREPARED    nobody has ended it                COMMITTED     a commit, and what settles it
-    COMMITTING  a commit is stored, and nothing    ROLLED_BACK   settled without a commit
-                settles it yet                     REPLACED      a newer copy counts
-    DISCARDED   given up
+    PREPARED    open                            COMMITTED     committed and settled
+    COMMITTING  a commit is stored, but not     ROLLED_BACK   settled without a commit
+                the record that settles it      REPLACED      a newer copy counts
+    DISCARDED   checked too often, or too old
 """
 
 from collections import deque
@@ -20,8 +20,7 @@ from storage.transactions.units import PENDING_STATES, PREPARED, REPLACED
 
 
 class HalfState(NamedTuple):
-    """The state of a half message, and of which copy of it: the one that counts, where that can be
-    found."""
+    """State of a half message, of the copy that counts if it can be found."""
 
     state: int
     physical_offset: int
@@ -30,45 +29,45 @@ class HalfState(NamedTuple):
 
 @dataclass(slots=True)
 class _Seen:
-    """Put by us; the table knows it when it covers the log up to `end`."""
+    """State after an own append; the table knows it when it covers the log up to `end`."""
 
     state: int
     end: int
     newer: tuple[int, int] = (-1, -1)
-    """Place in the log and number of the copy that replaces it."""
+    """Physical offset and queue offset of the copy that replaces it."""
 
 
 W = TypeVar("W")
 
 
 class Standings(Generic[W]):
-    """Answers for one broker. One owner, on the loop, where the table's owner lives too."""
+    """States of one broker's half messages. One owner, on the event loop like the table's owner."""
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
         self.busy: dict[int, list[W]] = {}
-        """Half messages of which something is being put, and who waits for that."""
+        """Half messages with an append in progress, and the requests that wait for it."""
         self._seen: dict[int, _Seen] = {}
         self._order: deque[tuple[int, int]] = deque()
 
     def table(self) -> TransactionTable | None:
-        """The table; None while it is being made, by a thread that owns it then."""
+        """Return the table; None while a thread builds and owns it."""
         table = self._store.transaction_table
         return None if table.name in self._store.lagging.behind else table
 
     def whole_table(self) -> TransactionTable | None:
-        """The table, if it knows all that the queues know; else None."""
+        """Return the table if it covers everything dispatched; else None."""
         table = self.table()
         if table is None or table not in self._store.dispatcher.followers:
             return None
         return table
 
     def note(self, offset: int, state: int, end: int) -> None:
-        """A record below `end` of the log has brought the half message at `offset` to `state`."""
+        """Note that a record below `end` of the log brings a half message to `state`."""
         self._keep(offset, _Seen(state, end))
 
     def note_replaced(self, offset: int, newer: tuple[int, int], end: int) -> None:
-        """It lies in the log again: place and number of its copy."""
+        """Note the copy that replaces a half message: its physical offset and queue offset."""
         self._keep(offset, _Seen(REPLACED, end, newer))
 
     def _keep(self, offset: int, seen: _Seen) -> None:
@@ -88,11 +87,14 @@ class Standings(Generic[W]):
                 del self._seen[offset]
 
     def is_open(self, offset: int) -> bool:
-        """Whether a half message that the table calls pending is so, and left alone."""
+        """Return whether a half message that is pending in the table is really open.
+
+        It is not if it has a newer state or an append in progress.
+        """
         return offset not in self._seen and offset not in self.busy
 
     def is_untouched(self, offset: int) -> bool:
-        """Whether nobody has ended the half message there, or put it again."""
+        """Return whether a half message is open, not copied, and without an append in progress."""
         table = self.table()
         if table is None or offset in self._seen or offset in self.busy:
             return False
@@ -102,7 +104,7 @@ class Standings(Generic[W]):
         return pending.state == PREPARED
 
     def of(self, half: MessageRecord) -> HalfState:
-        """How it stands with a half message, or with the copy that replaces it."""
+        """Return the state of a half message, or of the copy that replaces it."""
         table = self.table()
         self._forget_known(table)
         found = self._followed(half.physical_offset, half.queue_offset)
@@ -128,7 +130,7 @@ class Standings(Generic[W]):
         return found._replace(state=last.state) if found.state == PREPARED else found
 
     def _followed(self, offset: int, queue_offset: int) -> HalfState:
-        """What we have put, from copy to copy; PREPARED where we know nothing."""
+        """Follow own appends from copy to copy; return PREPARED if none is known."""
         seen = self._seen.get(offset)
         while seen is not None and seen.state == REPLACED:
             offset, queue_offset = seen.newer

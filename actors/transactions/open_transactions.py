@@ -1,18 +1,17 @@
-"""Lists the transactions that nobody has ended, for an operator.
+"""List of open transactions, for operators.
 
-Owns: nothing; reads the table of transactions, and the log below the watermark.
-Told by: connections (`Request`); OpenTransactionView (`ListOpen`).
-Tells: HalfMessageList (`ListOpen`); who asked.
+Owns: nothing; reads the transaction table and the commit log.
+Receives: Request from connections; ListOpen from OpenTransactionView.
+Sends: ListOpen to HalfMessageList; answers to the requesters.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from actors.engine.actor import Actor, Where, handles
 from actors.engine.actor_address import ActorAddress
 from actors.network.request import Request, Responder, serves
 from actors.transactions.half_messages import HalfMessage
+from actors.transactions.messages import ListOpen
 from protocol.bodies_own import OpenTransaction, OpenTransactions
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
@@ -22,24 +21,11 @@ from protocol.message_id import offset_message_id
 from storage.message_store import MessageStore
 
 LISTED_MAX = 1000
-"""In one answer: whoever wants more asks again behind the last one."""
-
-
-@dataclass(slots=True)
-class ListOpen:
-    """Answer with the half messages at these offsets; `count` is how many are open in all."""
-
-    request: Request
-    count: int
-    offsets: Sequence[int]
-
-    def refuse(self, remark: str) -> None:
-        """Answers with an error."""
-        self.request.refuse(remark)
+"""Maximum entries of one answer; the next request begins after the last one."""
 
 
 class OpenTransactionView(Responder):
-    """Lives on the loop, as who writes the table does."""
+    """Actor on the event loop, like the table's owner, that selects the open transactions."""
 
     def __init__(self, store: MessageStore, half_message_list: ActorAddress) -> None:
         super().__init__()
@@ -48,7 +34,7 @@ class OpenTransactionView(Responder):
 
     @serves(RequestCode.GET_OPEN_TRANSACTIONS)
     def list_open(self, request: Request) -> RemotingCommand | None:
-        """Which there are behind an offset of the log; somebody else reads them."""
+        """Select the half messages after an offset of the log; HalfMessageList reads them."""
         header = OpenTransactionsHeader.decode(request.command.fields)
         limit = min(max(header.max_count, 0), LISTED_MAX)
         table = self._store.transaction_table
@@ -59,7 +45,7 @@ class OpenTransactionView(Responder):
 
 
 class HalfMessageList(Actor):
-    """Runs on a thread: half messages may have left the memory."""
+    """Actor on a thread, because half messages may be cold."""
 
     where: ClassVar[Where] = "thread"
 
@@ -69,7 +55,7 @@ class HalfMessageList(Actor):
 
     @handles(ListOpen, reads_only=True)
     def on_list(self, message: ListOpen) -> None:
-        """What cannot be read any more is left out."""
+        """Answer with the half messages; those that cannot be read are left out."""
         found = map(self._read, message.offsets)
         body = OpenTransactions(message.count, [each for each in found if each is not None])
         message.request.answer(body=body.encode())

@@ -1,9 +1,9 @@
-"""A producer's verdict on its half message: checked, carried out, answered.
+"""Commits and rollbacks of half messages: checked, carried out and answered.
 
-A commit puts the message itself and, behind it, what settles the half message; a rollback only the
-latter.  Both in one message, so that nobody comes between them.  A half message that is ended again
-the same way is answered and not put again; 4.9.7 would deliver it twice.  One that a check has put
-into the log again is ended in its newest copy.
+A commit appends the message and the record that settles its half message; a rollback appends only
+the latter. Both go into one append, so that nothing comes between them. A repeated commit or
+rollback is answered without an append; 4.9.7 would deliver the message twice. If a check has copied
+the half message, its newest copy is settled.
 
 Source: broker/processor/EndTransactionProcessor.java.
 """
@@ -16,12 +16,9 @@ from structlog import get_logger
 from actors.access.grant import AccessRefused
 from actors.network.request import Request
 from actors.sending.half_message_cache import HalfRecord
-from actors.sending.internal_append import (
-    InternalAppend,
-    InternalAppended,
-    InternalRecord,
-)
 from actors.sending.log_tail import CREATE_FAILED
+from actors.sending.messages import InternalAppend, InternalAppended
+from actors.sending.records import InternalRecord
 from actors.statistics.transaction_stats import TransactionStats
 from actors.transactions.half_messages import HalfMessage, committed_as_sent, operation
 from actors.transactions.half_state import HalfState, Standings
@@ -47,7 +44,7 @@ log = get_logger(__name__)
 _PGROUP = b"\x02PGROUP\x01"
 
 ASKED_MAX = 20_000
-"""Two rounds. Who is forgotten is asked again in the next one."""
+"""Two rounds. A forgotten check-back is repeated in the next round."""
 
 NOT_SET = "not set any response code"
 NOT_FOUND = "Find prepared transaction message failed"
@@ -59,7 +56,7 @@ _ILLEGAL = (
 
 @dataclass(slots=True)
 class End:
-    """A verdict on its way."""
+    """A commit or rollback in progress."""
 
     request: Request
     header: EndTransactionHeader
@@ -69,33 +66,32 @@ class End:
         return self.header.commit_or_rollback == TRANSACTION_COMMIT
 
     def answer(self, code: int, remark: str | None) -> None:
-        """Says what became of it."""
         self.request.answer(code, remark=remark)
 
     def refuse(self, remark: str) -> None:
-        """Nobody carries it out."""
+        """Reject the end-transaction request."""
         self.request.refuse(remark)
 
 
 @dataclass(slots=True)
 class EndPut:
-    """The token of the records that carry out a verdict."""
+    """Token of the records that carry out a commit or rollback."""
 
     end: End
     standing: HalfState
     topic: str
     stored_ms: int
-    """When the half message was stored."""
+    """Store time of the half message."""
     before_last: int
-    """The state of the half message while the last of the records is missing."""
+    """State of the half message if the last of the records is missing."""
 
     def refuse(self, remark: str) -> None:
-        """Who asked is gone; the records are stored, or not."""
+        """Reject the request: the requesting actor has stopped; the records may be stored."""
         self.end.refuse(remark)
 
 
 class TransactionFinisher:
-    """Carries out verdicts. One owner."""
+    """Executor of commits and rollbacks. One owner."""
 
     def __init__(
         self,
@@ -108,17 +104,20 @@ class TransactionFinisher:
         stats: TransactionStats,
         warn: Callable[..., None],
     ) -> None:
-        """`warn`: RateLimitedLog's."""
+        """`warn` is RateLimitedLog's."""
         self._warn = warn
         self._log, self._config = commit_log, config
         self._standings = standings
         self._delays_ms = delays_ms
         self._now_ms, self._stats = now_ms, stats
         self._asked: dict[int, int] = {}
-        """The connection that was asked last about the half message at an offset."""
+        """Connection that was last asked about the half message at an offset."""
 
     def records_for(self, end: End, record: MessageRecord | None) -> InternalAppend | None:
-        """What is to be put for it; None if it is answered, or waits for what is being put."""
+        """Return the append for a request.
+
+        Return None if it is answered or waits for an earlier append.
+        """
         half = HalfMessage(record) if record is not None and record.topic == HALF_TOPIC else None
         fault = _fault(end.header, half)
         if fault is not None or record is None or half is None:
@@ -140,13 +139,13 @@ class TransactionFinisher:
             else:
                 self._contradicts(end, standing)
             return None
-        if state not in (PREPARED, COMMITTING, DISCARDED):  # replaced by one that is gone
+        if state not in (PREPARED, COMMITTING, DISCARDED):  # its copy no longer exists
             self._contradicts(end, standing)
             return None
         settle = self.operation(standing.queue_offset, record.queue_id)
         if not end.is_commit or state == COMMITTING:
             if state == COMMITTING and not end.is_commit:
-                self._warn("rollback of what is committed", **_names(end))
+                self._warn("rollback of committed transaction ignored", **_names(end))
             records = [settle]
         else:
             committed = half.committed(standing.physical_offset, self._delays_ms)
@@ -160,8 +159,10 @@ class TransactionFinisher:
         return InternalAppend(records, None, token, waits=half.waits, is_chain=True)
 
     def records_for_recent(self, end: End, half: HalfRecord) -> InternalAppend | None:
-        """The same for a commit, as they mostly are, of a half message that was put a moment ago;
-        None: it is none of these, and nothing was done."""
+        """Return the append for a commit of a recent half message, the most common request.
+
+        Return None, with no effect, for any other request.
+        """
         header, offset = end.header, half.physical_offset
         text = b"\x02" + half.properties
         group_at = text.find(_PGROUP) + len(_PGROUP)
@@ -184,10 +185,10 @@ class TransactionFinisher:
         return InternalAppend(records, None, token, waits=half.waits, is_chain=True)
 
     def _refused(self, end: End, half: HalfMessage, topic: str) -> AccessRefused | None:
-        """Why its sender may not end it.
+        """Return why the account may not end the transaction; None if it may.
 
-        Who may send to a topic may end its own transactions of it, and those that it was asked
-        about.
+        An account with permission to send to a topic can end its own transactions there, and those
+        that its connection was asked about.
         """
         grant, request = end.request.grant, end.request
         if grant is None:
@@ -204,21 +205,19 @@ class TransactionFinisher:
         return None
 
     def note_asked(self, offset: int, peer_id: int) -> None:
-        """The producer of this connection was asked about the half message at `offset`."""
         if len(self._asked) >= ASKED_MAX:
             del self._asked[next(iter(self._asked))]
         self._asked[offset] = peer_id
 
     def _contradicts(self, end: End, standing: HalfState) -> None:
-        self._warn("transaction has ended otherwise", state=standing.state, **_names(end))
+        self._warn("transaction outcome contradicted", state=standing.state, **_names(end))
         end.answer(ResponseCode.SYSTEM_ERROR, NOT_FOUND)
 
     def operation(self, queue_offset: int, queue_id: int) -> InternalRecord:
-        """What settles a half message."""
         return operation(queue_id, queue_offset, self._now_ms(), self._log.store_host)
 
     def stored(self, token: EndPut, message: InternalAppended) -> list[End]:
-        """Answers a verdict whose records are stored, or refused; returns who waited for that."""
+        """Answer the request of an append; return the requests that waited for it."""
         end, offset = token.end, token.standing.physical_offset
         waiting = self._standings.busy.pop(offset, [])
         results = message.results
@@ -241,7 +240,7 @@ class TransactionFinisher:
         self._stats.ended(token.topic, is_commit=is_commit, after_ms=after_ms)
 
     def _refusal(self, result: InternalRecord, remark: str | None) -> tuple[int, str | None]:
-        """Code and text for a message that is not in the log."""
+        """Return code and text for a message that is not stored."""
         if result.code == ResponseCode.MESSAGE_ILLEGAL:
             return result.code, _ILLEGAL % self._config.max_message_bytes
         if result.code == ResponseCode.SERVICE_NOT_AVAILABLE:
@@ -252,7 +251,7 @@ class TransactionFinisher:
 
 
 def _fault(header: EndTransactionHeader, half: HalfMessage | None) -> str | None:
-    """What 4.9.7 finds wrong with a verdict, in its order."""
+    """Return what 4.9.7 rejects in a request, in its order of checks."""
     if half is None:
         return NOT_FOUND
     if half.group != header.producer_group:
@@ -263,7 +262,7 @@ def _fault(header: EndTransactionHeader, half: HalfMessage | None) -> str | None
 
 
 def _names(end: End) -> dict[str, object]:
-    """A verdict in a line of the log."""
+    """Return the fields of a request for a log line."""
     header = end.header
     return {
         "group": header.producer_group,

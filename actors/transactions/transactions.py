@@ -1,15 +1,14 @@
-"""Ends transactions, and asks producers about those that nobody has ended.
+"""Commits and rollbacks of transactions, and check-backs of the open ones.
 
-Owns: which half messages are being ended or checked at the moment.
-Receives: from connections (`Request`), PutMessage (`InternalAppended`, `AppendResults`), ColdRead,
-Reput (`ColdReadOfHalf`), ColdRead (`_ColdReadForStep`), the flusher (`Synced`), its timer.
-Tells: PutMessage (`InternalAppend`, of the ends of a batch an `InternalAppendGroup`), ColdRead
-(`ReadCold`), Reput (`AwaitDispatch`), producers (CHECK_TRANSACTION_STATE), the topic table
-(`CreateSystemTopic`), consumer_offsets (`CommitOffset`, how far CID_RMQ_SYS_TRANS has come), the
-flusher (`Sync`, before that).
+Owns: the half messages that are being settled or checked.
+Receives: Request from connections; InternalAppended and AppendResults from PutMessage;
+ColdReadOfHalf from ColdRead and Reput; Synced from the flusher; its own timer.
+Sends: InternalAppend and InternalAppendGroup to PutMessage; ReadCold to ColdRead; AwaitDispatch to
+Reput; CHECK_TRANSACTION_STATE to producers; CreateSystemTopic to the topic table; CommitOffset for
+CID_RMQ_SYS_TRANS to consumer_offsets; before that, Sync to the flusher.
 
-What is being put about a half message bars it: who comes meanwhile waits, and then sees what became
-of it.  So neither a second commit nor a check beside a commit delivers a message twice.
+While an append about a half message is in progress, other requests for it wait and then see the
+result. So neither a second commit nor a concurrent check delivers a message twice.
 
 Source: EndTransactionProcessor.java, TransactionalMessageCheckService.java,
 AdminBrokerProcessor.resumeCheckHalfMessage.
@@ -17,6 +16,7 @@ AdminBrokerProcessor.resumeCheckHalfMessage.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from structlog import get_logger
 
@@ -25,26 +25,27 @@ from actors.engine.actor import BatchEnd, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.request import Peer, Request, Responder, serves
-from actors.pulling.cold_read import ReadCold
-from actors.sending.flusher import Sync, Synced
+from actors.pulling.messages import ReadCold
 from actors.sending.half_message_cache import HalfMessageCache
-from actors.sending.internal_append import (
+from actors.sending.messages import (
     AppendResults,
     InternalAppend,
     InternalAppended,
     InternalAppendGroup,
-    InternalRecord,
+    Sync,
+    Synced,
 )
+from actors.sending.records import InternalRecord
 from actors.statistics.transaction_stats import TransactionStats
 from actors.tables.consumer_views import Producing
 from actors.tables.messages import CommitOffset
 from actors.tables.topics import CreateSystemTopic
 from actors.transactions.check_back_planner import Batch, Check, CheckBackPlanner, Finish, Round
 from actors.transactions.half_messages import HalfMessage
-from actors.transactions.half_reader import ColdReadOfHalf, HalfReader
+from actors.transactions.half_reader import HalfReader
 from actors.transactions.half_state import Standings
+from actors.transactions.messages import ColdReadOfHalf
 from actors.transactions.transaction_finisher import NOT_SET, End, EndPut, TransactionFinisher
-from actors.transactions.transaction_progress import TransactionProgress, progress_of
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.headers.transaction import (
@@ -57,45 +58,50 @@ from protocol.sysflag import TRANSACTION_NONE
 from protocol.topic_names import HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
 from storage.dispatching.dispatch import delay_levels_ms
 from storage.message_store import MessageStore
+from storage.queues.consume_queue import ConsumeQueue
 from storage.reading.page_probe import PageProbe
 from storage.tables.groups import TRANSACTION_GROUP
+from storage.transactions.table import TransactionTable
 from storage.transactions.units import COMMITTED, DISCARDED
 
 log = get_logger(__name__)
 
 RETRY_MS = 1000.0
-"""When the transaction table is not there yet."""
+"""Delay before the next try while the transaction table is not complete."""
 _RESUME_FAILED = "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed."
 _RESUME_EXCEPTION = "Exception was thrown when putting message back to RMQ_SYS_TRANS_HALF_TOPIC."
+
+_QUEUE_ID = 0
+"""Queue id of half messages and of operations."""
 
 _INTERRUPTED = "the end of the transaction was interrupted"
 
 
 @dataclass(frozen=True, slots=True)
 class _NextRound:
-    """Check what is pending."""
+    """Timer tick: begin a round."""
 
 
 @dataclass(frozen=True, slots=True)
 class _NextStep:
-    """Go on with the round."""
+    """Continue the round, after other messages of the inbox."""
 
 
 @dataclass(slots=True)
 class _ColdReadForStep:
-    """What the next step reads is in memory now."""
+    """Report that the cold pages of the next step are read."""
 
     transactions: ActorAddress
     is_read: bool = True
 
     def refuse(self, _remark: str) -> None:
-        """The disk could not be read; ColdRead has logged that."""
+        """Report a failed read, which ColdRead has logged."""
         self.transactions.tell(_ColdReadForStep(self.transactions, False))
 
 
 @dataclass(slots=True)
 class _Resume:
-    """An administrator wants a half message to be checked again."""
+    """Request of an operator to check a half message again."""
 
     request: Request
 
@@ -103,8 +109,21 @@ class _Resume:
         self.request.answer(ResponseCode.SYSTEM_ERROR, remark=_RESUME_EXCEPTION)
 
 
+class _Progress(NamedTuple):
+    """Consumer offsets of CID_RMQ_SYS_TRANS, valid once the log is synced up to `log_end`.
+
+    Only a RocketMQ broker that takes over the store reads them: it begins its checks there.
+    """
+
+    half_offset: int
+    """First pending half message; all before it are settled, replaced or discarded."""
+    op_offset: int
+    """First operation behind that in the log; earlier ones settle older half messages."""
+    log_end: int
+
+
 class Transactions(Responder):
-    """Lives on the loop."""
+    """Actor on the event loop."""
 
     def __init__(
         self,
@@ -139,7 +158,7 @@ class Transactions(Responder):
         self._round: Round | None = None
         self._turn = self._resuming = 0
         self._told: tuple[int, int] = (0, 0)
-        self._unsafe: TransactionProgress | None = None
+        self._unsafe: _Progress | None = None
         self._is_last_saved = False
 
     def on_start(self) -> None:
@@ -147,11 +166,11 @@ class Transactions(Responder):
         if not self._config.is_slave:
             self.after(self._config.transaction_check_interval_ms, _NextRound())
 
-    # --- verdicts, and what administrators want
+    # --- requests
 
     @serves(RequestCode.END_TRANSACTION)
     def end(self, request: Request) -> RemotingCommand | None:
-        """Commits or rolls back; one who does not know gets no answer at all."""
+        """Commit or roll back; an unknown outcome is not answered."""
         header = request.header
         if not isinstance(header, EndTransactionHeader):
             header = EndTransactionHeader.decode(request.command.fields)
@@ -164,7 +183,7 @@ class Transactions(Responder):
 
     @serves(RequestCode.RESUME_CHECK_HALF_MESSAGE)
     def resume(self, request: Request) -> RemotingCommand | None:
-        """Puts what was given up among the half messages again."""
+        """Copy a discarded half message to the half topic."""
         header = ResumeCheckHalfMessageHeader.decode(request.command.fields)
         try:
             _, offset = parse_message_id(header.msg_id or "")
@@ -176,7 +195,7 @@ class Transactions(Responder):
 
     @handles(ColdReadOfHalf)
     def on_warmed(self, message: ColdReadOfHalf) -> None:
-        """What had to be read from the disk is in memory."""
+        """Continue with a request after a cold read or a dispatch."""
         assert isinstance(message.asker, End | _Resume)
         self._look_up(message.offset, message.asker, message.reads)
 
@@ -202,7 +221,6 @@ class Transactions(Responder):
 
     @handles(BatchEnd)
     def on_batch_end(self, _: BatchEnd) -> None:
-        """Has stored what carries out the verdicts of this batch."""
         if self._puts:
             puts, self._puts = self._puts, []
             self._to["put_message"].tell(InternalAppendGroup(puts))
@@ -215,16 +233,14 @@ class Transactions(Responder):
         own = HalfMessage(record).resumed()
         self._to["put_message"].tell(InternalAppend([own], self.address, resume))
 
-    # --- what was put
+    # --- append results
 
     @handles(AppendResults)
     def on_outcomes(self, message: AppendResults) -> None:
-        """What became of the ends of a batch."""
         message.hand_out(self.on_internal_appended)
 
     @handles(InternalAppended)
     def on_internal_appended(self, message: InternalAppended) -> None:
-        """The records are stored, or refused."""
         token = message.token
         if isinstance(token, EndPut):
             self._go_on(self._ends.stored(token, message))
@@ -242,7 +258,7 @@ class Transactions(Responder):
                 self._finishes_put(token, message)
 
     def _go_on(self, waiting: Sequence[End]) -> None:
-        """Those that came while something was put about their half message."""
+        """Continue with requests that waited for an append about their half message."""
         for end in waiting:
             self._look_up(end.header.commit_log_offset, end)
 
@@ -250,7 +266,7 @@ class Transactions(Responder):
 
     @handles(_NextRound)
     def on_next_round(self, _: _NextRound) -> None:
-        """Begins one, as soon as the table knows everything."""
+        """Begin a round once the table is complete."""
         table = self._standings.whole_table()
         if table is None:
             self.after(RETRY_MS, _NextRound())
@@ -262,19 +278,18 @@ class Transactions(Responder):
 
     @handles(_NextStep)
     def on_next_step(self, _: _NextStep) -> None:
-        """Whoever else had mail has been served."""
         self._step()
 
     @handles(_ColdReadForStep)
     def on_step_warm(self, message: _ColdReadForStep) -> None:
-        """Goes on with what had to be read from the disk."""
+        """Continue the round after a cold read; end it if the read failed."""
         if message.is_read:
             self._step(warm=True)
         else:
             self._end_round()
 
     def _step(self, *, warm: bool = False) -> None:
-        """Looks at the next half messages; one batch of puts is under way at a time."""
+        """Check the next half messages; one append is in progress at a time."""
         checks, table = self._round, self._standings.whole_table()
         if checks is None:
             return
@@ -291,7 +306,7 @@ class Transactions(Responder):
         self._put(self._checks.step(checks, table, clock.now_ms()))
 
     def _put(self, batch: Batch) -> None:
-        """Has the checks stored, or if there are none the rest, or goes on."""
+        """Append the checks, else the finishes; continue if there are neither."""
         if not batch.checks and not batch.finishes:
             self.address.tell(_NextStep())
             return
@@ -310,7 +325,7 @@ class Transactions(Responder):
         self._to["put_message"].tell(InternalAppend(records, self.address, batch, topics=wanted))
 
     def _checks_put(self, batch: Batch, message: InternalAppended) -> None:
-        """Asks about those that are stored; what lies before others that wait is settled too."""
+        """Check back with producers of stored checks, then append the finishes."""
         again: list[Check] = []
         finishes = batch.finishes
         is_failing = False
@@ -321,7 +336,7 @@ class Transactions(Responder):
                     finishes.append(Finish(check.pending, is_committed=False))
             elif result.code != ResponseCode.MESSAGE_ILLEGAL:
                 is_failing = True
-            elif not check.is_given_up:  # it has no room for its count
+            elif not check.is_given_up:  # no room for the higher count
                 own = check.half.given_up()
                 again.append(replace(check, own=own, is_given_up=True))
             else:
@@ -331,7 +346,7 @@ class Transactions(Responder):
         self._release([each for each in batch.checks if each.pending.physical_offset not in kept])
         if is_failing:
             self._release(rest.all())
-            log.error("half messages cannot be checked", reason=message.remark)
+            log.error("half message checks failed", reason=message.remark)
             self._end_round()
         else:
             self._put(rest)
@@ -349,8 +364,10 @@ class Transactions(Responder):
             self._round.given_up_count += check.is_given_up
 
     def _ask(self, check: Check, result: InternalRecord) -> None:
-        """One of the group's producers that may send to its topic, in turn; none: it is checked
-        again next time."""
+        """Check back with one of the group's producers that may send to its topic, in turn.
+
+        Without one, the next round tries again.
+        """
         half = check.half
         peer = self._in_turn(half)
         if peer is None:
@@ -371,7 +388,7 @@ class Transactions(Responder):
         able = [
             each
             for each in self._producers.value.get(half.group or "", ())
-            if each.may_send(topic)  # the question has the whole message
+            if each.may_send(topic)  # the check-back contains the whole message
         ]
         found = [each.peers for each in able if each.is_of(half.owner)]
         found = found or [each.peers for each in able]
@@ -413,17 +430,17 @@ class Transactions(Responder):
                 left=len(checks.candidates) - checks.next,
             )
         for group, count in checks.no_producer.items():
-            log.warning("no producer to ask for its transactions", group=group, count=count)
+            log.warning("no producer found for check-back", group=group, count=count)
         self._save_progress()
         self.after(self._config.transaction_check_interval_ms, _NextRound())
 
-    # --- how far the group has come
+    # --- progress
 
     def _save_progress(self) -> None:
         table = self._standings.whole_table()
         if table is None or self._unsafe is not None:
             return
-        progress = progress_of(self._store, table, self._checks.unreadable, self._told[1])
+        progress = _progress_of(self._store, table, self._checks.unreadable, self._told[1])
         if progress is None or progress[:2] == self._told:
             return
         if progress.log_end <= self._store.commit_log.flushed_offset:
@@ -434,18 +451,18 @@ class Transactions(Responder):
 
     @handles(Synced)
     def on_synced(self, message: Synced) -> None:
-        """What the offsets pass is on the disk."""
+        """Save the progress: the log is synced that far."""
         progress, self._unsafe = self._unsafe, None
         if progress is not None and message.flushed_offset >= progress.log_end:
             self._tell_progress(progress)
 
-    def _tell_progress(self, progress: TransactionProgress) -> None:
+    def _tell_progress(self, progress: _Progress) -> None:
         self._told = progress.half_offset, progress.op_offset
         for topic, offset in zip((HALF_TOPIC, OP_HALF_TOPIC), self._told, strict=True):
             self._to["consumer_offsets"].tell(CommitOffset(TRANSACTION_GROUP, topic, 0, offset))
 
     def can_stop(self) -> bool:
-        """Once it is known what became of everything that was put."""
+        """Return whether all appends are decided and the progress is saved."""
         if self._standings.busy or self._resuming > 0:
             return False
         if not self._is_last_saved and not self._config.is_slave:
@@ -454,9 +471,43 @@ class Transactions(Responder):
         return self._unsafe is None
 
     def on_failure(self, *_: object) -> None:
-        """Nobody who waits is left silent."""
         for waiting in self._standings.busy.values():
             for end in waiting:
                 end.refuse(_INTERRUPTED)
         for put in self._puts:
             put.refuse(_INTERRUPTED)
+
+
+def _progress_of(
+    store: MessageStore, table: TransactionTable, unreadable: set[int], op_offset: int = 0
+) -> _Progress | None:
+    """Return the progress from table and queues; None if there has never been a half message.
+
+    `op_offset` is the previous result, where the search begins.
+    """
+    halves = store.consume_queues.get(HALF_TOPIC, _QUEUE_ID)
+    if halves is None:
+        return None
+    ops = store.consume_queues.get(OP_HALF_TOPIC, _QUEUE_ID)
+    oldest = table.oldest_half(unreadable)
+    log_end = table.covered_offset
+    if oldest is None:
+        return _Progress(halves.max_offset, 0 if ops is None else ops.max_offset, log_end)
+    if ops is None:
+        return _Progress(oldest.queue_offset, 0, log_end)
+    low = min(max(op_offset, ops.min_offset), ops.max_offset)
+    first = _first_behind(ops, low, oldest.physical_offset)
+    return _Progress(oldest.queue_offset, first, log_end)
+
+
+def _first_behind(queue: ConsumeQueue, low: int, physical_offset: int) -> int:
+    """Return the first message of a queue, from `low` on, behind a physical offset."""
+    high = queue.max_offset
+    while low < high:
+        middle = (low + high) // 2
+        unit = queue.unit(middle)
+        if unit is None or unit[0] < physical_offset:
+            low = middle + 1
+        else:
+            high = middle
+    return low

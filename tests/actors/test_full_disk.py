@@ -144,7 +144,7 @@ def test_the_disk_is_full_for_every_actor_at_some_time() -> None:
         "config file not written",
         "consume queues or index not written",
         "next file not allocated",
-        "no more messages are taken",
+        "writes disabled",
     } <= said
 
 

@@ -304,8 +304,8 @@ def test_a40_one_connection_holds_so_many_pulls_and_no_more(
             greedy.send(*[pull_command(hold_ms=30_000) for _ in range(80)])
             answers = greedy.receive_now()
             assert [answer.code for answer in answers] == [ResponseCode.PULL_NOT_FOUND] * 30
-            assert times(logs, "too many pulls wait") == [1]
-        (first,) = [each for each in logs if each["event"] == "too many pulls wait"]
+            assert times(logs, "held pull limit reached") == [1]
+        (first,) = [each for each in logs if each["event"] == "held pull limit reached"]
         assert (first["peer"], first["held"]) == (greedy.local, 50)
         neighbour.send(pull_command(hold_ms=30_000))
         assert neighbour.receive_now() == []
@@ -318,4 +318,4 @@ def test_a40_one_connection_holds_so_many_pulls_and_no_more(
         assert greedy.receive_now() == [], "there is room again"
         with capture_logs() as logs:
             made.system.advance(60_000)
-        assert times(logs, "too many pulls wait") == [29]
+        assert times(logs, "held pull limit reached") == [29]

@@ -74,7 +74,7 @@ def test_a37_a_queue_that_begins_where_none_can_is_told_in_a_sentence(number: in
             pair.advance(2000)
             assert end_of(pair.slave) > end
         assert not lines(logs, "actor failed")
-        (reason,) = lines(logs, "no more messages are taken")
+        (reason,) = lines(logs, "writes disabled")
         assert f"message {number} of queue 0 of topic 'New'" in reason
         pair.kill(pair.slave)
         queues = pair.slave.broker.store.consume_queues.names()

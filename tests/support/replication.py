@@ -20,7 +20,8 @@ from actors.engine.histogram import SYNC_BOUNDS_MS, ClassCounts
 from actors.network.accepted import Accepted
 from actors.network.messages import Dial, Dialed
 from actors.network.service import Service
-from actors.sending.flusher import Flusher, Sync
+from actors.sending.flusher import Flusher
+from actors.sending.messages import Sync
 from protocol.command import RemotingCommand
 from storage.config import StoreConfig
 from storage.log.commit_log import CommitLog

@@ -98,10 +98,10 @@ def test_a_slave_delivers_nothing() -> None:
 # --- what is delivered
 
 
-def test_a_delivered_record_is_what_the_original_makes_of_the_same_scheduled_one(
+def test_a_delivered_record_equals_that_of_the_original_broker(
     tmp_path: Path,
 ) -> None:
-    """Both from the golden store: its own copy, and the one that we make of the same record."""
+    """Compare the delivered record of the golden store with the one this broker makes."""
     manifest = golden.manifest("clean")
     root = golden.store("clean", tmp_path)
     by_queue = manifest["consumeQueues"]
@@ -142,7 +142,7 @@ def places(record: MessageRecord) -> dict[str, Any]:
 
 
 def delivered(scheduled: MessageRecord, due: int) -> MessageRecord:
-    """What our broker makes of it."""
+    """Return this broker's delivered record."""
     made = SimulatedBroker(1, start_ms=due - 500)
     made.broker.store.commit_log.store_host = scheduled.store_host
     log, queues = made.broker.store.commit_log, made.broker.store.consume_queues
@@ -234,7 +234,7 @@ def test_an_offset_outside_the_queue_is_moved_to_the_edge_with_one_line() -> Non
     assert bodies(made) == [b"next"]
 
 
-def test_what_is_delivered_counts_only_once_it_is_on_the_disk(
+def test_a_delivery_counts_only_after_its_sync(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made = broker(flush_interval_ms=60_000, flush_thorough_interval_ms=60_000)
@@ -283,8 +283,8 @@ def test_a_put_that_fails_is_tried_again_and_never_passed() -> None:
         forbid(WritesForbidden(None, "test"))
         made.system.advance(1000)
     events = Counter(line["event"] for line in lines)
-    assert events["delayed messages wait"] == 1
-    assert events["delayed messages are delivered again"] == 1
+    assert events["delayed delivery failed"] == 1
+    assert events["delayed delivery resumed"] == 1
     assert bodies(made) == [b"0", b"1", b"2"]
 
 
@@ -351,7 +351,7 @@ def test_a_schedule_that_failed_goes_on_where_it_was(monkeypatch: pytest.MonkeyP
     assert bodies(made) == [b"1", b"2"]
 
 
-def test_what_is_not_in_memory_is_read_off_the_loop_the_queue_and_then_the_log() -> None:
+def test_cold_queue_and_log_pages_are_read_on_a_thread() -> None:
     made = broker()
     for number in range(10):
         delayed(made, b"%d" % number * 100, 2)

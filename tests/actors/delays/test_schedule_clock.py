@@ -15,7 +15,7 @@ YEAR_MS = 365 * 86_400_000
 
 
 def waited_ms(made: SimulatedBroker) -> float:
-    """How long it takes until one more message is delivered."""
+    """Return the time until one more message is delivered, ms."""
     began_ms, count = made.clock.monotonic_ms(), len(bodies(made))
     made.system.run_until(lambda: len(bodies(made)) > count)
     return made.clock.monotonic_ms() - began_ms
@@ -156,7 +156,7 @@ def test_message_of_a_changed_level_keeps_its_due_time(levels: str) -> None:
 
 
 def test_messages_of_a_removed_level_are_served_and_reported() -> None:
-    """They waited for ever, and nothing said so."""
+    """Formerly they waited forever, without a log line."""
     made = broker(message_delay_level=SHORT)
     delayed(made, b"done", 7)
     made.system.advance(7_000)

@@ -37,7 +37,7 @@ def test_a_busy_level_delivers_in_steps_and_nothing_before_its_time() -> None:
     assert late[-1] == 0  # nothing was delivered just before
 
 
-def test_what_is_due_at_once_is_delivered_at_once_whatever_a_batch_takes() -> None:
+def test_messages_due_at_once_are_delivered_at_once_in_several_batches() -> None:
     made = broker()
     for number in range(2 * BATCH_COUNT + 1):
         delayed(made, b"%d" % number)

@@ -62,7 +62,7 @@ def test_a_backlog_is_delivered_in_batches_that_do_not_hold_the_loop(
 
 
 @pytest.mark.trial(short=2, long=500)
-def test_nothing_is_lost_and_the_order_of_a_level_is_kept_whatever_dies(seed: int) -> None:
+def test_crashes_lose_no_message_and_keep_the_order_of_a_level(seed: int) -> None:
     """Crashes and power cuts at any moment; what was answered under SYNC_FLUSH comes."""
     random = Random(seed)
     store = replace(FEW, flush_disk_type="SYNC_FLUSH", flush_delay_offset_interval_ms=2000)

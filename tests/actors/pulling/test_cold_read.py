@@ -1,4 +1,4 @@
-"""What is not in memory is read off the loop: nobody else waits for the disk meanwhile."""
+"""Cold reads happen on a thread, while other requests are served."""
 
 import errno
 import os
@@ -12,7 +12,8 @@ import pytest
 from actors.engine.actor import Actor, handles
 from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem
-from actors.pulling.cold_read import AHEAD_BYTES, ColdRead, ReadCold
+from actors.pulling.cold_read import AHEAD_BYTES, ColdRead
+from actors.pulling.messages import ReadCold
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from storage.files.disk import RealDisk
@@ -59,7 +60,7 @@ def cold_broker(slow: Slow | None = None) -> Iterator[SimulatedBroker]:
     made.stop()
 
 
-def test_what_is_cold_is_read_and_then_given() -> None:
+def test_cold_messages_are_read_and_then_delivered() -> None:
     with cold_broker() as made:
         assert code_and_bodies(made.pull(0)) == (0, [b"body"] * COUNT)
         assert made.broker.pull_stats.cold_count == 2  # the queue's file, then the log
@@ -100,7 +101,7 @@ def test_the_queue_and_then_the_log_are_read_off_the_loop() -> None:
         assert code_and_bodies(answers[0]) == (0, [b"body"] * COUNT)
 
 
-def test_after_the_disk_was_read_twice_a_pull_is_answered_whatever_the_cache_says() -> None:
+def test_a_pull_is_answered_after_two_cold_reads_even_if_pages_are_cold() -> None:
     slow = Slow()
     with cold_broker(slow) as made:
         answers: list[RemotingCommand] = []
@@ -153,7 +154,7 @@ def test_questions_about_times_wait_for_the_disk_too() -> None:
         assert int((answer.fields or {})["timestamp"]) > 0
 
 
-def test_a_broker_that_stops_answers_those_who_wait_for_the_disk() -> None:
+def test_a_stopping_broker_answers_pulls_that_wait_for_the_disk() -> None:
     answers: list[RemotingCommand] = []
     with cold_broker() as made:
         made.client.start(pull_command(0), answers.append)
@@ -165,7 +166,7 @@ def test_a_broker_that_stops_answers_those_who_wait_for_the_disk() -> None:
 
 @dataclass
 class Note:
-    """What is told when all is read."""
+    """Message sent when all parts are read."""
 
     def refuse(self, remark: str) -> None:
         raise AssertionError(remark)
@@ -190,7 +191,7 @@ def drop_cache(path: Path) -> None:
     os.close(descriptor)
 
 
-def test_a_real_disk_knows_what_is_cold_and_reading_makes_it_warm(
+def test_a_real_disk_reports_cold_pages_and_reading_warms_them(
     tmp_path: Path, real_system: ActorSystem
 ) -> None:
     path = tmp_path / "file"
@@ -218,7 +219,7 @@ def test_a_real_disk_knows_what_is_cold_and_reading_makes_it_warm(
     file.close()
 
 
-def test_a_real_broker_serves_what_is_cold(tmp_path: Path) -> None:
+def test_a_real_broker_serves_cold_messages(tmp_path: Path) -> None:
     config = store_in(tmp_path)
     made = SimulatedBroker(1, RealDisk(), store_config=config)
     made.make_topic()

@@ -1,4 +1,4 @@
-"""What is compiled for one connection or address in a second, and what is not."""
+"""Budget of a connection or an address for compiling new expressions."""
 
 import pytest
 
@@ -31,7 +31,7 @@ def of(peer_id: int, address: str = "127.0.0.1") -> RecordingPeer:
 
 
 def taken(budget: CompileBudget, peer: RecordingPeer, expressions: list[str]) -> int:
-    """How many of them are compiled before one is refused."""
+    """Return the number of expressions compiled before the first refusal."""
     for count, expression in enumerate(expressions):
         try:
             budget.take(peer, "SQL92", expression)
@@ -45,13 +45,13 @@ def expressions(count: int, chars: int = 1000) -> list[str]:
     return [f"a = {number}".ljust(chars) for number in range(count)]
 
 
-def test_who_names_others_all_the_time_is_refused_and_nobody_else() -> None:
+def test_only_the_connection_with_many_new_expressions_is_refused() -> None:
     budget = CompileBudget(Clock())
     assert taken(budget, of(1), expressions(100)) == BURST_CHARS // 1000
     assert taken(budget, of(2), expressions(3)) == 3
 
 
-def test_connections_of_one_address_share_what_four_may() -> None:
+def test_connections_of_one_address_share_the_budget_of_four() -> None:
     budget = CompileBudget(Clock())
     counts = [taken(budget, of(n, "10.0.0.1"), expressions(60)) for n in range(8)]
     assert sum(counts) == ADDRESS_TIMES * BURST_CHARS // 1000
@@ -68,7 +68,7 @@ def test_it_fills_again() -> None:
     assert taken(budget, of(1), expressions(200)[100:]) >= CHARS_PER_MS - 1
 
 
-def test_what_is_compiled_is_free_whoever_named_it() -> None:
+def test_compiled_expressions_are_free_for_every_client() -> None:
     budget = CompileBudget(Clock())
     compile_filter("a = 'compiled'")
     for peer_id in range(50):

@@ -66,7 +66,7 @@ def flip_unit(number: int, bit: int) -> Callable[[SimulatedBroker, FakeDisk], No
 
 
 def nothing(_: SimulatedBroker, __: FakeDisk) -> None:
-    """Changes nothing."""
+    """Leave broker and disk unchanged."""
 
 
 def place(made: SimulatedBroker, number: int) -> tuple[int, int]:
@@ -155,7 +155,7 @@ def test_new_messages_do_not_wake_a_pull_that_waits_for_the_scrubber() -> None:
         assert code_and_bodies(answers[0]) == (0, [*bodies(3, 4, 5), *[b"body"] * 3])
 
 
-def test_what_was_looked_into_without_a_finding_is_passed_over_not_asked_again() -> None:
+def test_a_verified_unreadable_unit_is_skipped_and_not_verified_again() -> None:
     scrubber = Silent()
     with old_broker(flip_body(2), scrubber=scrubber) as made:
         answers = start_pull(made, 2, hold_ms=HOLD_MS)
@@ -188,14 +188,14 @@ def test_a_dispatcher_that_begins_again_does_not_make_a_pull_wait_longer() -> No
         assert len(scrubber.asked) == 4
 
 
-def test_a_broker_that_stops_answers_those_who_wait_for_the_scrubber() -> None:
+def test_a_stopping_broker_answers_pulls_that_wait_for_the_scrubber() -> None:
     with old_broker(flip_body(2), scrubber=Silent()) as made:
         answers = start_pull(made, 2, hold_ms=HOLD_MS)
         made.system.advance(100)
     outcome(answers[0], 19, "OFFSET_FOUND_NULL", 2, 0, COUNT)
 
 
-def test_a_peer_that_is_gone_is_forgotten() -> None:
+def test_a_pull_of_a_closed_connection_is_forgotten() -> None:
     scrubber = Silent()
     with old_broker(flip_body(2), scrubber=scrubber) as made:
         answers = start_pull(made, 2, hold_ms=HOLD_MS)

@@ -44,7 +44,7 @@ def is_of(group: str, record: dict[str, Any]) -> bool:
 
 
 def expression_of(pairs: list[Pair], group: str) -> str:
-    """By which the group filters."""
+    """Return the group's filter expression."""
     data = [
         HeartbeatData.decode(request.body)
         for request, _ in pairs

@@ -1,9 +1,10 @@
-"""The table of held pulls, alone: who is found by what, and how little each of them takes."""
+"""The table of held pulls alone: lookups, and memory per pull."""
 
 import pytest
 
 from actors.network.request import Request
-from actors.pulling.held_pulls import NEVER, Hold, HoldTable, hold_of
+from actors.pulling.held_pulls import HoldTable, hold_of
+from actors.pulling.messages import NEVER, Hold
 from protocol.codes import RequestCode
 from protocol.frame import encode
 from protocol.header_json import decode_header
@@ -16,7 +17,7 @@ from tests.support.peers import RecordingPeer
 
 PULLS = 4_000
 HELD_BYTES_MAX = 500
-"""Of one: 100,000 of them are 50 MiB."""
+"""Maximum bytes per pull: 100,000 of them are 50 MiB."""
 
 
 def hold(
@@ -35,7 +36,7 @@ def hold(
     return hold_of(request, header, wanted, deadline_ms, offset if waits_for is None else waits_for)
 
 
-def test_the_table_gives_out_what_a_record_may_satisfy_and_keeps_the_rest() -> None:
+def test_the_table_returns_pulls_that_a_record_may_satisfy_and_keeps_the_rest() -> None:
     table = HoldTable()
     early, late, tag = hold(3), hold(9), hold(3, "TagA")
     for each in (early, late, tag):
@@ -48,7 +49,7 @@ def test_the_table_gives_out_what_a_record_may_satisfy_and_keeps_the_rest() -> N
     assert table.count == 0
 
 
-def test_the_table_finds_what_is_due_and_what_belongs_to_a_peer() -> None:
+def test_the_table_finds_due_pulls_and_those_of_a_connection() -> None:
     table = HoldTable()
     peer = RecordingPeer()
     first, second, third = (
@@ -64,7 +65,7 @@ def test_the_table_finds_what_is_due_and_what_belongs_to_a_peer() -> None:
     assert table.count == 0
 
 
-def test_who_waits_for_the_scrubber_is_woken_by_no_message() -> None:
+def test_pulls_that_wait_for_the_scrubber_are_not_woken_by_messages() -> None:
     table = HoldTable()
     doubtful, other = hold(3, waits_for=NEVER), hold(3)
     for each in (doubtful, other):

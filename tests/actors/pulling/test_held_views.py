@@ -73,7 +73,7 @@ def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
         yield Held(tmp_path / "store", made, slow)
 
 
-def test_what_a_slow_peer_has_not_taken_is_right_and_keeps_no_deleted_file(held: Held) -> None:
+def test_unsent_answers_stay_intact_and_keep_no_deleted_file(held: Held) -> None:
     before = len(held.log_files)
     unsent_bytes = held.connection.unsent_bytes
     with capture_logs() as lines:

@@ -42,7 +42,7 @@ def pull(made: SimulatedBroker, expression: str | None, offset: int = 0, **optio
 
 
 def found(made: SimulatedBroker, expression: str | None) -> list[int]:
-    """What an expression finds in the queue, over as many pulls as it takes."""
+    """Return the numbers that an expression finds in the queue, over as many pulls as needed."""
     numbers, offset = list[int](), 0
     while True:
         answer = pull(made, expression, offset)
@@ -112,7 +112,7 @@ def test_the_first_pull_behind_a_heartbeat_knows_its_expression() -> None:
 # --- what is found
 
 
-def test_only_records_whose_properties_match_are_handed_out() -> None:
+def test_only_records_with_matching_properties_are_delivered() -> None:
     made = filtering()
     send(made, *range(10))
     (record,) = outcome(pull(made, "a > 3 AND a < 5"), 0, "FOUND", 10, 0, 10)
@@ -123,7 +123,7 @@ def test_only_records_whose_properties_match_are_handed_out() -> None:
     assert found(made, None) == [2, 3, 4]
 
 
-def test_what_is_unknown_or_cannot_be_evaluated_is_no_match() -> None:
+def test_unknown_properties_and_failed_evaluations_do_not_match() -> None:
     made = filtering()
     send(made, 1, colour="red")
     send(made, 2, TAGS="TagA")
@@ -137,7 +137,7 @@ def test_what_is_unknown_or_cannot_be_evaluated_is_no_match() -> None:
 
 
 @pytest.mark.heavy
-def test_many_that_do_not_match_take_many_pulls_and_none_is_left_out() -> None:
+def test_many_mismatches_take_many_pulls_and_skip_no_match() -> None:
     made = filtering()
     for start in range(0, 2500, 500):
         send(made, *range(start, start + 500))
@@ -225,7 +225,7 @@ def test_a_held_pull_is_woken_by_a_record_that_matches_only(
     assert record.body == b"6"
 
 
-def test_a_held_pull_that_nothing_matches_is_told_at_its_deadline_how_far_it_has_come() -> None:
+def test_a_held_pull_without_a_match_gets_its_next_offset_at_the_deadline() -> None:
     made = filtering()
     answers = start_pull(made, "a > 5", 0)
     send(made, 1, 2, 3)
@@ -321,7 +321,7 @@ def test_the_bits_are_believed_of_messages_behind_the_expression_only() -> None:
     made.system.advance(1000)
     made.subscribe("a > 5", kind=SQL)
     made.system.advance(1000)
-    made.broker.store.consume_queues.bit_maps = lambda entry: bytes(14)  # nobody wants it
+    made.broker.store.consume_queues.bit_maps = lambda entry: bytes(14)  # no bit set
     send(made, 7)
     assert found(made, None) == [6]
     assert found(made, "a > 5") == [6, 7], "one that the pull brings has no bits"

@@ -7,7 +7,7 @@ from tests.support.numbering import broker, commit, pulled, send_many
 
 
 def test_a_live_group_behind_the_end_goes_on_at_its_offset() -> None:
-    """Its broker has lost the end of the log: what has come since is not skipped."""
+    """After the broker has lost the end of its log, later messages are not skipped."""
     with broker() as made:
         made.make_topic()
         made.subscribe()

@@ -1,4 +1,4 @@
-"""Long polling: who is held, who is woken by what, and that nobody is forgotten."""
+"""Long polling: which pulls are held, which events wake them, and that each is answered."""
 
 from random import Random
 
@@ -87,7 +87,7 @@ def test_a_pull_that_may_not_be_held_is_answered_at_once() -> None:
     assert made.broker.pull_stats.held_count == 0
 
 
-def test_what_is_refused_or_moved_is_not_held() -> None:
+def test_refused_and_moved_pulls_are_not_held() -> None:
     made = broker(2)
     for options, code in (({"offset": 9}, 21), ({"expression": "None"}, 20), ({"queue_id": 9}, 1)):
         assert [answer.code for answer in start_pull(made, **options)] == [code]
@@ -107,7 +107,7 @@ def test_a_held_pull_commits_its_offset_once_and_at_its_beginning() -> None:
 # --- waking
 
 
-def test_a_message_in_another_queue_or_topic_wakes_nobody() -> None:
+def test_a_message_in_another_queue_or_topic_wakes_no_pull() -> None:
     made = broker()
     made.make_topic("Other")
     answers = start_pull(made)
@@ -118,7 +118,7 @@ def test_a_message_in_another_queue_or_topic_wakes_nobody() -> None:
     assert len(answers) == 1
 
 
-def test_one_message_wakes_all_who_wait_for_it() -> None:
+def test_one_message_wakes_all_pulls_that_wait_for_it() -> None:
     made = broker()
     all_answers = [start_pull(made) for _ in range(20)]
     fill(made, 1, b"for all")
@@ -182,7 +182,7 @@ def test_a_held_pull_is_checked_again_when_it_is_woken() -> None:
 # --- ends
 
 
-def test_the_pulls_of_a_peer_that_is_gone_are_forgotten() -> None:
+def test_the_pulls_of_a_closed_connection_are_forgotten() -> None:
     made = broker()
     gone = start_pull(made)
     others: list[RemotingCommand] = []
@@ -195,7 +195,9 @@ def test_the_pulls_of_a_peer_that_is_gone_are_forgotten() -> None:
     assert (len(gone), len(others)) == (0, 1)
 
 
-def test_many_whose_time_is_over_at_once_are_all_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_pulls_past_their_deadline_at_once_are_all_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(pull_hold, "TAKEN_PER_ROUND", 3)
     monkeypatch.setattr(pull_hold, "WOKEN_PER_ROUND", 2)
     made = broker(1)
@@ -207,7 +209,7 @@ def test_many_whose_time_is_over_at_once_are_all_answered(monkeypatch: pytest.Mo
     assert len(late) == 1
 
 
-def test_the_many_pulls_of_peers_that_are_gone_are_all_forgotten(
+def test_many_pulls_of_closed_connections_are_all_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(pull_hold, "TAKEN_PER_ROUND", 3)

@@ -1,4 +1,4 @@
-"""How a pull ends: what it finds, what it leaves out, what it commits; through a whole broker."""
+"""Outcomes of pulls through a whole broker: messages found, skipped, offsets committed."""
 
 from dataclasses import replace
 
@@ -38,14 +38,14 @@ def test_an_empty_queue_has_nothing_at_0_and_moves_every_other_offset_to_0() -> 
     outcome(made.pull(5, hold_ms=60_000), 21, "NO_MESSAGE_IN_QUEUE", 0, 0, 0)
 
 
-def test_the_end_of_a_queue_is_not_found_and_what_lies_behind_it_is_moved_there() -> None:
+def test_a_pull_at_the_max_offset_finds_nothing_and_one_above_is_moved_there() -> None:
     made = broker(3)
     outcome(made.pull(3), 19, "OFFSET_OVERFLOW_ONE", 3, 0, 3)
     outcome(made.pull(4), 21, "OFFSET_OVERFLOW_BADLY", 3, 0, 3)
     outcome(made.pull(1 << 60), 21, "OFFSET_OVERFLOW_BADLY", 3, 0, 3)
 
 
-def test_an_offset_below_the_first_message_is_moved_there() -> None:
+def test_a_pull_below_the_min_offset_is_moved_there() -> None:
     made = without_first_file()
     outcome(made.pull(2), 21, "OFFSET_TOO_SMALL", 5, 5, 12)
     outcome(made.pull(-1), 21, "OFFSET_TOO_SMALL", 5, 5, 12)
@@ -74,7 +74,7 @@ def without_first_file() -> SimulatedBroker:
     return made
 
 
-def test_a_slave_sends_nobody_to_another_offset_unless_it_checks_them() -> None:
+def test_a_slave_moves_no_pull_unless_it_checks_offsets() -> None:
     for checks, code, following in ((False, 20, "9"), (True, 21, "3")):
         made = broker(3, store=replace(STORE, offset_check_in_slave=checks))
         made.make_group(broker_id=4)
@@ -88,7 +88,7 @@ def test_a_slave_sends_nobody_to_another_offset_unless_it_checks_them() -> None:
         made.stop()
 
 
-def test_messages_that_are_gone_from_the_log_are_to_be_asked_for_again() -> None:
+def test_a_pull_of_deleted_messages_is_to_be_retried() -> None:
     made = broker(2)
     queue = made.broker.store.consume_queues.get("Topic", 0)
     assert queue is not None
@@ -152,7 +152,7 @@ def test_no_more_than_256_kib_come_except_for_one_message_alone() -> None:
     assert len(outcome(made.pull(2), 0, "FOUND", 5, 0, 7)) == 3
 
 
-def test_what_is_no_longer_in_memory_comes_8_messages_and_64_kib_at_a_time() -> None:
+def test_messages_on_disk_come_8_and_64_kib_at_a_time() -> None:
     on_disk = replace(STORE, commit_log_file_bytes=1 << 20, access_in_memory_max_ratio=0)
     made = broker(10, store=on_disk)
     fill(made, 5, bytes(20 << 10))
@@ -176,7 +176,7 @@ def test_a_filter_looks_at_800_messages_at_a_time_or_20_for_each_asked_for() -> 
 # --- what else a pull does
 
 
-def test_a_pull_may_commit_an_offset_whatever_its_outcome() -> None:
+def test_a_pull_may_commit_an_offset_with_any_outcome() -> None:
     made = broker(3)
     made.pull(0, commit_offset=1)
     assert committed(made) == 0
@@ -220,7 +220,7 @@ def test_the_fast_port_does_not_serve_pulls() -> None:
 
 
 def test_a_lite_pull_of_5_x_is_served_like_a_pull() -> None:
-    """As its client sent it; 4.9.7 refuses it."""
+    """Requests as recorded from its client; 4.9.7 refuses them."""
     made = broker()
     for pair in (130, 131):
         asked, refused_then = recorded("java-5.3.3", pair)
@@ -244,7 +244,7 @@ def test_a_lite_pull_of_5_x_is_served_like_a_pull() -> None:
         assert [code_and_bodies(each) for each in answers] == [(0, [b"late"])]
 
 
-def test_pulls_and_what_they_found_are_counted() -> None:
+def test_pulls_and_their_messages_are_counted() -> None:
     made = broker(3)
     size = len(made.pull().body or b"")
     made.pull(3)

@@ -172,7 +172,7 @@ def test_a_refused_pull_commits_nothing() -> None:
 
 
 def of_negative(**settings: Any) -> SimulatedBroker:
-    """As the broker was set up against which these pulls were recorded."""
+    """Return a broker set up like the one of the recorded pulls."""
     made = broker(**settings)
     made.make_topic("GN_T")
     made.make_topic("GN_W", perm=2)

@@ -84,7 +84,7 @@ def test_the_answer_says_how_far_the_index_has_come(made: SimulatedBroker) -> No
     assert answer.remark is None
 
 
-def test_what_is_not_there_is_not_found(made: SimulatedBroker) -> None:
+def test_missing_keys_and_topics_are_not_found(made: SimulatedBroker) -> None:
     made.send(b"body", properties="KEYS\x01k")
     for answer in (query(made, "other"), query(made, "k", topic="Another")):
         assert answer.code == ResponseCode.QUERY_NOT_FOUND

@@ -58,7 +58,7 @@ def test_the_first_offset_is_that_of_the_first_message_that_is_left() -> None:
         RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
     ],
 )
-def test_of_a_queue_that_is_not_there_every_offset_is_0(code: RequestCode) -> None:
+def test_every_offset_of_a_missing_queue_is_0(code: RequestCode) -> None:
     made = broker(3)
     for where in ({"topic": "Nobody"}, {"queueId": 9}, {"queueId": -1}):
         assert offset(made, code, timestamp=START_MS, **where) == 0

@@ -56,7 +56,7 @@ def test_units_are_shown_with_the_ends_of_their_queue() -> None:
         assert len(ConsumeQueueView.decode(query(made, count=100).body).queue_data) == 3
 
 
-def test_a_group_is_shown_to_who_may_use_it_only() -> None:
+def test_a_group_is_shown_only_with_permission_for_it() -> None:
     made = GuardedBroker(1)
     made.make_topic("Orders")
     made.make_group("shop")
@@ -91,7 +91,7 @@ def test_a_group_is_shown_with_its_subscription() -> None:
         assert view.subscription_data.tags_set == ["TagA", "TagB"]
 
 
-def test_an_extended_unit_is_shown_with_its_bits_and_what_the_filter_says() -> None:
+def test_an_extended_unit_is_shown_with_its_bits_and_filter_result() -> None:
     with broker(enable_consume_queue_ext=True) as made:
         made.make_topic()
         made.subscribe("color = 'red'", kind="SQL92", version=5)
@@ -117,7 +117,7 @@ def test_bits_are_printed_from_the_back_in_rows_of_eight_bytes() -> None:
 
 
 @pytest.mark.parametrize("index", [-1, 1, 1 << 40])
-def test_an_index_that_is_not_there_is_answered_in_words(index: int) -> None:
+def test_a_missing_index_is_answered_with_a_remark(index: int) -> None:
     with broker() as made:
         made.send()
         answer = query(made, index=index)

@@ -38,7 +38,7 @@ def taken_apart(
 
 
 def records(answer: RemotingCommand) -> list[MessageRecord]:
-    """Of a queue without another's messages between its own."""
+    """Return the records of an answer without other queues' messages between them."""
     return list(decode_records(taken_apart(answer)[2]))
 
 
@@ -115,7 +115,7 @@ def test_a_limit_below_one_is_refused() -> None:
 
 
 @BOTH
-def test_what_may_not_be_pulled_may_not_be_read(code: RequestCode) -> None:
+def test_queues_without_pull_permission_cannot_be_read(code: RequestCode) -> None:
     made = broker(5)
     made.make_topic("Topic", perm=2)
     answer = made.ask(command(code, 0, 5))
@@ -143,13 +143,15 @@ def test_an_offset_outside_of_the_queue_is_answered_with_its_ends(code: RequestC
         assert answer.code == ResponseCode.PULL_OFFSET_MOVED
         header = RawResponseHeader.decode(answer.fields)
         assert (header.next_offset, header.min_offset, header.max_offset) == (following, 5, 12)
-        assert (answer.remark or "").startswith("queue 0 of Topic has messages 5 to 12, the end")
+        assert (answer.remark or "").endswith(
+            "is outside of queue 0 of Topic: min offset 5, max offset 12"
+        )
     idle = made.ask(command(code, 0, 1, queueId=3))
     assert (idle.code, RawResponseHeader.decode(idle.fields).max_offset) == (21, 0)
 
 
 @BOTH
-def test_only_what_can_be_pulled_can_be_read(code: RequestCode) -> None:
+def test_only_dispatched_records_can_be_read(code: RequestCode) -> None:
     """A record in the log has no unit yet until Reput comes to it."""
     made = broker(3)
     answers: list[RemotingCommand] = []
@@ -187,7 +189,7 @@ def test_a_slave_serves_it_too() -> None:
     ]
 
 
-def test_what_is_cold_is_read_off_the_loop_while_others_are_served() -> None:
+def test_cold_pages_are_read_on_a_thread_while_others_are_served() -> None:
     slow = Slow()
     with cold_broker(slow) as made:
         answers: list[RemotingCommand] = []
@@ -204,7 +206,7 @@ def test_what_is_cold_is_read_off_the_loop_while_others_are_served() -> None:
         assert [record.queue_offset for record in records(answers[0])] == list(range(20))
 
 
-def test_what_stays_cold_is_given_after_some_tries() -> None:
+def test_records_that_stay_cold_are_sent_after_some_tries() -> None:
     slow = Slow()
     with cold_broker(slow) as made:
         answers: list[RemotingCommand] = []

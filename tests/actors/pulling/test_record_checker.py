@@ -43,7 +43,7 @@ def back(offset: int) -> RemotingCommand:
 def test_a_message_that_has_just_come_is_found(
     ask: object, made: GuardedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its unit is made behind its answer: of a batch one after the other, here."""
+    """Units are dispatched after the answers, here one by one."""
     assert callable(ask)
     monkeypatch.setattr(reput_module, "DISPATCHED_MAX", 1)
     batch = encode_batch([BatchMessage(b"%d" % number) for number in range(40)])
@@ -84,7 +84,7 @@ def test_a_slave_shows_messages_and_nothing_else(made: GuardedBroker) -> None:
     assert (answer.code, answer.remark) == (1, f"can not find message by the offset, {at}")
 
 
-def test_who_may_see_everything_sees_what_lies_there_as_with_4_9_7(made: GuardedBroker) -> None:
+def test_an_unrestricted_account_sees_any_bytes_as_with_4_9_7(made: GuardedBroker) -> None:
     """Also what has no unit any more."""
     made.send(b"old", topic="Orders")
     old = made.messages("Orders")[0].physical_offset

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from actors.delays.delay_offsets import GetDelayOffset
+from actors.delays.messages import GetDelayOffset
 from actors.naming.messages import MasterClientAddress
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand

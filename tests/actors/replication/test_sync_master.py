@@ -10,8 +10,7 @@ import pytest
 
 from actors.dispatching.messages import Appended
 from actors.engine.actor_address import ActorAddress
-from actors.sending.group_commit import CommitUpTo
-from actors.sending.replication_progress import LogGrew
+from actors.sending.messages import CommitUpTo, LogGrew
 from protocol.codes import ResponseCode
 from storage.config import StoreConfig
 from tests.support.brokers import STORE

@@ -146,7 +146,7 @@ def test_a_full_disk_refuses_sends_and_takes_them_when_there_is_room() -> None:
     disk.usage = 0.91
     with capture_logs() as lines:
         made.system.advance(5 * DISK_CHECK_MS)
-    assert [line["event"] for line in lines].count("no more messages are taken") == 1
+    assert [line["event"] for line in lines].count("writes disabled") == 1
     answer = made.send(b"refused")
     assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
     assert "the broker's disk is full [CL:  0.91 CQ:  0.91 INDEX: -1.00]" in (answer.remark or "")
@@ -154,7 +154,7 @@ def test_a_full_disk_refuses_sends_and_takes_them_when_there_is_room() -> None:
     disk.usage = 0.9
     with capture_logs() as lines:
         made.system.advance(DISK_CHECK_MS)
-    assert [line["event"] for line in lines].count("messages are taken again") == 1
+    assert [line["event"] for line in lines].count("writes enabled") == 1
     assert made.send(b"taken").code == ResponseCode.SUCCESS
 
 

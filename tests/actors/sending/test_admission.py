@@ -124,7 +124,7 @@ def test_the_limit_is_the_client_s_if_it_is_new_enough(
 
 
 def test_a_delayed_dead_letter_waits_first() -> None:
-    """As an orderly consumer of 4.9.7 sends it: the delay survives the move."""
+    """An orderly consumer of 4.9.7 sends it with a delay, which survives the move."""
     made = broker()
     made.make_group()
     answer = made.send(
@@ -138,7 +138,7 @@ def test_a_delayed_dead_letter_waits_first() -> None:
 # --- parked for a topic
 
 
-def test_sends_to_a_topic_under_way_keep_their_order_and_hold_up_nobody_else() -> None:
+def test_sends_to_a_topic_being_made_keep_their_order_and_delay_no_others() -> None:
     made = broker()
     first = [made.start_send(b"%d" % number, topic="New") for number in range(20)]
     other = made.start_send(b"other")
@@ -150,7 +150,7 @@ def test_sends_to_a_topic_under_way_keep_their_order_and_hold_up_nobody_else() -
 
 
 @pytest.mark.trial(short=8, long=1000)
-def test_who_comes_when_the_topic_is_just_there_waits_behind_those_who_came_before(
+def test_a_send_at_the_creation_of_its_topic_waits_behind_earlier_ones(
     seed: int,
 ) -> None:
     made = SimulatedBroker(seed)
@@ -216,7 +216,7 @@ def any_send(random: Random) -> RemotingCommand:
 
 
 @pytest.mark.trial(short=2, long=300)
-def test_no_send_whatever_it_says_is_our_failure(seed: int) -> None:
+def test_no_send_makes_the_broker_fail(seed: int) -> None:
     random, made = Random(seed), SimulatedBroker(seed)
     made.make_topic()
     answers: list[RemotingCommand] = []
@@ -251,7 +251,7 @@ def test_a_sender_cannot_say_how_long_the_hosts_of_a_record_are() -> None:
 
 
 @pytest.mark.parametrize("kind", [TRANSACTION_PREPARED, TRANSACTION_ROLLBACK])
-def test_what_is_prepared_or_rolled_back_takes_no_number_of_its_queue(kind: int) -> None:
+def test_prepared_and_rolled_back_records_take_no_queue_offset(kind: int) -> None:
     made = broker()
     made.send(b"first")
     assert made.stored(made.send(b"in no queue", sys_flag=kind)).queue_offset == 0
@@ -271,7 +271,7 @@ def test_a_changed_topic_counts_from_the_next_send_on() -> None:
     assert (record.queue_offset, record.sys_flag) == (1, MULTI_TAGS)
 
 
-def test_it_counts_for_a_producer_whose_sends_look_as_before_too() -> None:
+def test_changed_queue_numbers_count_for_known_shapes_too() -> None:
     made, peer = broker(), FramesPeer()
     send = send_of(send_command(queue_id=3))
     for queues in (4, 2, 4):
@@ -281,7 +281,7 @@ def test_it_counts_for_a_producer_whose_sends_look_as_before_too() -> None:
     assert [answer.code for answer in peer.received] == [0, 0, 1, 1, 0, 0]
 
 
-# --- numbers that are none to Java
+# --- delay levels that Java cannot parse
 
 
 @pytest.mark.parametrize("level", [" 2", "1_0", "x", "2147483648", "9" * 5000])

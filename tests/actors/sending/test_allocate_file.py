@@ -10,7 +10,8 @@ from structlog.testing import capture_logs
 from actors.broker import Broker
 from actors.engine.actor import Actor, handles
 from actors.engine.supervisor import ChildSpec
-from actors.sending.allocate_file import AllocateFile, FileFailed, FilePrepared, PrepareFile
+from actors.sending.allocate_file import AllocateFile
+from actors.sending.messages import FileFailed, FilePrepared, PrepareFile
 from protocol.codes import ResponseCode
 from protocol.command import RemotingCommand
 from storage.config import StoreConfig
@@ -54,7 +55,7 @@ def test_a_file_is_made_at_its_full_size_with_real_blocks() -> None:
         told.file.close()
 
 
-def test_what_the_disk_refuses_is_told_and_logged_once() -> None:
+def test_a_disk_error_is_reported_and_logged_once() -> None:
     disk, teller = FakeDisk(), Told("put_message")
     with simulated(disk) as system, capture_logs() as lines:
         start(system)
@@ -84,7 +85,7 @@ def test_a_file_asked_for_twice_is_not_touched_twice() -> None:
         first.file.close()
 
 
-def test_who_asked_an_actor_that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_requester_is_answered_when_the_actor_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise KeyError("a bug")
 
@@ -176,7 +177,7 @@ def test_sends_wait_for_their_file_in_order() -> None:
     assert [record.queue_offset for record in records] == list(range(len(records)))
 
 
-def test_who_waits_too_long_for_a_file_is_told_that_the_broker_is_busy() -> None:
+def test_a_send_that_waits_too_long_for_a_file_is_answered_busy() -> None:
     broker, allocator = broker_with_allocator(os_page_cache_busy_timeout_ms=1000)
     late = fill(broker, allocator)
     broker.system.advance(600)
@@ -192,7 +193,7 @@ def test_who_waits_too_long_for_a_file_is_told_that_the_broker_is_busy() -> None
     assert [record.queue_offset for record in records] == list(range(len(records)))
 
 
-def test_a_file_that_cannot_be_made_refuses_those_who_wait_and_is_tried_again() -> None:
+def test_a_failed_file_refuses_waiting_sends_and_is_tried_again() -> None:
     broker, allocator = broker_with_allocator()
     refused = fill(broker, allocator)
     allocator.fail()
@@ -209,7 +210,7 @@ def test_a_file_that_cannot_be_made_refuses_those_who_wait_and_is_tried_again() 
     assert again[0].code == ResponseCode.SUCCESS
 
 
-def test_at_the_stop_those_who_wait_for_a_file_are_refused() -> None:
+def test_at_the_stop_sends_that_wait_for_a_file_are_refused() -> None:
     broker, allocator = broker_with_allocator()
     waiting = fill(broker, allocator)
     broker.stop()
@@ -217,7 +218,7 @@ def test_at_the_stop_those_who_wait_for_a_file_are_refused() -> None:
 
 
 def test_a_file_that_comes_twice_is_used_once() -> None:
-    """As when a PutMessage and the one after its restart have asked for the same one."""
+    """PutMessage and its restarted successor can both request the same file."""
     broker, allocator = broker_with_allocator()
     waiting = fill(broker, allocator)
     message = allocator.asked[-1]

@@ -6,7 +6,8 @@ from dataclasses import asdict
 import pytest
 
 from actors.engine.snapshot_ref import SnapshotRef
-from actors.sending.appender import Appender, Put, Record
+from actors.sending.appender import Appender, Put
+from actors.sending.records import Record
 from actors.statistics.counts import TopicCounts
 from actors.statistics.put_stats import PutStats
 from protocol.bodies import TopicConfig
@@ -53,7 +54,7 @@ class Made:
         return Put(self.appender.state_of("Topic", CONFIG), batch)
 
     def append(self, *puts: Put) -> tuple[int, list[int]]:
-        """How many are stored, and the queue offsets that are dispatched."""
+        """Return the number of stored puts, and the queue offsets of the dispatch entries."""
         stored, entries = self.appender.append(puts, NOW_MS)
         return stored, [entry.queue_offset for entry in single_entries(entries)]
 
@@ -102,7 +103,7 @@ def test_a_batch_that_finds_no_room_gives_its_numbers_back() -> None:
     assert made.append(made.put(b"2")) == (1, [1])
 
 
-def test_what_is_dispatched_is_due_so_long_after_it_was_stored() -> None:
+def test_a_dispatched_message_is_due_its_delay_after_the_store_time() -> None:
     made = Made()
     _, entries = made.appender.append([made.put(b"now"), made.put(b"later", delay_ms=500)], NOW_MS)
     assert [
@@ -113,7 +114,7 @@ def test_what_is_dispatched_is_due_so_long_after_it_was_stored() -> None:
     ]
 
 
-def test_what_finds_no_room_gives_its_numbers_to_who_comes_instead() -> None:
+def test_records_that_do_not_fit_release_their_queue_offsets() -> None:
     made = Made()
     large = bytes(HALF_A_FILE)
     puts = [made.put(b"1"), made.put(large), made.put(large), made.put(b"2", queue_id=2)]
@@ -125,7 +126,7 @@ def test_what_finds_no_room_gives_its_numbers_to_who_comes_instead() -> None:
     assert made.append(*puts[2:]) == (2, [3, 0])
 
 
-def test_what_the_disk_refuses_has_taken_no_numbers() -> None:
+def test_a_failed_append_releases_its_queue_offsets() -> None:
     made = Made()
     assert made.append(made.put(b"1")) == (1, [0])
     made.disk.fail_next("pwrite", OSError(errno.EIO, "Input/output error"))
@@ -135,13 +136,13 @@ def test_what_the_disk_refuses_has_taken_no_numbers() -> None:
     assert made.append(made.put(b"5")) == (1, [1])
 
 
-def test_what_is_prepared_has_no_number() -> None:
+def test_a_prepared_record_has_no_queue_offset() -> None:
     made = Made()
     prepared = made.put(b"half", sys_flag=TRANSACTION_PREPARED)
     assert made.append(made.put(b"1"), prepared, made.put(b"2")) == (3, [0, 0, 1])
 
 
-def test_a_queue_that_is_gone_begins_again_unless_it_has_grown_meanwhile() -> None:
+def test_a_removed_queue_restarts_unless_it_has_grown_meanwhile() -> None:
     made = Made()
     made.appender.start_at({("Unused", 0): 7})
     made.append(made.put(b"1"), made.put(b"2", queue_id=2), made.put(b"3", queue_id=2))

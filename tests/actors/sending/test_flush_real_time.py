@@ -37,7 +37,7 @@ def log_of(made: SimulatedBroker) -> CommitLog:
 
 
 def until_flushed(made: SimulatedBroker) -> float:
-    """How long it takes until everything is on the disk, ms."""
+    """Return the time until everything is synced, ms."""
     log, started_ms = log_of(made), made.clock.monotonic_ms()
     made.system.run_until(lambda: log.flushed_offset == log.end_offset, 60_000)
     return made.clock.monotonic_ms() - started_ms
@@ -131,7 +131,7 @@ def test_a_flush_over_a_roll_takes_both_files() -> None:
         assert lost.read_bytes(path) == made.disk.read_bytes(path)
 
 
-def test_a_disk_that_fails_is_told_once_and_messages_are_still_taken() -> None:
+def test_a_failing_disk_is_logged_once_and_sends_are_still_accepted() -> None:
     made = broker()
     disk_of(made).fail_next("sync", BROKEN)
     made.send(b"x" * (4 * PAGE_BYTES))
@@ -182,9 +182,7 @@ def vouched(made: SimulatedBroker, checkpoint: Checkpoint, seed: int) -> None:
 
 
 @pytest.mark.trial(short=2, long=300)
-def test_the_checkpoint_vouches_only_for_what_is_on_the_disk(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_checkpoint_covers_only_synced_data(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     made = broker(seed, flush_queue_thorough_interval_ms=3000, flush_queue_least_pages=1)
     random, original, saves = Random(seed), Checkpoint.save, []
 

@@ -1,4 +1,4 @@
-"""SYNC_FLUSH: one sync for all who wait, OK only behind it, and never silence."""
+"""SYNC_FLUSH: one sync for all waiting sends, OK only after it, and an answer to each."""
 
 import errno
 from collections.abc import Callable
@@ -10,10 +10,10 @@ from structlog.testing import capture_logs
 from actors.broker import Broker
 from actors.engine.actor import Actor, handles
 from actors.engine.histogram import SYNC_BOUNDS_MS, ClassCounts
-from actors.sending.appender import Record
-from actors.sending.flusher import Flusher, Sync, Synced
-from actors.sending.group_commit import CommitUpTo
+from actors.sending.flusher import Flusher
+from actors.sending.messages import CommitUpTo, Sync, Synced
 from actors.sending.put_answers import SendPut
+from actors.sending.records import Record
 from actors.sending.send_rules import new_state
 from protocol.batch import BatchMessage, encode_batch
 from protocol.bodies import TopicConfig
@@ -82,7 +82,7 @@ def codes(answers: list[list[RemotingCommand]]) -> list[int]:
     return [answer[0].code for answer in answers]
 
 
-def test_nobody_is_told_ok_before_the_disk_has_it() -> None:
+def test_a_send_is_acknowledged_only_after_the_sync() -> None:
     made, _ = broker(takes_ms=300)
     answers = made.start_send()
     made.system.advance(299)
@@ -94,7 +94,7 @@ def test_nobody_is_told_ok_before_the_disk_has_it() -> None:
     assert log.flushed_offset == log.end_offset
 
 
-def test_one_sync_serves_all_who_have_gathered_meanwhile() -> None:
+def test_one_sync_serves_all_sends_that_arrived_meanwhile() -> None:
     made, (flusher,) = broker(takes_ms=300)
     first = made.start_send(b"first")
     made.system.advance(100)
@@ -139,7 +139,7 @@ def test_a_failed_sync_is_never_ok_and_the_next_send_is_refused() -> None:
     assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
     assert (refused.remark or "").startswith("service not available now.")
     errors = [line["event"] for line in lines if line["log_level"] == "error"]
-    assert errors == ["sync of the commit log failed", "no more messages are taken"]
+    assert errors == ["sync of the commit log failed", "writes disabled"]
     assert [record.body for record in made.records()] == [b"before", b"written but not safe"]
     assert {"msgId", "queueId", "queueOffset", "MSG_REGION"} <= (failed.fields or {}).keys()
     made.system.advance(20_000)
@@ -147,7 +147,7 @@ def test_a_failed_sync_is_never_ok_and_the_next_send_is_refused() -> None:
     made.crash()
 
 
-def test_all_who_wait_behind_a_failed_sync_are_told() -> None:
+def test_all_sends_behind_a_failed_sync_are_answered() -> None:
     made, _ = broker(takes_ms=300)
     first = made.start_send(b"first")
     made.system.advance(100)
@@ -159,7 +159,7 @@ def test_all_who_wait_behind_a_failed_sync_are_told() -> None:
     made.crash()
 
 
-def test_a_slow_sync_is_told_as_such_at_the_timeout() -> None:
+def test_a_slow_sync_is_answered_flush_disk_timeout() -> None:
     made, _ = broker(takes_ms=9000, timeout_ms=5000)
     answers = made.start_send(b"slow")
     made.system.advance(4900)
@@ -190,7 +190,7 @@ def test_a_send_that_does_not_wait_is_answered_at_once_and_wakes_the_flusher() -
     assert log.flushed_offset == log.end_offset
 
 
-def test_of_one_read_those_who_do_not_wait_are_answered_first() -> None:
+def test_sends_of_one_read_that_do_not_wait_are_answered_first() -> None:
     made, _ = broker(takes_ms=300)
     peer = FramesPeer()
     waits = [None, "WAIT\x01false", "WAIT\x01true", "WAIT\x01false"]
@@ -213,7 +213,7 @@ def test_at_the_stop_the_rest_is_flushed_and_answered(takes_ms: float | None) ->
     assert codes(answers) == [SUCCESS] * 20
 
 
-def test_at_the_stop_a_failing_disk_is_told_as_such() -> None:
+def test_at_the_stop_a_failing_disk_is_answered_flush_disk_timeout() -> None:
     made, _ = broker(takes_ms=100_000, timeout_ms=200_000)
     answers = made.start_send()
     made.system.advance(10)
@@ -247,7 +247,7 @@ def test_bytes_that_a_sync_took_along_are_answered_without_another() -> None:
 def test_a_sync_master_says_that_it_has_no_slave_once_the_disk_has_it(
     flush: str, seed: int
 ) -> None:
-    """4.9.7's answer when none is connected; who does not wait is not told."""
+    """Sends that wait get 4.9.7's answer for no connected slave; the others get OK."""
     made = SimulatedBroker(
         seed,
         config=replace(BROKER, broker_role="SYNC_MASTER"),
@@ -264,7 +264,7 @@ def test_a_sync_master_says_that_it_has_no_slave_once_the_disk_has_it(
 
 
 @pytest.mark.trial(short=10, long=1000)
-def test_no_order_of_appends_and_syncs_keeps_anybody_waiting(seed: int) -> None:
+def test_no_order_of_appends_and_syncs_leaves_a_send_unanswered(seed: int) -> None:
     made, _ = broker(seed=seed)
     answers = [made.start_send(b"%d" % number) for number in range(30)]
     made.system.advance(1)

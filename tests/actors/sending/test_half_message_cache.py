@@ -34,7 +34,7 @@ def half(number: int = 0, born_host: bytes = HOST, body: bytes = b"body") -> Rec
 
 
 def put(log: CommitLog, recent: HalfMessageCache, record: Record, now_ms: int = 1000) -> int:
-    """As PutMessage does it; where it lies."""
+    """Append as PutMessage does; return the physical offset."""
     recent.expected.append(record)
     placed = log.append([record], now_ms)
     if placed:
@@ -45,7 +45,7 @@ def put(log: CommitLog, recent: HalfMessageCache, record: Record, now_ms: int = 
 
 @pytest.mark.parametrize("store_host", [HOST, HOST_V6], ids=["v4", "v6"])
 @pytest.mark.parametrize("born_host", [HOST, HOST_V6], ids=["v4", "v6"])
-def test_what_is_taken_is_what_the_log_has_and_is_given_once(
+def test_a_taken_record_equals_that_of_the_log_and_is_given_once(
     store_host: bytes, born_host: bytes
 ) -> None:
     log = log_of(store_host)
@@ -81,7 +81,7 @@ def test_their_bytes_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sum(recent.take(offset) is not None for offset in offsets) <= 2
 
 
-def test_one_whose_file_is_gone_is_not_there() -> None:
+def test_a_half_message_in_a_deleted_file_is_not_found() -> None:
     log = log_of()
     recent = HalfMessageCache(log)
     first = put(log, recent, half())

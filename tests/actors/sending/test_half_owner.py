@@ -1,4 +1,4 @@
-"""Tests of actors/sending/half_owner.py: what says whose a half message is."""
+"""Tests of actors/sending/half_owner.py: the property with the owner of a half message."""
 
 from actors.sending.half_owner import with_owner, without_owner
 from protocol.command import RemotingCommand

@@ -1,4 +1,4 @@
-"""What other actors have stored: prepared records, their places, and what becomes of failures."""
+"""Internal appends: prepared records, their queues, and the results of failures."""
 
 from dataclasses import replace
 from typing import Any
@@ -9,7 +9,8 @@ from structlog.testing import capture_logs
 from actors.dispatching.messages import WritesForbidden
 from actors.engine.actor import Actor, handles
 from actors.engine.supervisor import ChildSpec
-from actors.sending.internal_append import InternalAppend, InternalAppended, InternalRecord
+from actors.sending.messages import InternalAppend, InternalAppended
+from actors.sending.records import InternalRecord
 from actors.tables.topics import CreateSystemTopic
 from protocol.codes import ResponseCode
 from protocol.message import MessageRecord
@@ -115,7 +116,7 @@ def test_records_that_find_no_room_wait_for_the_next_file() -> None:
     assert [each.body for each in made.messages("Topic", 1)] == bodies
 
 
-def test_what_the_log_cannot_take_is_refused_and_the_rest_is_stored() -> None:
+def test_records_too_large_for_the_log_are_refused_and_the_rest_is_stored() -> None:
     made = SimulatedBroker(4)
     made.make_topic()
     answers = asked(made)
@@ -128,7 +129,7 @@ def test_what_the_log_cannot_take_is_refused_and_the_rest_is_stored() -> None:
     assert sorted(each.body for each in made.messages("Topic", 1)) == [b"a", b"b", b"c"]
 
 
-def test_a_topic_that_is_not_there_is_made_first() -> None:
+def test_a_missing_topic_is_made_first() -> None:
     made = SimulatedBroker(5)
     answers = asked(made)
     wanted = (CreateSystemTopic("%RETRY%g", 2), CreateSystemTopic("%DLQ%g", 1))
@@ -169,10 +170,14 @@ def test_under_sync_flush_the_answer_waits_for_the_disk_if_asked_to(waits: bool)
     on_disk = log.flushed_offset >= result.physical_offset + result.record_bytes
     assert on_disk or not waits
     made.system.advance(100)
-    assert log.flushed_offset == log.end_offset  # who does not wait has woken the flusher
+    assert (
+        log.flushed_offset == log.end_offset
+    )  # the append that does not wait has woken the flusher
 
 
-def test_who_waits_when_put_message_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_appends_are_answered_when_put_message_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     made = SimulatedBroker(8)
     made.make_topic()
     answers = asked(made)
@@ -197,7 +202,7 @@ def test_who_waits_when_put_message_fails_is_told(monkeypatch: pytest.MonkeyPatc
     ]
 
 
-def test_what_an_own_record_appended_survives_a_clean_stop() -> None:
+def test_an_internal_append_survives_a_clean_stop() -> None:
     disk = FakeDisk()
     made = SimulatedBroker(9, disk)
     made.make_topic()
@@ -228,8 +233,8 @@ def test_a_pull_outside_of_its_queue_leaves_a_message_about_it() -> None:
     assert made.pull(topic="OFFSET_MOVED_EVENT", expression="consumers").code == 0
 
 
-def test_of_a_chain_nothing_behind_what_does_not_fit_is_stored() -> None:
-    """Else a half message would be settled whose commit is not stored."""
+def test_a_chain_stores_nothing_behind_a_record_that_does_not_fit() -> None:
+    """Otherwise a half message would be settled without a stored commit."""
     too_long = bytes(STORE.commit_log_file_bytes)
     for is_chain, codes in ((False, [13, 0]), (True, [13, 13])):
         made = SimulatedBroker(1)
@@ -243,7 +248,7 @@ def test_of_a_chain_nothing_behind_what_does_not_fit_is_stored() -> None:
 
 @pytest.mark.parametrize("after", [1, 2, 3])
 def test_delayed_messages_come_back_to_queues_that_are_read(after: int) -> None:
-    """The topic has fewer queues by then; 9 of 12 messages were in queues that nobody read."""
+    """Messages of a topic that now has fewer queues: 9 of 12 were in unreadable queues."""
     made = SimulatedBroker(1)
     made.make_topic(queues=8)
     for number in range(12):
@@ -266,7 +271,7 @@ def test_a_send_without_a_queue_goes_to_one_that_is_read() -> None:
 
 
 def test_own_messages_to_a_deleted_topic_are_read_if_it_is_made_again() -> None:
-    """They went to queues that the new topic did not have."""
+    """Formerly they went to queues that the new topic did not have."""
     made = SimulatedBroker(1)
     made.make_topic(queues=8)
     for number in range(8):

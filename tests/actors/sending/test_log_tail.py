@@ -1,11 +1,11 @@
-"""The end of the log: the next file is asked for once, and who forbids to write lifts it."""
+"""The log tail: one request for the next file, and write bans that their sources lift."""
 
 from structlog.testing import capture_logs
 
 from actors.dispatching.messages import Appended, WritesForbidden
 from actors.retention.clean_files import DropFiles, FilesDropped
-from actors.sending.allocate_file import FilePrepared, PrepareFile
 from actors.sending.log_tail import LogTail
+from actors.sending.messages import FilePrepared, PrepareFile
 from storage.log.commit_log import CommitLog, prepare_file
 from storage.queues.dispatch_entry import DispatchEntry
 from tests.support.brokers import STORE
@@ -83,20 +83,20 @@ def test_each_lifts_its_own_word_and_the_last_one_opens_the_log() -> None:
         made.end.forbid(WritesForbidden(None, "disk"))
     assert not made.end.is_forbidden
     assert [line["event"] for line in lines] == [
-        "no more messages are taken",
-        "no more messages are taken",
-        "messages are taken again",
+        "writes disabled",
+        "writes disabled",
+        "writes enabled",
     ]
 
 
-def test_what_was_said_for_good_stays() -> None:
+def test_a_final_write_ban_stays() -> None:
     made = Made()
     made.end.forbid(WritesForbidden("a failed sync", "group commit", final=True))
     made.end.forbid(WritesForbidden(None, "group commit"))
     assert made.end.is_forbidden and made.end.is_forbidden_but_by("disk")
 
 
-def test_what_was_written_is_dispatched_up_to_the_end() -> None:
+def test_written_records_are_dispatched_up_to_the_end() -> None:
     made = Made()
     ((offset, size),) = made.log.append([put()], 5)
     entry = DispatchEntry(b"Topic", 0, 0, offset, size, 0, 5, 0, ())

@@ -1,4 +1,4 @@
-"""What becomes of properties on their way into the log: CLUSTER in, WAIT out, and where to."""
+"""Rewriting of properties: CLUSTER is added, WAIT dropped, and some records redirected."""
 
 from random import Random
 
@@ -98,7 +98,7 @@ def test_ten_thousand_texts_are_prepared_as_when_each_was_the_first() -> None:
         assert warm.prepare("Topic", 1, 0, text) == preparer().prepare("Topic", 1, 0, text), text
 
 
-def test_what_is_stored_says_what_was_sent_but_for_cluster_and_wait() -> None:
+def test_stored_properties_are_those_sent_but_for_cluster_and_wait() -> None:
     random, made = Random(29), preparer()
     for _ in range(3000):
         text = random_text(random)
@@ -119,7 +119,7 @@ def test_a_delayed_message_goes_to_its_level_s_queue_and_keeps_where_it_belongs(
     assert redirect == Redirect("SCHEDULE_TOPIC_XXXX", 1, 5000)
     assert parse(text) == {
         "KEYS": "k",
-        "WAIT": "true",  # the text is made anew, and WAIT comes back
+        "WAIT": "true",  # the text is formatted again, and WAIT is back
         "DELAY": "2",
         "TAGS": "t",
         "CLUSTER": "DefaultCluster",
@@ -136,7 +136,7 @@ def test_a_level_above_the_highest_is_lowered_and_written_so() -> None:
 
 
 @pytest.mark.parametrize("level", [b"0", b"-1", b"+0"])
-def test_a_level_that_is_none_delays_nothing(level: bytes) -> None:
+def test_an_invalid_level_delays_nothing(level: bytes) -> None:
     text, *_, redirect = preparer().prepare("Topic", 0, 0, b"WAIT\x01true\x02DELAY\x01" + level)
     assert redirect is None
     assert parse(text) == {"DELAY": level.decode(), "CLUSTER": "DefaultCluster"}
@@ -243,7 +243,7 @@ def test_of_a_name_written_twice_the_batch_s_value_counts() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_of_the_records_of_a_batch_the_same_is_known_whatever_was_before(seed: int) -> None:
+def test_records_of_a_batch_are_rewritten_alike_after_any_other(seed: int) -> None:
     """Names in the order of the record before are recognised, others parsed."""
     random, made = Random(seed), preparer()
     for _ in range(300):
@@ -268,7 +268,7 @@ def test_only_a_real_level_makes_a_batch_delayed() -> None:
         assert not made.is_delayed(properties)
 
 
-# --- numbers that are none to Java
+# --- delay levels that Java cannot parse
 
 NOT_JAVA = [b" 2", b"2 ", b"1_0", b"x", b"\xc2\xb2", b"2147483648", b"1" * 5000, b"\xff"]
 
@@ -288,7 +288,7 @@ def test_a_delay_level_that_no_java_reads_is_refused(kind: str, level: bytes) ->
 
 
 @pytest.mark.parametrize("level", NOT_JAVA)
-def test_a_batch_is_refused_for_a_delay_level_of_the_whole_or_of_a_message(level: bytes) -> None:
+def test_a_delay_level_of_a_batch_or_of_its_message_is_refused(level: bytes) -> None:
     made = preparer()
     with pytest.raises(RemoteError, match=r"^java\.lang\.NumberFormatException"):
         made.is_delayed(b"WAIT\x01true\x02DELAY\x01" + level)

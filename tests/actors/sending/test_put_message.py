@@ -1,4 +1,4 @@
-"""What a send leaves in the log, and what its producer is told of it."""
+"""Stored records of sends, and the answers to their producers."""
 
 from dataclasses import replace
 from typing import Any
@@ -38,7 +38,7 @@ def unit(made: SimulatedBroker, topic: str, queue_id: int, offset: int) -> tuple
     return found[0]
 
 
-def test_a_record_holds_what_was_sent_and_what_the_broker_adds() -> None:
+def test_a_record_has_the_sent_values_and_those_of_the_broker() -> None:
     made = broker()
     answer = made.send(
         b"a body",

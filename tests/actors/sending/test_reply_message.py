@@ -25,7 +25,7 @@ PROPERTIES = (
     f"MSG_TYPE\x01reply\x02REPLY_TO_CLIENT\x01{ASKER}\x02TTL\x015000\x02"
     "CORRELATION_ID\x01c-1\x02UNIQ_KEY\x01u\x02TAGS\x01t\x02"
 )
-"""As a 5.x client writes it, with a separator at the end."""
+"""Properties as a 5.x client writes them, with a separator at the end."""
 
 
 def broker(store_config: Any = STORE, hooks: Any = (), **settings: Any) -> SimulatedBroker:
@@ -79,7 +79,7 @@ def start(made: SimulatedBroker, command: RemotingCommand) -> list[RemotingComma
 
 
 def pushed(client: LocalClient) -> RemotingCommand:
-    """What the broker has asked of the producer."""
+    """Return the broker's request to the producer."""
     (command,) = client.received
     client.received.clear()
     assert command.code == RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT and not command.is_oneway
@@ -92,7 +92,7 @@ def stored(made: SimulatedBroker) -> MessageRecord:
 
 
 @pytest.mark.parametrize("v2", [True, False])
-def test_a_reply_reaches_who_asked_and_is_stored(v2: bool) -> None:
+def test_a_reply_reaches_the_requesting_producer_and_is_stored(v2: bool) -> None:
     made = broker()
     client = asker(made)
     answers = start(made, reply(v2=v2))
@@ -151,7 +151,7 @@ FAILED = f"push reply message to {ASKER}fail."
         ("REPLY_TO_CLIENT\x01", NULL),
     ],
 )
-def test_a_reply_that_nobody_waits_for_is_an_error_and_stored(
+def test_a_reply_without_a_waiting_producer_is_an_error_and_stored(
     properties: str | None, remark: str
 ) -> None:
     made = broker()
@@ -233,7 +233,7 @@ def test_the_checks_of_a_send_come_first() -> None:
     assert not client.received and made.records() == []
 
 
-def test_a_topic_that_is_not_there_is_made_as_for_a_send() -> None:
+def test_a_missing_topic_is_made_as_for_a_send() -> None:
     made = broker()
     answers = [start(made, reply(topic="Other_REPLY_TOPIC", queue_id=3)) for _ in range(3)]
     made.system.advance(100)
@@ -372,7 +372,7 @@ def but_for_its_place(answer: RemotingCommand) -> dict[str, str | None]:
 
 
 @pytest.mark.parametrize("name", RECORDED)
-def test_what_is_asked_of_a_producer_has_the_fields_that_were_recorded(name: str) -> None:
+def test_a_push_to_a_producer_has_the_recorded_fields(name: str) -> None:
     theirs = next(record for record in golden.frames(name) if record["code"] == 326)
     made = broker()
     client = asker(made)

@@ -179,7 +179,7 @@ def test_a_one_way_return_is_stored_without_an_answer() -> None:
     assert len(made.messages(RETRY)) == 1
 
 
-def test_what_cannot_be_taken_back_is_refused_with_the_words_of_the_original() -> None:
+def test_invalid_returns_are_refused_with_the_texts_of_the_original() -> None:
     made = broker(auto_create_group_enable=False)
     made.make_group()
     offset = sent(made).physical_offset
@@ -242,7 +242,7 @@ class Watching:
         self.seen.append(context)
 
 
-def test_a_hook_sees_what_is_given_back() -> None:
+def test_a_hook_sees_returned_messages() -> None:
     hook = Watching()
     made = SimulatedBroker(3, hooks=[hook])
     made.make_topic()

@@ -38,7 +38,7 @@ REFUSED = (
 
 
 def broker(**settings: Any) -> SimulatedBroker:
-    """With the topics `Topic` and, made by nobody, all that every broker has."""
+    """Return a broker with the topic `Topic` and the system topics of every broker."""
     made = SimulatedBroker(SEED, config=replace(BROKER, **settings), store_config=SMALL)
     made.make_topic()
     return made
@@ -88,7 +88,7 @@ def test_a_name_of_127_letters_is_legal() -> None:
     assert made.messages(topic)[0].body == b"body"
 
 
-def test_nobody_sends_to_a_topic_of_the_system() -> None:
+def test_sends_to_system_topics_are_refused() -> None:
     made = broker()
     for topic in REFUSED:
         remark = f"Sending message to topic[{topic}] is forbidden."
@@ -154,7 +154,7 @@ def test_the_first_send_of_a_topic_may_name_a_queue_it_does_not_get() -> None:
 # --- queues
 
 
-def test_a_queue_that_is_not_there_is_refused_with_the_topic_s_settings() -> None:
+def test_a_missing_queue_is_refused_with_the_topic_s_settings() -> None:
     made = broker()
     text = (
         "TopicConfig [topicName=Topic, readQueueNums=4, writeQueueNums=4, perm=RW-,"
@@ -241,7 +241,7 @@ def test_a_record_that_no_file_could_hold_is_refused() -> None:
 # --- half messages
 
 
-def test_half_messages_are_refused_where_the_broker_wants_none() -> None:
+def test_half_messages_are_refused_under_reject_transaction_message() -> None:
     made = broker(reject_transaction_message=True)
     half: dict[str, Any] = {
         "properties": "TRAN_MSG\x01true\x02PGROUP\x01p",

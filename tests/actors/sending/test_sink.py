@@ -1,4 +1,4 @@
-"""What the broker answers to batches of a sink, and what it stores of them."""
+"""Answers to batches of a sink, and the records stored of them."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
-from actors.sending.internal_append import InternalAppended
+from actors.sending.messages import InternalAppended
 from actors.sending.sink import Sink
 from protocol.codes import ResponseCode
 from protocol.command import RemotingCommand
@@ -79,7 +79,7 @@ def test_a_batch_of_the_past_is_done(made: SimulatedBroker) -> None:
 def test_a_gap_is_refused(made: SimulatedBroker) -> None:
     code, remark = refused(made, batch_command(MESSAGES, 3))
     assert code == ResponseCode.SINK_BATCH_HAS_GAP
-    assert remark == "message 3 of a batch came, but 0 is the next one"
+    assert remark == "expected message 0 of the batch, got 3"
     sent(made, batch_command(MESSAGES, 0, 3))
     assert refused(made, batch_command(MESSAGES, 4))[0] == ResponseCode.SINK_BATCH_HAS_GAP
     assert refused(made, batch_command(MESSAGES, 3, batch=1))[0] == ResponseCode.SINK_BATCH_HAS_GAP
@@ -110,7 +110,7 @@ def test_lanes_do_not_know_each_other(made: SimulatedBroker) -> None:
 
 def test_two_attempts_at_once_store_nothing_twice() -> None:
     seen: set[int] = set()
-    for seed in range(5):  # who comes first, and how soon after it the other, is chance
+    for seed in range(5):  # the order of the attempts and the time between them are random
         made = SimulatedBroker(seed)
         made.make_topic()
         answers: list[RemotingCommand] = []
@@ -139,7 +139,7 @@ WRONG: dict[str, tuple[dict[str, object], int, str]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_cannot_be_is_refused(made: SimulatedBroker, name: str) -> None:
+def test_invalid_batches_are_refused(made: SimulatedBroker, name: str) -> None:
     options, code, words = WRONG[name]
     found, remark = refused(made, batch_command(MESSAGES, **options))  # type: ignore[arg-type]
     assert found == code
@@ -188,7 +188,7 @@ def test_a_delayed_message_and_its_delivery_count_once(made: SimulatedBroker) ->
     assert len(pulled(made)) == 2
 
 
-def test_a_copy_that_somebody_else_sends_says_nothing_of_a_lane(made: SimulatedBroker) -> None:
+def test_a_copy_from_another_producer_does_not_change_a_lane(made: SimulatedBroker) -> None:
     sent(made, batch_command(MESSAGES, 0, 2))
     text = pulled(made)[0].properties.replace(b":0:0:0:", b":0:7:9:").decode()
     assert made.send(properties=text).code == 0
@@ -198,7 +198,7 @@ def test_a_copy_that_somebody_else_sends_says_nothing_of_a_lane(made: SimulatedB
 
 
 @pytest.mark.parametrize("how", ["stop", "kill", "power cut", "no file"])
-def test_what_is_known_survives(how: str) -> None:
+def test_known_progress_survives(how: str) -> None:
     made = SimulatedBroker(1, store_config=replace(STORE, flush_disk_type="SYNC_FLUSH"))
     made.make_topic()
     made.system.drain()
@@ -225,7 +225,7 @@ def test_a_slave_takes_no_batches() -> None:
     assert (code, remark) == (ResponseCode.SLAVE_NOT_AVAILABLE, "this broker is a slave")
 
 
-def test_after_a_failure_of_those_who_append_nothing_is_stored_twice(
+def test_after_a_failure_of_an_appending_actor_nothing_is_stored_twice(
     made: SimulatedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The actor that knows forgets; what it asked for is decided before anything new is taken."""
@@ -264,7 +264,7 @@ def test_a_disk_that_refuses_loses_and_doubles_nothing(
 
 
 def test_nothing_is_taken_before_all_of_the_log_is_known(made: SimulatedBroker) -> None:
-    """As long as the table is being made from the log, it would take a repeat for news."""
+    """While the table is rebuilt, it would take a repeated batch for a new one."""
     sent(made, batch_command(MESSAGES, 0, 4))
     store = made.broker.store
     known = store.dispatcher.followers
@@ -296,7 +296,7 @@ def test_the_table_is_that_of_the_log(made: SimulatedBroker) -> None:
     again.close()
 
 
-def test_lanes_that_had_to_be_forgotten_are_told_to_the_operator() -> None:
+def test_evicted_lanes_are_logged_for_the_operator() -> None:
     made = SimulatedBroker(1, store_config=replace(STORE, sink_progress_max=2))
     made.make_topic()
     made.system.drain()
@@ -305,5 +305,5 @@ def test_lanes_that_had_to_be_forgotten_are_told_to_the_operator() -> None:
             sent(made, batch_command(MESSAGES, partition=partition))
             made.system.drain()
         sent(made, progress_command())
-    said = [each for each in logs if each["event"].startswith("sinks forgotten")]
+    said = [each for each in logs if each["event"] == "sink progress evicted"]
     assert [each["lanes"] for each in said][-1] == 2

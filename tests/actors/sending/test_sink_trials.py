@@ -77,7 +77,7 @@ class Query:
             else:
                 made.system.advance(random.choice((0, 1, 5, 100, 3000)))
             if random.random() < 0.25:
-                for attempt in attempts:  # nobody hears what a dead broker had to say
+                for attempt in attempts:  # answers of a dead broker are lost
                     attempt.is_dead = True
                 self.something_dies()
             codes = {code for attempt in attempts for code in attempt.refusals}
@@ -107,13 +107,18 @@ class Query:
 
 
 def some_steps(made: SimulatedBroker, count: int) -> None:
-    """So many batches of mail are served, anybody's; then the broker may die in between."""
+    """Serve a number of inbox batches of any actors.
+
+    Then the broker may die between two of them.
+    """
     done = iter(range(count + 1))
     made.system.run_until(lambda: next(done) == count)
 
 
 @pytest.mark.trial(short=2, long=1000)
-def test_each_message_is_stored_once_whatever_dies(seed: int, tell: Callable[[str], None]) -> None:
+def test_each_message_is_stored_once_through_crashes(
+    seed: int, tell: Callable[[str], None]
+) -> None:
     query = Query(seed)
     expected: set[bytes] = set()
     for batch in range(BATCHES):
@@ -132,7 +137,7 @@ def test_each_message_is_stored_once_whatever_dies(seed: int, tell: Callable[[st
 
 
 @pytest.mark.trial(short=4, long=300)
-def test_what_a_power_cut_takes_is_stored_again_and_only_that(seed: int) -> None:
+def test_only_messages_lost_in_a_power_cut_are_stored_again(seed: int) -> None:
     """Under ASYNC_FLUSH: what is gone from the log is gone from what is known of it, too."""
     random = Random(seed)
     made = SimulatedBroker(seed, store_config=replace(STORE, commit_log_file_bytes=1 << 14))
@@ -156,7 +161,7 @@ def test_what_a_power_cut_takes_is_stored_again_and_only_that(seed: int) -> None
 
 
 @pytest.mark.trial(short=4, long=200)
-def test_a_slave_that_takes_over_knows_what_was_answered(seed: int) -> None:
+def test_a_slave_that_takes_over_knows_the_acknowledged_progress(seed: int) -> None:
     """The master dies in the middle of a batch; its slave's store is started as a master's."""
     random = Random(seed)
     messages = chained([b"%d" % number * 50 for number in range(30)])

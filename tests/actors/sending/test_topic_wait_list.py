@@ -1,11 +1,11 @@
-"""What waits for topics: in order, each topic asked for once, no more than may."""
+"""Items that wait for topics: in order, one request per topic, limited in number."""
 
 from actors.sending.topic_wait_list import TopicWaitList
 from actors.tables.topics import CreateSystemTopic
 from tests.support.peers import Told
 
 
-def test_a_topic_is_asked_for_once_and_gives_back_who_waits_in_order() -> None:
+def test_a_topic_is_requested_once_and_returns_its_items_in_order() -> None:
     topics = Told("topics")
     parking: TopicWaitList[int] = TopicWaitList(topics.address)
     for number in range(3):

@@ -1,4 +1,4 @@
-"""Checks of pending transactions: whom the broker asks, when, how often, and what it stores."""
+"""Check-backs of pending transactions: which producers, when, how often; the stored records."""
 
 from dataclasses import replace
 
@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from actors.dispatching.messages import WritesForbidden
-from actors.sending.internal_append import InternalAppend
+from actors.sending.messages import InternalAppend
 from actors.transactions.half_messages import HalfMessage
 from protocol.command import RemotingCommand
 from protocol.frame import decode_frame
@@ -160,7 +160,7 @@ def test_message_is_asked_about_although_the_clock_was_ahead_when_it_came() -> N
     assert [question.header.msg_id for question in questions(producer)] == ["ahead", "then"]
 
 
-def test_producers_of_a_group_are_asked_in_turn_and_those_that_are_gone_not() -> None:
+def test_check_backs_go_to_the_connected_producers_in_turn() -> None:
     made = broker()
     one, two, other = producing(made), producing(made, 8), producing(made, 9, "others")
     for number in range(6):
@@ -174,7 +174,10 @@ def test_producers_of_a_group_are_asked_in_turn_and_those_that_are_gone_not() ->
 
 
 def test_without_a_producer_the_check_counts_all_the_same() -> None:
-    """As in 4.9.7: put again, with one more in its count; who comes later is asked next time."""
+    """The half message is copied with a higher count, as in 4.9.7.
+
+    A later producer is asked next.
+    """
     made = broker()
     half(made, "K")
     with capture_logs() as logs:
@@ -289,14 +292,14 @@ def test_a_commit_that_nothing_settles_is_settled_and_not_asked_about() -> None:
     assert len(of_topic(made, HALF)) == len(made.messages()) == 1
 
 
-def test_what_cannot_be_put_again_stays_pending() -> None:
+def test_half_messages_that_cannot_be_copied_stay_pending() -> None:
     made = broker()
     producer = producing(made)
     half(made, "K")
     made.system.address("put_message").tell(WritesForbidden("full", source="test"))
     with capture_logs() as logs:
         round_of_checks(made, 2)
-    assert "half messages cannot be checked" in [line["event"] for line in logs]
+    assert "half message checks failed" in [line["event"] for line in logs]
     assert questions(producer) == [] and pending_count(made) == 1
     made.system.address("put_message").tell(WritesForbidden(None, source="test"))
     beat(producer)

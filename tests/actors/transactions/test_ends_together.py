@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from actors.sending.half_message_cache import HalfRecord
-from actors.sending.internal_append import InternalAppend, InternalRecord
+from actors.sending.messages import InternalAppend
+from actors.sending.records import InternalRecord
 from actors.transactions.half_messages import HalfMessage
 from actors.transactions.transaction_finisher import End as CarriedOut
 from actors.transactions.transaction_finisher import TransactionFinisher
@@ -38,7 +39,7 @@ def forget(made: SimulatedBroker) -> None:
 
 
 def keep(_: SimulatedBroker) -> None:
-    """They are as they were sent."""
+    """Leave the half messages as sent."""
 
 
 def story(
@@ -86,7 +87,7 @@ def line(made: SimulatedBroker) -> Iterator[PairedLine]:
 
 
 def usual(record: MessageRecord, outcome: int, *, oneway: bool = False) -> RemotingCommand:
-    """As a Java client writes it."""
+    """Return an end request as a Java client encodes it."""
     command = end_command(record, outcome, oneway=oneway)
     command.serialize_type, command.language = SerializeType.ROCKETMQ, LanguageCode.JAVA
     return command
@@ -156,7 +157,7 @@ def slots_of(own: InternalRecord) -> dict[str, object]:
     return {name: getattr(own, name) for kind in kinds for name in vars(kind)["__slots__"]}
 
 
-def test_what_is_committed_as_it_was_sent_is_what_its_properties_say(
+def test_a_recent_half_message_is_committed_as_its_properties_say(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made = broker()

@@ -37,7 +37,7 @@ def forge(made: SimulatedBroker, queue_offset: int) -> int:
 
 
 @pytest.mark.parametrize("outcome", [COMMIT, ROLLBACK])
-def test_a_half_message_in_a_body_is_none_also_without_access_control(outcome: int) -> None:
+def test_a_half_message_in_a_body_is_not_found_without_access_control(outcome: int) -> None:
     made = broker()
     prepared = half(made, "real")
     at = forge(made, prepared.queue_offset)
@@ -67,7 +67,7 @@ def test_it_is_not_resumed_either() -> None:
 def test_one_that_has_just_come_is_ended_once_it_has_its_unit(
     outcome: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where it is not at hand; its unit is made behind those of many others."""
+    """The half message is not cached, and its unit is dispatched after many others."""
     made = broker()
     monkeypatch.setattr(reput_module, "DISPATCHED_MAX", 1)
     sent = [made.start_send() for _ in range(30)]
@@ -95,8 +95,8 @@ def test_a_unit_that_is_not_in_memory_is_read_off_the_loop() -> None:
     made.instead = {}
 
 
-def test_what_is_at_hand_needs_no_unit() -> None:
-    """Its send has said where it lies."""
+def test_a_cached_half_message_needs_no_unit() -> None:
+    """The append has given its offset."""
     made = broker()
     prepared = half(made)
     made.system.drain()

@@ -1,4 +1,4 @@
-"""Tests of actors/transactions/open_transactions.py: what nobody has ended, for an operator."""
+"""Tests of actors/transactions/open_transactions.py: the list for operators."""
 
 from protocol.bodies_own import OpenTransactions
 from protocol.codes import RequestCode
@@ -13,7 +13,7 @@ def listed(made: SimulatedBroker, **fields: str) -> OpenTransactions:
     return OpenTransactions.decode(answer.body)
 
 
-def test_what_is_open_is_listed_until_it_is_ended() -> None:
+def test_an_open_transaction_is_listed_until_it_is_settled() -> None:
     made = SimulatedBroker(1)
     made.make_topic()
     assert listed(made) == OpenTransactions()

@@ -31,7 +31,7 @@ OFFSETS = f"{STORE.root}/config/consumerOffset.json"
 
 
 def progress(made: SimulatedBroker) -> tuple[int, int]:
-    """Half and operation offsets in the file; -1 where there is none."""
+    """Return the half and operation offsets of the file; -1 if missing."""
     file = made.disk.open(OFFSETS)
     table = parse_offsets(file.pread(file.size(), 0).decode()).offset_table
     half_offsets, op_offsets = (
@@ -41,7 +41,7 @@ def progress(made: SimulatedBroker) -> tuple[int, int]:
 
 
 def test_progress_waits_for_the_disk() -> None:
-    """What it passes would be lost to an original broker after a power cut."""
+    """After a power cut, an original broker would lose the messages before an unsynced offset."""
     made = broker()
     assert isinstance(made.disk, FakeDisk)
     end(made, half(made), ROLLBACK)
@@ -56,7 +56,7 @@ def test_progress_waits_for_the_disk() -> None:
 
 
 def test_progress_is_for_an_original_broker_that_takes_over() -> None:
-    """It passes what is settled or put again, and stops before the first that is left alone."""
+    """The offset passes settled and copied half messages, up to the first pending one."""
     made = broker()
     producer = producing(made)
     ended = [half(made, f"{number}") for number in range(3)]
@@ -116,7 +116,7 @@ def test_a_round_has_a_limit_and_the_next_one_goes_on(monkeypatch: pytest.Monkey
     assert second[:BATCH_COUNT] == [*range(2 * BATCH_COUNT, count)]
 
 
-def test_a_half_message_that_cannot_be_read_holds_nobody_up() -> None:
+def test_an_unreadable_half_message_delays_no_other() -> None:
     made = broker()
     producer = producing(made)
     damaged = half(made, "damaged")
@@ -126,6 +126,6 @@ def test_a_half_message_that_cannot_be_read_holds_nobody_up() -> None:
     file.pwrite(b"\xff", damaged.physical_offset + 90)
     with capture_logs() as logs:
         round_of_checks(made, 2)
-    broken = [line for line in logs if line["event"] == "half message cannot be read"]
+    broken = [line for line in logs if line["event"] == "half message read failed"]
     assert len(broken) == 1
     assert [question.header.msg_id for question in questions(producer)] == ["K", "K"]

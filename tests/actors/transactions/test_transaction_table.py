@@ -1,4 +1,4 @@
-"""The transaction table in a broker: fed, synced, found wrong, made anew."""
+"""The transaction table in a broker: fed, synced, found damaged, rebuilt."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ STATE_TABLE = f"{STORE.root}/transaction/statetable/{0:020d}"
 REDO_LOG = f"{STORE.root}/transaction/redolog/covered_offset"
 SCRUBBED_MS = 120_000
 UNCHECKED = replace(BROKER, transaction_check_interval_ms=1 << 40)
-"""Nobody is asked about half messages, so that they stay as they are."""
+"""Settings without check-backs, so that half messages stay unchanged."""
 
 
 def with_halves(count: int) -> SimulatedBroker:
@@ -57,7 +57,7 @@ def test_a_new_table_is_known_to_be_one_before_the_thorough_sync() -> None:
     assert made.disk.exists(REDO_LOG)
 
 
-def test_what_a_killed_broker_did_not_sync_is_caught_up_with() -> None:
+def test_the_table_catches_up_with_records_not_synced_before_a_kill() -> None:
     made = with_halves(3)
     restarted(made)
     made.system.run_until(lambda: table_of(made) in made.broker.store.dispatcher.followers)
@@ -65,7 +65,7 @@ def test_what_a_killed_broker_did_not_sync_is_caught_up_with() -> None:
     assert table_of(made).pending_count == 3
 
 
-def test_the_scrubber_has_a_table_with_a_flipped_bit_made_anew() -> None:
+def test_the_scrubber_has_a_table_with_a_flipped_bit_rebuilt() -> None:
     made = with_halves(3)
     made.system.advance(2000)
     made.stop()

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from actors.dispatching.messages import WritesForbidden
-from actors.sending.internal_append import InternalAppend
+from actors.sending.messages import InternalAppend
 from actors.transactions.half_messages import HalfMessage
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
@@ -41,7 +41,7 @@ def state_of(made: SimulatedBroker, record: MessageRecord) -> int:
     return unit.state
 
 
-def test_a_commit_delivers_what_was_sent_and_settles_the_half_message() -> None:
+def test_a_commit_delivers_the_message_and_settles_the_half_message() -> None:
     made = broker()
     prepared = half(made, "K", queue_id=3, flag=9, properties={"TAGS": "T", "KEYS": "a b"})
     assert made.messages(queue_id=3) == []
@@ -76,7 +76,7 @@ def test_a_rollback_delivers_nothing() -> None:
 
 
 @pytest.mark.parametrize("from_check", [False, True])
-def test_who_does_not_know_gets_no_answer_and_the_message_stays_pending(from_check: bool) -> None:
+def test_an_unknown_outcome_is_not_answered_and_the_message_stays_pending(from_check: bool) -> None:
     made = broker()
     prepared = half(made)
     answers: list[RemotingCommand] = []
@@ -151,7 +151,7 @@ def test_a_verdict_that_comes_twice_delivers_once() -> None:
     assert len(made.messages()) == 1 and len(of_topic(made, OP)) == 1
 
 
-def test_what_has_ended_does_not_end_otherwise() -> None:
+def test_a_settled_transaction_cannot_be_settled_otherwise() -> None:
     made = broker()
     one, other = half(made, "1"), half(made, "2")
     assert end(made, one, COMMIT).code == 0 and end(made, other, ROLLBACK).code == 0
@@ -221,7 +221,7 @@ def test_under_sync_flush_a_commit_is_answered_when_it_is_on_the_disk() -> None:
     assert len(made.messages()) == 1
 
 
-def test_what_settles_a_commit_is_made_up_for_when_it_was_lost() -> None:
+def test_a_lost_operation_of_a_commit_is_appended_again() -> None:
     """The message is there, what settles the half message is not: it is not delivered again."""
     made = broker()
     prepared = half(made)

@@ -1,4 +1,4 @@
-"""Transactions whose half messages are not in memory, and on a disk that is full or broken."""
+"""Transactions with cold half messages, and on a disk that is full or broken."""
 
 import errno
 from dataclasses import replace
@@ -41,7 +41,7 @@ def cold(made: SimulatedBroker, slow: Slow | None = None) -> FakeDisk:
 
 
 @pytest.mark.parametrize("body", [b"short", LONG])
-def test_a_verdict_waits_for_the_disk_and_nobody_else_does(body: bytes) -> None:
+def test_only_the_commit_of_a_cold_half_message_waits_for_the_disk(body: bytes) -> None:
     made = broker(store=BIG_FILES)
     prepared = half(made, "K", body=body)
     slow = Slow()
@@ -75,7 +75,7 @@ def test_a_disk_that_cannot_be_read_is_an_error_answer_and_the_message_stays_pen
     assert len(made.messages()) == 1
 
 
-def test_a_round_reads_what_is_cold_off_the_loop() -> None:
+def test_a_round_reads_cold_pages_on_a_thread() -> None:
     made = broker()
     for number in range(3):
         half(made, f"{number}")
@@ -128,7 +128,7 @@ def test_on_a_full_disk_a_verdict_is_refused_and_the_message_stays_pending(outco
     assert made.broker.store.transaction_table.pending_count == 0
 
 
-def test_while_the_table_is_made_anew_verdicts_are_carried_out_and_checks_wait() -> None:
+def test_while_the_table_is_rebuilt_commits_continue_and_checks_wait() -> None:
     made = broker()
     one = half(made, "1")
     half(made, "2")
@@ -145,7 +145,7 @@ def test_while_the_table_is_made_anew_verdicts_are_carried_out_and_checks_wait()
 
 
 def test_a_broker_that_fails_in_a_verdict_answers_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error of ours: the actor is started again, and whoever waited is told."""
+    """After an internal error the actor restarts, and waiting requests are answered."""
     made = broker()
     prepared = half(made)
     monkeypatch.setattr(made.broker.store.transaction_table, "get_pending", lambda _: 1 // 0)

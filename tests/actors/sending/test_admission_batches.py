@@ -1,4 +1,4 @@
-"""Batches whose messages are like the one before, read with that knowledge and without it."""
+"""Batches of similar messages, rewritten with and without comparison to the previous one."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,7 +23,7 @@ def own(number: int, tag: str = "TagA", key: str = KEY) -> bytes:
 
 
 def alike(random: Random, count: int, properties: Callable[[int], bytes] = own) -> bytes:
-    """As a Java client sends them."""
+    """Return a batch as a Java client encodes it."""
     first, body_bytes = random.randrange(0xFF00), random.randrange(40)
     return encode_batch(
         BatchMessage(random.randbytes(body_bytes), properties(first + number), 3)
@@ -32,7 +32,7 @@ def alike(random: Random, count: int, properties: Callable[[int], bytes] = own) 
 
 
 def plainly_alike(random: Random) -> bytes:
-    """Of any length."""
+    """Return such a batch of random length."""
     return alike(random, random.randrange(1, 60))
 
 
@@ -85,7 +85,7 @@ def in_common(random: Random) -> bytes:
 
 
 def commands(seed: int) -> list[RemotingCommand]:
-    """What one producer sends: batches and single messages, of all kinds."""
+    """Return one producer's sends: batches and single messages of all kinds."""
     random, found = Random(seed), list[RemotingCommand]()
     for _ in range(60):
         body = random.choice((plainly_alike, plainly_alike, nearly_alike, in_common))(random)
@@ -140,7 +140,7 @@ def outcome(
         (5, "192.0.2.7", replace(WIDE, max_message_bytes=3000), 7),
     ],
 )
-def test_what_is_known_of_the_message_before_changes_no_byte_and_no_answer(
+def test_knowledge_of_the_previous_message_changes_no_byte_and_no_answer(
     monkeypatch: pytest.MonkeyPatch, seed: int, host: str, store: StoreConfig, burst: int
 ) -> None:
     expected: list[bytes] = []
