@@ -4,7 +4,7 @@ All integers big-endian. A slave writes only reports, a master only transfers.
 
     report (slave to master)
     offset  size  type   field
-    0       8     i64    offset           end of the slave's log; the first one: start of the transfer
+    0       8     i64    offset           end of the slave's log; first: where to start
 
     transfer (master to slave)
     offset  size  type   field

@@ -42,9 +42,7 @@ class Body:
     __slots__ = ()
     _plans: ClassVar[dict[type, tuple[_Property, ...]]] = {}
     nodes_max: ClassVar[int] = NODES_MAX
-    """Maximum nodes of a body (fastjson_reader.py); SHORT_NODES_MAX for bodies that are read on the
-    loop.
-    """
+    """Node limit of a body (fastjson_reader.py). SHORT_NODES_MAX for bodies read on the loop."""
 
     @classmethod
     def decode(cls, data: bytes | memoryview | None) -> Self:

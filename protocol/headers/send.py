@@ -60,8 +60,9 @@ class SendMessageHeader(Header):
 
 @dataclass(slots=True)
 class SendMessageResponseHeader(Header):
-    """Place of a stored message; of a batch the ids are joined with commas, the offset is the
-    first.
+    """Place of a stored message.
+
+    Ids of a batch are joined with commas; its offset is that of the first message.
     """
 
     msg_id: str = wire("msgId")

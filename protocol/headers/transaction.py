@@ -53,7 +53,7 @@ class ResumeCheckHalfMessageHeader(Header):
 
 @dataclass(slots=True)
 class OpenTransactionsHeader(Header):
-    """Query for open transactions from a physical offset on: GET_OPEN_TRANSACTIONS, an extension."""
+    """Query for open transactions from a physical offset on: GET_OPEN_TRANSACTIONS."""
 
     after_offset: int = wire_long("afterOffset", default=-1)
     max_count: int = wire("maxCount", default=1000)
