@@ -14,9 +14,9 @@ from struct import Struct
 from typing import Final
 
 DEFAULT_ERROR_PERCENT: Final = 20
-"""maxErrorRateOfBloomFilter."""
+"""Default of maxErrorRateOfBloomFilter, in percent."""
 DEFAULT_EXPECTED_COUNT: Final = 32
-"""expectConsumerNumUseFilter."""
+"""Default of expectConsumerNumUseFilter."""
 
 _BLOCK = Struct(
     "<Q"  # first half, little-endian

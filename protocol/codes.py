@@ -14,7 +14,7 @@ VERSION_STANDARD_JSON_ROUTE = 401
 
 
 class RequestCode(IntEnum):
-    """Request codes."""
+    """Codes of requests."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -136,7 +136,7 @@ class RequestCode(IntEnum):
 
 
 class ResponseCode(IntEnum):
-    """Response codes."""
+    """Codes of responses."""
 
     SUCCESS = 0
     SYSTEM_ERROR = 1

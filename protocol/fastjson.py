@@ -111,7 +111,7 @@ def _check(value: object, nodes_max: int | None) -> None:
 def loads_object(
     data: bytes | bytearray | memoryview | str | None, nodes_max: int | None = None
 ) -> dict[Key, object]:
-    """Return the object of a body. Raises FastjsonError for anything else, an empty text included."""
+    """Return the object of a body. Raises FastjsonError for anything else."""
     value = loads(data, nodes_max) if data is not None else None
     if not isinstance(value, dict):
         raise FastjsonError("the text does not hold an object")

@@ -46,7 +46,10 @@ class Body:
 
     @classmethod
     def decode(cls, data: bytes | memoryview | None) -> Self:
-        """Return the value of a body. Raises RemoteError(SYSTEM_ERROR) if it is missing or invalid."""
+        """Return the value of a body.
+
+        Raises RemoteError(SYSTEM_ERROR) if it is missing or invalid.
+        """
         return cls._decode(data)
 
     @classmethod

@@ -55,9 +55,9 @@ class PropertyShapes:
         self._order: tuple[int, ...] = (1, 2, 3, 4, 5)
 
     def cut(self, properties: bytes) -> Cut | None:
-        """Return the parts of a text with the names last seen; None:
+        """Return the parts of a text with the names last seen.
 
-        parse it, then `learn` its names.
+        None means to parse the text and to `learn` its names.
         """
         found = self._match(properties)
         return None if found is None else found.group(*self._order)  # type: ignore[return-value]

@@ -12,7 +12,10 @@ All integers big-endian.
     0       8     i64   physical_offset   of its first byte
     8       4     i32   piece_bytes
 
-A record that a unit points to is whole in one piece. The first unit whose record is in the\nlog has it here. A later unit without a record ends the usable part of the answer, and is\nrequested again. With permission for all topics, pieces may contain records of other queues.\nSo a reader uses only bytes that a unit points to, and compares each record with its unit.
+A record that a unit points to is whole in one piece. The first unit whose record is in the log has
+it here. A later unit without a record ends the usable part of the answer, and is requested again.
+With permission for all topics, pieces may contain records of other queues. So a reader uses only
+bytes that a unit points to, and compares each record with its unit.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,8 @@
 """A broker's registration, read in slices because it may have tens of thousands of topics.
 
-The body is what RegisterBrokerBody or, of brokers before V3_0_11, TopicConfigTable reads whole. The topics of a plain text\nare cut out entry by entry. A text with references or escapes in names is read whole if short.
+The body is what RegisterBrokerBody or, of brokers before V3_0_11, TopicConfigTable reads whole. The
+topics of a plain text are cut out entry by entry. A text with references or escapes in names is
+read whole if short.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -109,7 +111,7 @@ def _sliced(table: TopicConfigTable) -> Iterator[Slice]:
 def _entry_spans(body: bytes) -> tuple[list[tuple[int, int]], int]:
     """Yield the places of entries, SLICE_TOPICS at a time, and their number.
 
-    There are none if entries cannot be told apart.
+    Yield nothing if entries cannot be told apart.
     """
     found = _TABLE.search(body)
     if found is None or b'"$ref"' in body:

@@ -37,7 +37,7 @@ class SendShape:
     default_topic: str
     default_topic_queue_nums: int
     values: bytes = b""
-    """Its fields as they are signed. Empty if the shape is not learnt and describes one send only.
+    """Fields as they are signed. Empty if the shape is not learnt and describes one send only.
     """
 
 

@@ -1,7 +1,8 @@
 """A decoder of sends that recognises a producer's earlier headers.
 
 The requests of a producer differ in a handful of fields. The bytes before and behind these, the
-head and the tail, are decoded once and looked up afterwards. One regular expression parses the part between. A header of any other form is left to the general decoder.
+head and the tail, are decoded once and looked up afterwards. One regular expression parses the part
+between. A header of any other form is left to the general decoder.
 
     binary header of a send (codes 310 and 320), from its first byte
     0    5   code, language, version        a part of the head
@@ -24,7 +25,8 @@ head and the tail, are decoded once and looked up afterwards. One regular expres
         ,"Signature":"dhWKtm6bxA/TgQrApw0oNdH+3X0="
         ,"AccessKey":"…"[,"Timestamp":"…"][,"SecurityToken":"…"][,"Seal":"…"]
 
-The decoder assembles the signed content, since it has the texts of the fields. The\nconnection's authorizer verifies the signature.
+The decoder assembles the signed content, since it has the texts of the fields. The connection's
+authorizer verifies the signature.
 """
 
 from collections.abc import Callable, Mapping

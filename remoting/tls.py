@@ -1,6 +1,7 @@
 """TLS contexts of servers and clients, made from PEM files.
 
-TLS 1.2 and 1.3, with forward secrecy and authenticated ciphers only, without renegotiation. The given password opens an encrypted key; there is no prompt.
+TLS 1.2 and 1.3, with forward secrecy and authenticated ciphers only, without renegotiation. The
+given password opens an encrypted key; there is no prompt.
 """
 
 import re
@@ -88,7 +89,7 @@ def server_context(files: TlsFiles, client_auth: str = "none") -> SSLContext:
     if client_auth != "none":
         if not files.trust_path:
             raise TlsUnusable(
-                "Certificates of clients are asked for, and nobody is trusted to sign them."
+                "client certificates are required: name a file of trusted CAs"
             )
         _load_trust(context, files.trust_path)
         context.verify_mode = CLIENT_AUTH[client_auth]

@@ -1,8 +1,9 @@
 """The conversion between extFields and typed values, by annotation.
 
 A header is a dataclass whose fields name their wire key. Without a default a field is mandatory:
-4.9.7 fails where it uses a missing one, and answers SYSTEM_ERROR with the exception's text. An invalid optional number stays at its default, except in the headers RocketMQ
-decodes by hand (`by_hand`), where it is an error too.
+4.9.7 fails where it uses a missing one, and answers SYSTEM_ERROR with the exception's text. An
+invalid optional number stays at its default, except in the headers RocketMQ decodes by hand
+(`by_hand`), where it is an error too.
 
 Source: remoting/protocol/RemotingCommand.java (decodeCommandCustomHeader), FastCodesHeader.java.
 """

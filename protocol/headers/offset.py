@@ -58,6 +58,6 @@ class OffsetResponseHeader(Header):
 
 @dataclass(slots=True)
 class EarliestStoreTimeResponseHeader(Header):
-    """Store time (ms) of a queue's first message; -1 when there is none."""
+    """Store time (ms) of a queue's first message; -1 for an empty queue."""
 
     timestamp: int = wire_long("timestamp")
