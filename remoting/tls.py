@@ -88,9 +88,7 @@ def server_context(files: TlsFiles, client_auth: str = "none") -> SSLContext:
     _load_pair(context, files)
     if client_auth != "none":
         if not files.trust_path:
-            raise TlsUnusable(
-                "client certificates are required: name a file of trusted CAs"
-            )
+            raise TlsUnusable("Client certificates are required: name a file of trusted CAs.")
         _load_trust(context, files.trust_path)
         context.verify_mode = CLIENT_AUTH[client_auth]
     return context
