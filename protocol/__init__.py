@@ -1,12 +1,12 @@
 """Bytes to values and back: the wire and the records of RocketMQ 4.9.7, without any I/O.
 
-errors.py          whose fault it was
+errors.py          errors by the side at fault
 codes.py           every number with a name
 command.py         the value that travels in a frame
 frame.py           length-prefixed frames         stream.py          a peer's bytes in, events out
 header_json.py     header serialisation 0         header_binary.py   serialisation 1
 headers/           typed command headers (extFields)
-bodies.py          typed JSON bodies              bodies_admin.py    those of administrators
+bodies.py          typed JSON bodies              bodies_admin.py    those for administrators
 json_body.py       how a dataclass becomes one    fastjson.py        the dialect they are in
 message.py         the record of the commit log   properties.py      its property text
 message_id.py      ids of messages                host.py            addresses in records

@@ -46,7 +46,7 @@ class BatchMessage(NamedTuple):
 
 
 def encode_batch(messages: Iterable[BatchMessage]) -> bytes:
-    """The body of a batch send. Raises ValueError if one's properties are too long."""
+    """Return the body of a batch send. Raises ValueError if properties are too long."""
     parts: list[bytes] = []
     for message in messages:
         body, properties = message.body, message.properties

@@ -1,4 +1,4 @@
-"""The Bloom filter that tells, per message, which subscriptions' expressions are true for it.
+"""The Bloom filter of the subscriptions whose expressions match a message.
 
 A subscription owns some bits of a bit map, by the hash of `group#topic`; a message whose bits of it
 are not all set does not match. Bit b is bit b % 8, counted from the least significant, of byte
@@ -14,9 +14,9 @@ from struct import Struct
 from typing import Final
 
 DEFAULT_ERROR_PERCENT: Final = 20
-"""maxErrorRateOfBloomFilter."""
+"""Default of maxErrorRateOfBloomFilter, in percent."""
 DEFAULT_EXPECTED_COUNT: Final = 32
-"""expectConsumerNumUseFilter."""
+"""Default of expectConsumerNumUseFilter."""
 
 _BLOCK = Struct(
     "<Q"  # first half, little-endian
@@ -30,10 +30,10 @@ _C1, _C2 = 0x87C37B91114253D5, 0x4CF5AD432745937F
 
 @dataclass(frozen=True, slots=True)
 class BloomFilter:
-    """How long bit maps are, and how many bits each subscription has."""
+    """Length of bit maps, and number of bits of each subscription."""
 
     bit_count: int
-    """A multiple of 8."""
+    """Length of a bit map, a multiple of 8."""
     hash_count: int
 
     @classmethod
@@ -42,7 +42,10 @@ class BloomFilter:
         error_percent: int = DEFAULT_ERROR_PERCENT,
         expected_count: int = DEFAULT_EXPECTED_COUNT,
     ) -> "BloomFilter":
-        """The filter that errs so often when it holds so many. Raises ValueError."""
+        """Return the filter with this error rate at this number of subscriptions.
+
+        Raises ValueError.
+        """
         if not 1 <= error_percent < 100:
             raise ValueError(f"an error rate of {error_percent} %: it must be from 1 to 99")
         if expected_count < 1:
@@ -53,7 +56,7 @@ class BloomFilter:
         return cls(8 * ceil(bits / 8), hash_count)
 
     def positions(self, group: str, topic: str) -> tuple[int, ...]:
-        """The bits of a subscription; some may be the same."""
+        """Return the bits of a subscription; some may be equal."""
         hash_64 = murmur3_first_64(f"{group}#{topic}".encode("utf-8", "replace"))
         low, high = hash_64 & _MASK_32, hash_64 >> 32
         found = []
@@ -65,7 +68,7 @@ class BloomFilter:
         return tuple(found)
 
     def bit_map(self, positions: Iterable[int]) -> bytes:
-        """A bit map with these bits set."""
+        """Return a bit map with these bits set."""
         bits = 0
         for position in positions:
             bits |= 1 << position
@@ -73,7 +76,7 @@ class BloomFilter:
 
 
 def murmur3_first_64(data: bytes) -> int:
-    """The first half of MurmurHash3_x64_128, seed 0."""
+    """Return the first half of MurmurHash3_x64_128, seed 0."""
     h1 = h2 = 0
     whole = len(data) // _BLOCK.size * _BLOCK.size
     for k1, k2 in _BLOCK.iter_unpack(data[:whole]):

@@ -1,7 +1,6 @@
 """The JSON bodies of the ordinary traffic between brokers, name servers and clients.
 
-Names are RocketMQ's; each class says where it travels. What administrators alone ask for is in
-bodies_admin.py.
+Names are RocketMQ's; each class names its requests. bodies_admin.py has those for administrators.
 
 Source: common/protocol/body/*.java, route/*.java, heartbeat/*.java, common/TopicConfig.java,
 common/DataVersion.java, common/subscription/SubscriptionGroupConfig.java.
@@ -28,7 +27,7 @@ PERM_INHERIT = 1
 
 _UNFOLDED_BYTES_FREE = 1 << 20
 _UNFOLDED_TIMES_MAX = 128
-"""Lines of topics become a tenth of their length, of the longest names that are alike a 90th."""
+"""Maximum ratio of compression. Lines of topics shrink to a tenth, alike ones to a 90th."""
 
 _LENGTH = Struct(">i")
 _BEST_COMPRESSION = 9
@@ -48,7 +47,7 @@ class TopicConfig(Body):
     order: bool = False
 
     def encode_line(self) -> str:
-        """The form inside a compressed registration; topic_sys_flag and order are not in it."""
+        """Return its line of a compressed registration, without topic_sys_flag and order."""
         return (
             f"{self.topic_name} {self.read_queue_nums} {self.write_queue_nums} "
             f"{self.perm} {self.topic_filter_type}"
@@ -56,7 +55,7 @@ class TopicConfig(Body):
 
     @classmethod
     def decode_line(cls, line: str) -> Self:
-        """Raises ValueError for a line that is none."""
+        """Parse a line. Raises ValueError for an invalid one."""
         name, read_queue_nums, write_queue_nums, perm, filter_type = line.split(" ")
         read, write = parse_long(read_queue_nums), parse_long(write_queue_nums)
         return cls(name, read, write, parse_long(perm), filter_type)
@@ -64,14 +63,14 @@ class TopicConfig(Body):
 
 @dataclass(frozen=True, slots=True)
 class DataVersion(Body):
-    """How new a table is; two are equal when both parts are."""
+    """Version of a table; two are equal when both parts are."""
 
     nodes_max: ClassVar = SHORT_NODES_MAX
     timestamp: int = 0
     counter: int = 0
 
     def next(self, now_ms: int) -> "DataVersion":
-        """The version after a change made now. Its counter is a long, and goes round as one."""
+        """Return the version after a change made now. Its counter wraps round like a Java long."""
         return DataVersion(now_ms, (self.counter + 1 + _LONG_END) % (2 * _LONG_END) - _LONG_END)
 
 
@@ -87,7 +86,7 @@ class TopicConfigTable(Body):
 
 @dataclass(slots=True)
 class RegisterBrokerBody(Body):
-    """What a broker tells a name server: REGISTER_BROKER.
+    """The registration of a broker at a name server: REGISTER_BROKER.
 
     Compressed it is zlib of: i32 length | data version | i32 count | { i32 length | topic line } |
     i32 length | filter servers, a JSON list.
@@ -99,7 +98,7 @@ class RegisterBrokerBody(Body):
     filter_servers: list[str] = field(default_factory=list, metadata=named("filterServerList"))
 
     def encode(self, *, compressed: bool = False) -> bytes:
-        """The body; `compressed` as a broker with compressedRegister writes it."""
+        """Return the body; `compressed` as a broker with compressedRegister writes it."""
         if not compressed:
             return dumps(self.to_json())
         lines = [
@@ -119,9 +118,9 @@ class RegisterBrokerBody(Body):
         compressed: bool = False,
         check_topics: Callable[[int], None] = lambda _: None,
     ) -> Self:
-        """Raises RemoteError(SYSTEM_ERROR) for data that is not this.
+        """Parse a body. Raises RemoteError(SYSTEM_ERROR) if it is invalid.
 
-        `check_topics` is told how many topics a compressed one has before they are made.
+        `check_topics` receives the number of topics of a compressed body before they are made.
         """
         if not compressed:
             return cls._decode(data)
@@ -161,7 +160,7 @@ def _take(data: bytes, position: int) -> tuple[bytes, int]:
 
 @dataclass(slots=True)
 class QueueData(Body):
-    """How many queues of a topic a broker name has."""
+    """Numbers of queues of a topic at a broker name."""
 
     broker_name: str
     read_queue_nums: int = 0
@@ -181,7 +180,7 @@ class BrokerData(Body):
 
 @dataclass(slots=True)
 class TopicRouteData(Body):
-    """Where a topic is: answer of GET_ROUTEINFO_BY_TOPIC."""
+    """Brokers and queues of a topic: answer of GET_ROUTEINFO_BY_TOPIC."""
 
     queue_datas: list[QueueData] = field(default_factory=list)
     broker_datas: list[BrokerData] = field(default_factory=list)
@@ -189,9 +188,11 @@ class TopicRouteData(Body):
     order_topic_conf: str | None = None
 
     def encode(self, *, standard_json: bool = False) -> bytes:
-        """The body; `standard_json` for askers of VERSION_STANDARD_JSON_ROUTE and later, or those
-        that say acceptStandardJsonOnly: quoted and sorted keys, nothing outside ASCII. Without it
-        the old dialect, with bare integer keys.
+        """Return the body.
+
+        `standard_json` is for clients of VERSION_STANDARD_JSON_ROUTE and later, or with
+        acceptStandardJsonOnly: quoted and sorted keys, ASCII only. Without it the old dialect is
+        used, with bare integer keys.
         """
         found = self.to_json()
         return dumps(found, browser_compatible=standard_json, sort_keys=standard_json)
@@ -207,7 +208,7 @@ class ClusterInfo(Body):
 
 @dataclass(slots=True)
 class SubscriptionData(Body):
-    """What a consumer wants of a topic. `sub_version` is a time in ms: the newest counts."""
+    """Subscription of a consumer to a topic. `sub_version` is a time in ms; the newest applies."""
 
     topic: str
     sub_string: str = "*"
@@ -239,7 +240,7 @@ class ConsumerData(Body):
 
 @dataclass(slots=True)
 class HeartbeatData(Body):
-    """What a client is: HEART_BEAT."""
+    """Groups and subscriptions of a client: HEART_BEAT."""
 
     nodes_max: ClassVar = SHORT_NODES_MAX
     client_id: str = field(metadata=named("clientID"))
@@ -247,7 +248,7 @@ class HeartbeatData(Body):
     consumer_data_set: list[ConsumerData] = field(default_factory=list)
 
     def subscribed(self) -> Iterator[tuple[str, list[str]]]:
-        """Each group of consumers, and the topics that it subscribes."""
+        """Return the consumer groups with the topics that each subscribes to."""
         for each in self.consumer_data_set:
             yield each.group_name, [one.topic for one in each.subscription_data_set]
 
@@ -278,7 +279,7 @@ class SubscriptionGroupTable(Body):
 
 @dataclass(slots=True)
 class ConsumerList(Body):
-    """Who is in a group: answer of GET_CONSUMER_LIST_BY_GROUP."""
+    """Members of a group: answer of GET_CONSUMER_LIST_BY_GROUP."""
 
     consumer_id_list: list[str] = field(default_factory=list)
 
@@ -315,7 +316,7 @@ class MessageQueue(Body):
 
 @dataclass(slots=True)
 class OffsetMovedEvent(Body):
-    """The body of a message in OFFSET_MOVED_EVENT: a group pulled outside of a queue."""
+    """Body of a message in OFFSET_MOVED_EVENT: a group pulled outside of a queue."""
 
     consumer_group: str
     message_queue: MessageQueue
@@ -335,14 +336,14 @@ class LockBatchRequest(Body):
 
 @dataclass(slots=True)
 class LockBatchResponse(Body):
-    """Those it has now."""
+    """Queues that the client holds locked."""
 
     lock_ok_mq_set: list[MessageQueue] = field(default_factory=list, metadata=named("lockOKMQSet"))
 
 
 @dataclass(slots=True)
 class CheckClientRequest(Body):
-    """A subscription to look at before it is used: CHECK_CLIENT_CONFIG."""
+    """A subscription to validate before use: CHECK_CLIENT_CONFIG."""
 
     nodes_max: ClassVar = SHORT_NODES_MAX
     client_id: str | None = None

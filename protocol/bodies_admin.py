@@ -1,4 +1,4 @@
-"""The JSON bodies that administrators ask for: lists, statistics, connections, offsets.
+"""The JSON bodies for administrators: lists, statistics, connections, offsets.
 
 Source: common/protocol/body/*.java, common/admin/*.java, common/protocol/topic/*.java.
 """
@@ -28,7 +28,7 @@ class GroupList(Body):
 
 @dataclass(slots=True)
 class TopicOffset(Body):
-    """The ends of one queue."""
+    """Min and max offset of a queue."""
 
     min_offset: int = 0
     max_offset: int = 0
@@ -37,14 +37,14 @@ class TopicOffset(Body):
 
 @dataclass(slots=True)
 class TopicStatsTable(Body):
-    """The ends of a topic's queues: GET_TOPIC_STATS_INFO."""
+    """Min and max offsets of a topic's queues: GET_TOPIC_STATS_INFO."""
 
     offset_table: dict[MessageQueue, TopicOffset] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class OffsetWrapper(Body):
-    """How far a group has come in one queue, and how far it could."""
+    """Consumer offset of a group in a queue, and the queue's max offset."""
 
     broker_offset: int = 0
     consumer_offset: int = 0
@@ -52,13 +52,16 @@ class OffsetWrapper(Body):
 
     @property
     def lag(self) -> int:
-        """Messages; a broker of 4.9.7 may know an offset behind the end of its queue."""
+        """Return the consumer lag in messages.
+
+        A 4.9.7 broker may have a consumer offset behind the end.
+        """
         return max(0, self.broker_offset - self.consumer_offset)
 
 
 @dataclass(slots=True)
 class ConsumeStatsBody(Body):
-    """How far a group is behind: GET_CONSUME_STATS."""
+    """Consumer lag of a group: GET_CONSUME_STATS."""
 
     offset_table: dict[MessageQueue, OffsetWrapper] = field(default_factory=dict)
     consume_tps: float = 0.0
@@ -66,7 +69,7 @@ class ConsumeStatsBody(Body):
 
 @dataclass(slots=True)
 class ConsumeStatsList(Body):
-    """How far all groups are behind: GET_BROKER_CONSUME_STATS."""
+    """Consumer lag of all groups: GET_BROKER_CONSUME_STATS."""
 
     consume_stats_list: list[dict[str, list[ConsumeStatsBody]]] = field(default_factory=list)
     broker_addr: str | None = None
@@ -85,14 +88,14 @@ class ClientConnection(Body):
 
 @dataclass(slots=True)
 class ProducerConnection(Body):
-    """Who produces: GET_PRODUCER_CONNECTION_LIST."""
+    """Members of a producer group: GET_PRODUCER_CONNECTION_LIST."""
 
     connection_set: list[ClientConnection] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class ConsumerConnection(Body):
-    """Who consumes, and what: GET_CONSUMER_CONNECTION_LIST."""
+    """Members of a consumer group and their subscriptions: GET_CONSUMER_CONNECTION_LIST."""
 
     connection_set: list[ClientConnection] = field(default_factory=list)
     subscription_table: dict[str, SubscriptionData] = field(default_factory=dict)
@@ -121,14 +124,14 @@ class ProducerTable(Body):
 
 @dataclass(slots=True)
 class ResetOffsetBody(Body):
-    """Where a group goes: 220, 222."""
+    """New consumer offsets of a group: 220, 222."""
 
     offset_table: dict[MessageQueue, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class QueueOffset(Body):
-    """Where a group goes in one queue, for clients that cannot read object keys."""
+    """New consumer offset in one queue, for clients that cannot read object keys."""
 
     topic: str
     broker_name: str
@@ -145,7 +148,7 @@ class ResetOffsetList(Body):
 
 @dataclass(slots=True)
 class ConsumerStatusBody(Body):
-    """Where the members of a group are: 221, 223."""
+    """Consumer offsets of a group's members: 221, 223."""
 
     nodes_max: ClassVar = SHORT_NODES_MAX
     message_queue_table: dict[MessageQueue, int] = field(default_factory=dict)
@@ -182,7 +185,7 @@ class ConsumeTimeSpans(Body):
 
 @dataclass(slots=True)
 class StatsItem(Body):
-    """Sum, per second, and the average of one."""
+    """Sum, rate per second and average of one statistic."""
 
     sum: int = 0
     tps: float = 0.0
@@ -200,7 +203,7 @@ class BrokerStatsData(Body):
 
 @dataclass(slots=True)
 class ConsumeMessageDirectlyResult(Body):
-    """What a consumer made of one message: CONSUME_MESSAGE_DIRECTLY."""
+    """Result of consuming one message: CONSUME_MESSAGE_DIRECTLY."""
 
     order: bool = False
     auto_commit: bool = True
@@ -211,7 +214,7 @@ class ConsumeMessageDirectlyResult(Body):
 
 @dataclass(slots=True)
 class ConsumeQueueData(Body):
-    """One unit of a consume queue, and what a group's filter says of it."""
+    """A consume queue unit, and whether a group's filter matches it."""
 
     physic_offset: int = 0
     physic_size: int = 0

@@ -1,4 +1,4 @@
-"""The JSON bodies in which a consumer tells administrators of itself.
+"""The JSON bodies of a consumer's state, for administrators.
 
 Source: common/protocol/body/ConsumerRunningInfo.java, ProcessQueueInfo.java, ConsumeStatus.java.
 """
@@ -13,7 +13,7 @@ from protocol.json_body import Body, named
 
 @dataclass(slots=True)
 class ProcessQueueInfo(Body):
-    """One queue as its consumer has it; times in ms, "transaction" is what is being consumed."""
+    """State of one queue at its consumer. Times in ms; "transaction" means being consumed."""
 
     commit_offset: int = 0
     cached_msg_min_offset: int = 0
@@ -33,7 +33,7 @@ class ProcessQueueInfo(Body):
 
 @dataclass(slots=True)
 class ConsumeStatus(Body):
-    """How a consumer does in one topic: milliseconds, and messages a second."""
+    """Consumption of one topic: milliseconds, and messages per second."""
 
     pull_rt: float = field(default=0.0, metadata=named("pullRT"))
     pull_tps: float = field(default=0.0, metadata=named("pullTPS"))
@@ -45,7 +45,7 @@ class ConsumeStatus(Body):
 
 @dataclass(slots=True)
 class ConsumerRunningInfo(Body):
-    """The inner state of one consumer: GET_CONSUMER_RUNNING_INFO."""
+    """Internal state of one consumer: GET_CONSUMER_RUNNING_INFO."""
 
     nodes_max: ClassVar = SHORT_NODES_MAX
     properties: dict[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""The JSON bodies of requests that 4.9.7 does not know: ours alone.
+"""The JSON bodies of TroupeMQ extensions.
 
 Their codes lie far from all of RocketMQ's, later versions included; RocketMQ's clients
 never ask them, and its brokers answer 3 to them.
@@ -12,21 +12,21 @@ from protocol.json_body import Body
 
 @dataclass(slots=True)
 class GroupChange(Body):
-    """A consumer joined, left or changed: GET_GROUP_CHANGES."""
+    """Membership change of a consumer group: GET_GROUP_CHANGES."""
 
     timestamp: int
-    """When, ms."""
+    """Time of the change, ms."""
     kind: str
     client_id: str
     client_addr: str
     why: str = ""
     members: int = 0
-    """How many there were after it."""
+    """Members after the change."""
 
 
 @dataclass(slots=True)
 class WantingClients(Body):
-    """Members of a group that want the same of a topic; empty expression: they do not want it."""
+    """Members of a group with the same subscription to a topic. An empty expression means none."""
 
     expression: str
     count: int = 0
@@ -35,7 +35,7 @@ class WantingClients(Body):
 
 @dataclass(slots=True)
 class SubscriptionMismatch(Body):
-    """A topic of which the members of a group want different things: GET_GROUP_CHANGES."""
+    """Topic with different subscriptions within a group: GET_GROUP_CHANGES."""
 
     topic: str
     wanted: list[WantingClients] = field(default_factory=list)
@@ -43,7 +43,7 @@ class SubscriptionMismatch(Body):
 
 @dataclass(slots=True)
 class AclRefusal(Body):
-    """How often an account was refused something: GET_ACL_REFUSALS, GET_GROUP_CHANGES."""
+    """Refusals of an account by one rule: GET_ACL_REFUSALS, GET_GROUP_CHANGES."""
 
     account: str
     group: str
@@ -52,19 +52,19 @@ class AclRefusal(Body):
     last_timestamp: int
     remark: str
     address: str
-    """Of the last one."""
+    """Address of the latest refused request."""
 
 
 @dataclass(slots=True)
 class AclRefusals(Body):
-    """All of them: GET_ACL_REFUSALS."""
+    """Refusals of all accounts: GET_ACL_REFUSALS."""
 
     refusals: list[AclRefusal] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class GroupChanges(Body):
-    """What has happened to a group lately, oldest first; how its subscriptions differ now."""
+    """Recent changes of a group, oldest first, and its subscription mismatches."""
 
     group: str
     members: int = 0
@@ -80,7 +80,7 @@ class ActorLine(Body):
     name: str
     is_up: bool
     inbox: int
-    """Messages that wait."""
+    """Messages in the inbox."""
     handled: int
     restarts: int
 
@@ -93,14 +93,14 @@ class ActorList(Body):
     slow_handlers: int = 0
     """Handlers that took longer than 50 ms."""
     longest_ms: int = 0
-    """Of the handler on the loop that took longest, since the metrics were read, else the start."""
+    """Longest handler on the loop since metrics were last read, else since the start."""
     longest_actor: str = ""
     longest_message: str = ""
 
 
 @dataclass(slots=True)
 class DamagedPlace(Body):
-    """A range of the commit log that holds no whole message: GET_STORE_STATE."""
+    """Range of the commit log without a whole message: GET_STORE_STATE."""
 
     start: int
     end: int
@@ -109,58 +109,55 @@ class DamagedPlace(Body):
 
 @dataclass(slots=True)
 class StoreState(Body):
-    """What the store of a broker holds, and what is wrong with it: GET_STORE_STATE.
-
-    Offsets are those of the commit log.
-    """
+    """State and damage of a broker's store: GET_STORE_STATE. Offsets are physical offsets."""
 
     log_files: int = 0
     log_file_bytes: int = 0
     log_start: int = 0
     log_end: int = 0
     flushed: int = 0
-    """Up to here it is on the disk."""
+    """The log is flushed up to here."""
     dispatched: int = 0
-    """Up to here it is in the queues."""
+    """The log is dispatched up to here."""
     queues: int = 0
     index_files: int = 0
     disk_bytes: int = 0
-    """Of the log's file system; 0: it does not say."""
+    """Size of the log's file system; 0 if unknown."""
     disk_free_bytes: int = 0
     damaged_places: int = 0
     damaged_bytes: int = 0
     damage: list[DamagedPlace] = field(default_factory=list)
-    """The first of them, if they are many."""
+    """Damaged ranges, at most the first ones."""
     damaged_tables: list[str] = field(default_factory=list)
-    """Files of topics, groups, offsets and the like that the start found damaged."""
+    """Table files that the start found damaged."""
     found_at_start: list[str] = field(default_factory=list)
-    """What the start found that was not as it should be, and what became of it."""
+    """Irregularities found at the start, with their outcomes."""
     verified_percent: int = 0
-    """How far the round is that looks for damage; 100 with none under way."""
+    """Progress of the current verification round; 100 if none runs."""
     verified_ms: int = 0
-    """When the last whole round ended; 0: none has since the start."""
+    """End of the last whole verification round; 0 if none since the start."""
 
 
 @dataclass(slots=True)
 class OpenTransaction(Body):
-    """A half message that nobody has ended: GET_OPEN_TRANSACTIONS. Times in ms."""
+    """A half message without commit or rollback: GET_OPEN_TRANSACTIONS. Times in ms."""
 
     producer_group: str
     topic: str
     message_id: str
-    """The producer's own, UNIQ_KEY."""
+    """The producer's UNIQ_KEY."""
     offset_message_id: str
     physical_offset: int
     born_timestamp: int
     store_timestamp: int
-    """Of its newest copy: each check makes one."""
+    """Store time of the newest copy; each check-back makes one."""
     born_host: str
     check_times: int = 0
 
 
 @dataclass(slots=True)
 class OpenTransactions(Body):
-    """Some open transactions, oldest first, and how many there are: GET_OPEN_TRANSACTIONS."""
+    """Some open transactions, oldest first, and their total number: GET_OPEN_TRANSACTIONS."""
 
     count: int = 0
     transactions: list[OpenTransaction] = field(default_factory=list)
@@ -168,7 +165,7 @@ class OpenTransactions(Body):
 
 @dataclass(slots=True)
 class LeasedQueue(Body):
-    """A queue that somebody reads, from an offset on: LEASE_LOG."""
+    """A queue and the offset from which it is being read: LEASE_LOG."""
 
     topic: str
     queue_id: int
@@ -177,36 +174,36 @@ class LeasedQueue(Body):
 
 @dataclass(slots=True)
 class LeasedQueues(Body):
-    """What a lease is to keep: LEASE_LOG. A queue that is not there needs nothing."""
+    """Queues that a lease retains: LEASE_LOG. A missing queue needs nothing."""
 
     queues: list[LeasedQueue] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class JobRun(Body):
-    """One run of a Spark job: GET_JOBS; the answer to RUN_JOB. Times in ms, 0: not yet."""
+    """One run of a Spark job: GET_JOBS; the answer to RUN_JOB. Times in ms, 0 if not reached."""
 
     run: str
     job: str
     state: str
-    """waiting, starting, running, finished, failed, cancelled."""
+    """One of waiting, starting, running, finished, failed, cancelled."""
     entry: str = ""
-    """Of the schedule; empty for one that somebody asked for."""
+    """Entry of the schedule; empty for a requested run."""
     done: int = 0
     tasks: int = 0
     stage: str = ""
-    """What the job is doing; done, tasks and what follows are of it."""
+    """Current stage of the job; the numbers of tasks refer to it."""
     rows_done: int = 0
     rows: int = 0
-    """Messages that it will read; 0: not known."""
+    """Messages to read; 0 if unknown."""
     remaining_ms: int | None = None
-    """Until its end, estimated with the last progress."""
+    """Estimated remaining time."""
     sentence: str = ""
-    """Why it failed."""
+    """Reason of the failure."""
     report: dict[str, Any] = field(default_factory=dict)
-    """Of the run that was asked about; empty for the others."""
+    """Report of the requested run; empty for others."""
     tail: list[str] = field(default_factory=list)
-    """The last lines of the log of one that failed."""
+    """Last log lines of a failed run."""
     started_ms: int = 0
     ended_ms: int = 0
 
@@ -220,16 +217,16 @@ class JobEntry(Body):
     cron: str
     time_zone: str
     next_ms: int = 0
-    """When it runs next, as the clock goes now."""
+    """Time of the next run by the current clock."""
     due_ms: int = 0
-    """The occasion whose run is going on or will be tried again; 0 for none."""
+    """Occasion whose run is in progress or will be retried; 0 if none."""
     tries: int = 0
     arguments: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Jobs(Body):
-    """The jobs there are, their runs, the oldest first, and the schedule: GET_JOBS."""
+    """Job names, runs (oldest first) and schedule: GET_JOBS."""
 
     jobs: list[str] = field(default_factory=list)
     runs: list[JobRun] = field(default_factory=list)

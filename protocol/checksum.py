@@ -23,7 +23,7 @@ def crc32c(data: bytes | bytearray | memoryview, previous: int = 0) -> int:
 
 @cache
 def _castagnoli() -> Callable[[bytes, int], int]:
-    # Only here: who reads records, as a worker of Spark does, need not have the package.
+    # Imported here, since readers of records, such as Spark workers, may lack the package.
     from crcmod.predefined import mkPredefinedCrcFun  # type: ignore[import-untyped]
 
     function: Callable[[bytes, int], int] = mkPredefinedCrcFun("crc-32c")

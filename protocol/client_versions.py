@@ -4,10 +4,10 @@ Source: common/MQVersion.java.
 """
 
 V3_0_7_SNAPSHOT = 28
-"""From here on a consumer can be told to reset its offsets, and asked for them."""
+"""First version that accepts offset resets and offset queries."""
 
 V3_1_8_SNAPSHOT = 62
-"""From here on a consumer can be asked how it runs, and to consume one message."""
+"""First version that reports its state and consumes single messages on request."""
 
 _FIRST = [
     "SNAPSHOT",
@@ -31,7 +31,7 @@ _V3_1_0_SNAPSHOT = 46
 
 
 def version_name(version: int) -> str:
-    """The name of a version before V3_1_8, such as `V3_0_6_SNAPSHOT`; later ones as a number."""
+    """Return the name of a version before V3_1_8 (`V3_0_6_SNAPSHOT`), of later ones the number."""
     if not 0 <= version < V3_1_8_SNAPSHOT:
         return str(version)
     if version < len(_FIRST):

@@ -1,4 +1,4 @@
-"""Every number that has a name on the wire, grouped as in the Java files.
+"""Named numbers of the wire, grouped as in the Java files.
 
 Source: common/protocol/RequestCode.java, ResponseCode.java, remoting/protocol/LanguageCode.java,
 SerializeType.java, common/MQVersion.java.
@@ -14,7 +14,7 @@ VERSION_STANDARD_JSON_ROUTE = 401
 
 
 class RequestCode(IntEnum):
-    """What is asked."""
+    """Codes of requests."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -115,11 +115,11 @@ class RequestCode(IntEnum):
     ADD_WRITE_PERM_OF_BROKER = 327
     GET_ALL_PRODUCER_INFO = 328
     DELETE_EXPIRED_COMMITLOG = 329
-    GET_TOPIC_CONFIG = 351  # these three 5.x clients and tools ask; 4.9.7 answers 3
+    GET_TOPIC_CONFIG = 351  # this and the next two: 5.x clients and tools; 4.9.7 answers 3
     GET_SUBSCRIPTIONGROUP_CONFIG = 352
     LITE_PULL_MESSAGE = 361
 
-    GET_GROUP_CHANGES = 30_001  # ours alone: no version of RocketMQ has codes up here
+    GET_GROUP_CHANGES = 30_001  # TroupeMQ extensions; no RocketMQ version uses this range
     GET_OPEN_TRANSACTIONS = 30_002
     READ_RECORDS = 30_003
     READ_UNITS = 30_004
@@ -136,7 +136,7 @@ class RequestCode(IntEnum):
 
 
 class ResponseCode(IntEnum):
-    """What is answered."""
+    """Codes of responses."""
 
     SUCCESS = 0
     SYSTEM_ERROR = 1
@@ -178,12 +178,12 @@ class ResponseCode(IntEnum):
     UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED = 211
     FLOW_CONTROL = 215
 
-    SINK_BATCH_DIFFERS = 30_006  # ours alone, answers to SEND_SINK_BATCH
+    SINK_BATCH_DIFFERS = 30_006  # TroupeMQ extensions: answers to SEND_SINK_BATCH
     SINK_BATCH_HAS_GAP = 30_007
 
 
 class LanguageCode(IntEnum):
-    """What the peer is written in."""
+    """Implementation languages of peers."""
 
     JAVA = 0
     CPP = 1
@@ -201,7 +201,7 @@ class LanguageCode(IntEnum):
 
 
 class SerializeType(IntEnum):
-    """How a header is written: the high byte of a frame's second word."""
+    """Header serialisations: the high byte of a frame's second word."""
 
     JSON = 0
     ROCKETMQ = 1

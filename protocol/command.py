@@ -16,7 +16,7 @@ class RemotingCommand:
     """One request, one-way request or response.
 
     `fields` are the extFields: None leaves the key out of a JSON header, {} writes it empty.
-    `opaque` is chosen by the side that asks and repeated by the response.
+    The requester chooses `opaque`; the response repeats it.
     """
 
     code: int
@@ -45,7 +45,7 @@ class RemotingCommand:
         remark: str | None = None,
         body: bytes | memoryview | None = None,
     ) -> "RemotingCommand":
-        """The response to this request, in the request's own serialisation."""
+        """Return a response to this request, in its serialisation."""
         return RemotingCommand(
             code,
             fields,

@@ -1,7 +1,7 @@
-"""Compressed bodies: which way, by the bits of a message's sysFlag.
+"""Compressed bodies; bits of a message's sysFlag name the codec.
 
 ZLIB is what 4.9.7 clients write and what 0 in the type bits means. LZ4 and ZSTD bodies pass through
-a broker untouched; reading one here needs a codec that this project does not bring.
+a broker untouched; this project has no codec to read them.
 
 Source: common/compression/CompressionType.java, ZlibCompressor.java.
 """
@@ -21,33 +21,33 @@ from protocol.sysflag import (
 LEVEL = 5
 """The level of the 4.9.7 client."""
 COMPRESS_OVER_BYTES = 4096
-"""compressMsgBodyOverHowmuch: the client leaves shorter bodies as they are."""
+"""compressMsgBodyOverHowmuch: clients send shorter bodies uncompressed."""
 DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
-"""A few bytes may claim to be gigabytes; the largest message is 4 MiB by default."""
+"""Maximum decompressed size, since a few bytes may expand to gigabytes. Messages have 4 MiB."""
 
 _FED_BYTES = 64 << 10
-"""zlib copies what it has not come to with each piece, and no other thread runs meanwhile."""
+"""Input given to zlib at once. zlib copies the rest on each call, while other threads wait."""
 _PIECE_BYTES = 4 << 20
-"""zlib joins what it has made in one call, so that it is there twice for a moment."""
+"""Maximum output of one call, because zlib holds its output twice for a moment."""
 
 _NAMES = {0: "ZLIB", COMPRESSION_LZ4: "LZ4", COMPRESSION_ZSTD: "ZSTD", COMPRESSION_ZLIB: "ZLIB"}
 
 
 class CompressionError(ValueError):
-    """A body that cannot be read: broken, too long, or written by a codec that is not here."""
+    """Unreadable body: damaged, too long, or of an unsupported codec."""
 
 
 def compress(body: bytes, sys_flag: int = 0) -> tuple[bytes, int]:
-    """The ZLIB form of `body`, and `sys_flag` with the bits that say so."""
+    """Return the ZLIB form of `body`, and `sys_flag` with the codec's bits."""
     flag = sys_flag & ~COMPRESSION_TYPE_MASK | COMPRESSED | COMPRESSION_ZLIB
     return zlib_compress(body, LEVEL), flag
 
 
 def decompress(body: bytes, sys_flag: int, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> bytes:
-    """The body as its producer gave it; returned unchanged when it is not compressed.
+    """Return the body as the producer gave it.
 
-    Raises CompressionError for a kind of compression that is not served, for a body that is broken,
-    and for one of more than `max_bytes`.
+    An uncompressed body is returned unchanged. Raises CompressionError for an unsupported codec, a
+    damaged body, and one of more than `max_bytes`.
     """
     if not sys_flag & COMPRESSED:
         return body
@@ -58,7 +58,7 @@ def decompress(body: bytes, sys_flag: int, max_bytes: int = DECOMPRESSED_BYTES_M
 
 
 def inflate(data: bytes, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> bytes:
-    """What a zlib stream holds, up to `max_bytes`. Raises CompressionError."""
+    """Return the content of a zlib stream, up to `max_bytes`. Raises CompressionError."""
     stream = decompressobj()
     parts: list[bytes] = []
     view, at, made = memoryview(data), 0, 0
@@ -82,7 +82,7 @@ def inflate(data: bytes, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> bytes:
 
 
 def unfolds_beyond(data: bytes, max_bytes: int) -> bool:
-    """Whether a zlib stream holds more; False for one that is broken before that."""
+    """Return whether a zlib stream holds more; False if it breaks off before."""
     try:
         return len(decompressobj().decompress(data, max_bytes + 1)) > max_bytes
     except ZlibError:

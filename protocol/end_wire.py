@@ -1,4 +1,4 @@
-"""The quick decoder of END_TRANSACTION, which knows the layout of a binary header again.
+"""A quick decoder of END_TRANSACTION by layouts of earlier binary headers.
 
 The ends of one producer have the same fields in the same order, and mostly of the same lengths. So
 a header is cut at once by the layout of an earlier one with as many bytes. Names and lengths are
@@ -19,7 +19,7 @@ from protocol.header_binary import decode_header, encode_header
 from protocol.headers.transaction import EndTransactionHeader
 
 End: TypeAlias = tuple[RemotingCommand, EndTransactionHeader]
-"""The command has no fields: they are in the header."""
+"""A command without fields, and its header."""
 
 _CODE: Final = int(RequestCode.END_TRANSACTION)
 _ROCKETMQ: Final = int(SerializeType.ROCKETMQ)
@@ -31,10 +31,10 @@ _NUMBERS: Final = ("tranStateTableOffset", "commitLogOffset")
 _MANDATORY: Final = ("producerGroup", *_NUMBERS, "commitOrRollback")
 _NAMES: Final = (*_MANDATORY, "msgId", "fromTransactionCheck", "transactionId", "bname")
 _LONG_DIGITS: Final = 18
-"""So many digits are always a number that fits."""
+"""Maximum digits of a number that fits in any case."""
 _LAYOUTS_MAX, _HEADER_BYTES_MAX = 16, 1024
 _LEARNT_OF: Final = 16
-"""One of so many headers of unknown forms is learnt: that takes 20 µs."""
+"""Learn one of this many unknown headers, since that takes 20 µs."""
 
 
 class _Layout(NamedTuple):
@@ -42,23 +42,23 @@ class _Layout(NamedTuple):
     """Return the values of the head, then what is compared and a value in turn, then b""."""
     compared: tuple[bytes, ...]
     pick: Callable[[tuple[Any, ...]], tuple[bytes, ...]]
-    """Return the values in the order of _NAMES, b"" for a missing field."""
+    """Return the values in the order of _NAMES, b"" if missing."""
 
 
 class EndDecoder:
-    """Recognises the ends of transactions of one connection by the layouts of earlier ones."""
+    """Decoder of the ends of transactions of one connection, by layouts of earlier ones."""
 
     __slots__ = ("_layouts", "_unknown")
     HEAD: ClassVar = _CODE.to_bytes(2)
-    """How the binary header begins."""
+    """First bytes of the binary header."""
 
     def __init__(self) -> None:
         self._layouts: dict[int, _Layout] = {}
-        """By the bytes of the header."""
+        """Layouts by header length in bytes."""
         self._unknown = 0
 
     def decode(self, data: bytes, start: int, end: int) -> End | None:
-        """Decode the binary header at `start`; None: not of a form that is known."""
+        """Decode the binary header at `start`; return None for an unknown layout."""
         layout = self._layouts.get(end - start)
         found = None if layout is None else _found(layout, data, start)
         if found is None:
@@ -68,7 +68,7 @@ class EndDecoder:
         return found
 
     def _learn(self, header: bytes) -> None:
-        """Expect the next headers to be like this one, if nothing about it is odd."""
+        """Learn the layout of this header, unless it is irregular."""
         try:
             command = decode_header(header)
         except FrameError:

@@ -1,8 +1,8 @@
-"""Errors of the wire, told apart by whose fault they are."""
+"""Errors of the wire, by the side at fault."""
 
 
 class ProtocolError(Exception):
-    """A failure that has a response code and a sentence for the other side."""
+    """Failure with a response code and a sentence for the peer."""
 
     def __init__(self, code: int, remark: str) -> None:
         super().__init__(remark)
@@ -11,11 +11,11 @@ class ProtocolError(Exception):
 
 
 class RemoteError(ProtocolError):
-    """The peer's fault: answered on the wire with `code` and `remark`."""
+    """Error of the peer, answered with `code` and `remark`."""
 
 
 class LimitReached(RemoteError):
-    """More than this side gives to anybody. `kind`, a name in the code, is for its operator."""
+    """Limit of this side reached. `kind`, a name in the code, is for the operator."""
 
     def __init__(self, code: int, remark: str, kind: str) -> None:
         super().__init__(code, remark)
@@ -23,11 +23,11 @@ class LimitReached(RemoteError):
 
 
 class FrameError(RemoteError):
-    """The stream cannot be trusted any more: close the connection, as 4.9.7 does."""
+    """Unusable stream: close the connection, as 4.9.7 does."""
 
 
 class FrameTooLong(FrameError):
-    """A frame that is longer than this side takes; `frame_bytes` with its length field."""
+    """Frame longer than this side accepts; `frame_bytes` includes the length field."""
 
     def __init__(self, code: int, remark: str, frame_bytes: int) -> None:
         super().__init__(code, remark)

@@ -46,11 +46,11 @@ _REFERENCE = b'"$ref"'
 
 
 def loads(data: bytes | bytearray | memoryview | str, nodes_max: int | None = None) -> object:
-    """The value of one fastjson text.
+    """Return the value of a fastjson text.
 
     Bare integer keys become int, object keys a tuple of their sorted pairs, references copies of
-    what they refer to. An empty text is None. Raises FastjsonError, also for more than DEPTH_MAX
-    levels or more than `nodes_max` nodes (fastjson_reader.py).
+    their targets. An empty text is None. Raises FastjsonError, also for more than DEPTH_MAX levels
+    or `nodes_max` nodes (fastjson_reader.py).
     """
     if isinstance(data, str):
         return read(data, nodes_max)
@@ -59,7 +59,7 @@ def loads(data: bytes | bytearray | memoryview | str, nodes_max: int | None = No
         plain = loads_standard(raw, nodes_max)
     except FastjsonError:
         raise
-    except ValueError:  # a dialect text, or a broken one: the reader tells
+    except ValueError:  # a dialect text, or an invalid one: the reader decides
         return _loads_dialect(raw, nodes_max)
     if _REFERENCE in raw:
         return resolved(plain, nodes_of(len(raw), nodes_max))
@@ -67,11 +67,12 @@ def loads(data: bytes | bytearray | memoryview | str, nodes_max: int | None = No
 
 
 def loads_standard(raw: bytes, nodes_max: int | None = None) -> object:
-    """The value of a standard JSON text, within the limits of `loads`; no references.
+    """Return the value of a standard JSON text, within the limits of `loads`.
 
-    Raises FastjsonError beyond the limits, another ValueError for what is no standard JSON.
+    References are not resolved. Raises FastjsonError beyond the limits, another ValueError for
+    invalid JSON.
     """
-    brackets = raw.count(b"{") + raw.count(b"[")  # those in strings, too: objects as keys are there
+    brackets = raw.count(b"{") + raw.count(b"[")  # also those in strings, where objects as keys are
     nodes = max(NODES_A_CONTAINER * brackets, raw.count(b","))
     if nodes_max is not None and nodes > nodes_max:
         raise FastjsonError("too many values")
@@ -89,7 +90,7 @@ def _loads_dialect(raw: bytes, nodes_max: int | None) -> object:
 
 
 def _check(value: object, nodes_max: int | None) -> None:
-    """Raise FastjsonError for more levels or nodes than there may be."""
+    """Check the limits of levels and nodes. Raises FastjsonError."""
     nodes, depth = 1, 0
     level = [value] if isinstance(value, dict | list) else []
     while level:
@@ -110,7 +111,7 @@ def _check(value: object, nodes_max: int | None) -> None:
 def loads_object(
     data: bytes | bytearray | memoryview | str | None, nodes_max: int | None = None
 ) -> dict[Key, object]:
-    """The object that a body must be. Raises FastjsonError for anything else, nothing included."""
+    """Return the object of a body. Raises FastjsonError for anything else."""
     value = loads(data, nodes_max) if data is not None else None
     if not isinstance(value, dict):
         raise FastjsonError("the text does not hold an object")
@@ -124,13 +125,12 @@ def dumps(
     browser_compatible: bool = False,
     sort_keys: bool = False,
 ) -> bytes:
-    """`value` as fastjson writes it: dicts, lists, scalars; tuples and sets are Java's arrays and
-    sets, which no pretty form breaks into lines.
+    """Return `value` as fastjson writes it: dicts, lists, scalars.
 
-    `pretty` is the form of the config files (tabs; a map with bare keys on one line, closed on its
-    own). `browser_compatible` escapes `/` and all that is not ASCII and implies quoted keys.
-
-    Raises FastjsonError for more than DEPTH_MAX levels, TypeError for what is no JSON value.
+    Tuples and sets are Java's arrays and sets, which no pretty form breaks into lines. `pretty` is
+    the form of the config files (tabs; a map with bare keys on one line, closed on its own).
+    `browser_compatible` escapes `/` and all that is not ASCII and implies quoted keys. Raises
+    FastjsonError for more than DEPTH_MAX levels, TypeError for an unsupported value.
     """
     quote_text = _quote_ascii if browser_compatible else quote
     writer = _Writer(quote_text, browser_compatible, pretty, sort_keys)
@@ -139,7 +139,7 @@ def dumps(
 
 
 def quote(text: str) -> str:
-    """One string in the writer's escaping, with its quotes."""
+    """Return one string in the writer's escaping, with its quotes."""
     # What has to be escaped besides these two is not printable: 0.3 → 0.1 µs for most texts.
     if text.isprintable() and '"' not in text and "\\" not in text:
         return f'"{text}"'
@@ -167,7 +167,7 @@ def _escape_ascii(match: Match[str]) -> str:
 
 
 def java_double(value: float) -> str:
-    """Java's Double.toString; `null` for what JSON cannot say, as fastjson writes it."""
+    """Return Java's Double.toString; `null` for values without a JSON form."""
     if not isfinite(value):
         return "null"
     if value == 0 or 1e-3 <= abs(value) < 1e7:
@@ -190,7 +190,7 @@ def _java_order(item: tuple[object, object]) -> bytes:
 
 
 class _Writer:
-    """Collects the pieces of one text."""
+    """Collector of the pieces of one text."""
 
     def __init__(
         self, quote_text: Callable[[str], str], quote_int_keys: bool, pretty: bool, sort: bool

@@ -1,9 +1,9 @@
-"""The reading half of the fastjson dialect: one pass over the text, then the references.
+"""Reader of the fastjson dialect: one pass over the text, then the references.
 
-fastjson.py lists what it accepts beyond JSON. A budget bounds the work, in nodes: a scalar is one,
-a container NODES_A_CONTAINER, for making something of it takes as long, and so is each value that
-a reference copies. A value or a key that is read here is NODES_A_STEP. The result is a tree without
-shared parts, so whatever reads or writes it afterwards needs time in proportion to the budget.
+fastjson.py lists what it accepts beyond JSON. A limit bounds the work, in nodes. A scalar is one
+node, a container NODES_A_CONTAINER, since it takes as long. Each value that a reference copies
+counts again, and a value or key of the dialect is NODES_A_STEP. The result is a tree without shared
+parts, so later readers and writers need time in proportion to the limit.
 """
 
 from math import isinf
@@ -17,14 +17,16 @@ DEPTH_MAX = 200
 NODES_A_CONTAINER = 4
 NODES_A_STEP = 6
 SHORT_NODES_MAX = 100_000
-"""Of a body that is read while others wait: some 40 ms. 10,000 queues to lock, a client in a
-thousand groups, the running info of a consumer of 500 queues."""
+"""Node limit of a body that is read on the loop: some 40 ms.
+
+Enough for 10,000 queues to lock, a client in a thousand groups, or a consumer of 500 queues.
+"""
 
 NODES_MAX = 8_000_000
-"""Of any other body: some 3 s. How far 1,000 groups are behind in 50 queues each."""
+"""Node limit of other bodies: some 3 s. Enough for the lag of 1,000 groups in 50 queues each."""
 
 COPIED_CHARS_MAX = 1 << 20
-"""Text that the references of one body copy; written out, each copy takes its room again."""
+"""Text that references of one body may copy; written out, each copy takes its room again."""
 _NODES_AN_ESCAPE = 2
 _CONTROLS_A_NODE = 8
 _LONG_END = 1 << 63
@@ -34,7 +36,7 @@ _AROUND = ("@", "..")
 _BLANK = compile_pattern(r"(?:[ \r\n\t\f\b]+|/\*.*?\*/|//[^\n]*\n?)*", DOTALL)
 _SEPARATORS = compile_pattern(r"(?:[, \r\n\t\f\b]+|/\*.*?\*/|//[^\n]*\n?)*", DOTALL)
 _PASSED_OVER = frozenset(", \r\n\t\f\b/")
-"""Where blanks, comments and spare commas begin."""
+"""First characters of blanks, comments and spare commas."""
 _STRING = {
     '"': compile_pattern(r'"([^"\\]*+(?:\\.[^"\\]*+)*+)"', DOTALL),
     "'": compile_pattern(r"'([^'\\]*+(?:\\.[^'\\]*+)*+)'", DOTALL),
@@ -45,7 +47,7 @@ _DIGITS = frozenset("0123456789")
 _WORD = compile_pattern(r"[A-Za-z_$][\w$]*")
 _SURROGATES = compile_pattern("[\ud800-\udbff][\udc00-\udfff]")
 _LONE_SURROGATE = compile_pattern("[\ud800-\udfff]")
-"""No character: what Java makes of it as soon as it becomes bytes is a question mark."""
+"""Lone surrogate; Java writes it as a question mark."""
 _PATH_STEP = compile_pattern(r"\.((?:\\.|[^.\[\\])+)|\[(-?[0-9]{1,19})\]")
 _SIMPLE_ESCAPES = {
     '"': '"',
@@ -65,14 +67,13 @@ _WORDS = {"true": True, "false": False, "null": None, "NaN": None, "undefined": 
 
 
 class FastjsonError(ValueError):
-    """The text is not what fastjson reads."""
+    """Text that fastjson refuses."""
 
 
 def read(text: str, nodes_max: int | None = None, *, is_plain: bool = False) -> object:
-    """Return the value of `text`; None when there is nothing in it. Raises FastjsonError.
+    """Return the value of `text`; None if it is empty. Raises FastjsonError.
 
-    Without `nodes_max` only what references copy has a limit: SHORT_NODES_MAX. A plain text has no
-    references, and no objects as keys.
+    Without `nodes_max` only copies by references have a limit: SHORT_NODES_MAX.
     """
     nodes_max = nodes_of(len(text), nodes_max)
     reader = _Reader(text, nodes_max, is_plain=is_plain)
@@ -81,15 +82,15 @@ def read(text: str, nodes_max: int | None = None, *, is_plain: bool = False) -> 
 
 
 def nodes_of(text_chars: int, nodes_max: int | None) -> int:
-    """Return the budget of a text: what it can hold itself, and so much that references copy."""
+    """Return the node limit of a text: its own possible nodes, and what references may copy."""
     nodes = NODES_A_STEP * text_chars + SHORT_NODES_MAX
     return nodes if nodes_max is None else min(nodes, nodes_max)
 
 
 def resolved(root: object, nodes_max: int) -> object:
-    """Return a copy of `root` with the referenced values in the places of the references.
+    """Return a copy of `root` with references replaced by their targets.
 
-    A reference to nothing becomes None; one to what surrounds it stays as it is. Raises
+    A reference to nothing becomes None; a reference to its own container stays as it is. Raises
     FastjsonError for a copy of more than `nodes_max` nodes, COPIED_CHARS_MAX or DEPTH_MAX.
     """
     return _Resolver(root, nodes_max).copy(root, 0)
@@ -123,7 +124,7 @@ class _Reader:
             self._fail("too many values")
 
     def _peek(self, passed_over: Pattern[str] = _BLANK) -> str:
-        """The next character that matters, or "" at the end."""
+        """Return the next significant character, or "" at the end."""
         char = self._text[self._at : self._at + 1]
         if char not in _PASSED_OVER:  # most are not: 0.5 → 0.2 µs
             return char
@@ -267,7 +268,7 @@ def _joined(match: Match[str]) -> str:
 
 
 class _Resolver:
-    """Copies a tree, with referenced values in the places of the references."""
+    """Copier of a tree that replaces references by their targets."""
 
     def __init__(self, root: object, nodes_max: int) -> None:
         self._root = root
@@ -275,9 +276,9 @@ class _Resolver:
         self._chars_left = COPIED_CHARS_MAX
         self._targets: dict[str, object] = {}
         self._open: set[int] = set()
-        """Identities of the containers that are being copied: a reference to one has no end."""
+        """Identities of containers being copied; a reference to one would be endless."""
         self._references = 0
-        """References that lead to the place that is being copied."""
+        """Number of references to the place being copied."""
 
     def copy(self, value: object, depth: int) -> object:
         """Return `value` with its references resolved."""
@@ -301,7 +302,7 @@ class _Resolver:
         return self._counted(found)
 
     def _counted(self, value: object) -> object:
-        """Count the text that a reference brings."""
+        """Count the text that a reference copies."""
         if self._references and isinstance(value, str):
             self._chars_left -= len(value)
             if self._chars_left < 0:
@@ -323,13 +324,13 @@ class _Resolver:
 
 
 def _path_of(value: object) -> str | None:
-    """Return the path of a reference; None: it is none."""
+    """Return the path of a reference; None if it is no reference."""
     path = value.get(_REFERENCE) if isinstance(value, dict) and len(value) == 1 else None
     return path if isinstance(path, str) else None
 
 
 def _found(root: object, path: str) -> object:
-    """Return what a path leads to, None for nothing."""
+    """Return the target of a path, None if it is missing."""
     if not path.startswith("$"):
         return None
     target = root

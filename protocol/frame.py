@@ -1,4 +1,4 @@
-"""Frames: one command of a stream each, read and written.
+"""Frames: the encoding of one command each.
 
 All integers big-endian.
 
@@ -10,7 +10,7 @@ All integers big-endian.
     8+h     rest  bytes  body             none when nothing is left
 
 Source: remoting/netty/NettyDecoder.java, remoting/protocol/RemotingCommand.java (decode, encode).
-Whatever makes RocketMQ close the connection raises FrameError here.
+Input on which RocketMQ closes the connection raises FrameError.
 """
 
 from struct import Struct
@@ -27,21 +27,21 @@ FRAME_BYTES_MAX = 16_777_216
 """With its length field; com.rocketmq.remoting.frameMaxLength of RocketMQ."""
 
 HEADER_BYTES_MAX = 1 << 20
-"""The longest that any client writes has a message's properties: 32 KiB, six times that escaped.
-Whoever serves has to read it whole, while others wait."""
+"""Maximum header length. The longest of a client has 32 KiB of properties, six times that escaped.
+"""
 
 _MARK = Struct(">I")
 _LENGTH_AND_MARK = Struct(">iI")
 _HEADER_LENGTH_MASK = 0xFFFFFF
 _SERIALIZE_TYPE_SHIFT = 24
 BINARY_OPAQUE_AT = _LENGTH_AND_MARK.size + Struct(">hbh").size
-"""In a binary frame: behind code, language and version."""
+"""Position of opaque in a binary frame, behind code, language and version."""
 
 
 def decode_frame(frame: bytes | memoryview) -> RemotingCommand:
-    """The command of a whole frame, given without its length field; the body is copied out.
+    """Return the command of a whole frame without its length field.
 
-    Raises FrameError where RocketMQ closes the connection.
+    The body is copied. Raises FrameError where RocketMQ closes the connection.
     """
     total = len(frame)
     if total < _MARK.size:
@@ -69,13 +69,13 @@ def decode_frame(frame: bytes | memoryview) -> RemotingCommand:
 
 
 def encode(command: RemotingCommand) -> bytes:
-    """The whole frame."""
+    """Return the whole frame."""
     body = command.body or b""
     return b"".join((encode_head(command, len(body)), body))
 
 
 def encode_head(command: RemotingCommand, body_bytes: int) -> bytes:
-    """The frame up to its body, for bodies that are sent from where they lie."""
+    """Return the frame up to its body, for bodies that are sent from their place."""
     if command.serialize_type == SerializeType.ROCKETMQ:
         header = encode_binary_header(command)
     else:

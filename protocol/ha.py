@@ -1,15 +1,15 @@
 """Replication: the frames between a master and its slaves, on the port above listenPort.
 
-All integers big-endian. A slave writes nothing but reports, a master nothing but transfers.
+All integers big-endian. A slave writes only reports, a master only transfers.
 
     report (slave to master)
     offset  size  type   field
-    0       8     i64    offset           how far the slave has the log; first: from where on
+    0       8     i64    offset           end of the slave's log; first: where to start
 
     transfer (master to slave)
     offset  size  type   field
-    0       8     i64    physical offset  where the body lies in the log
-    8       4     i32    body length      0: a sign of life, or where the slave is to begin
+    0       8     i64    physical offset  place of the body in the log
+    8       4     i32    body length      0: heartbeat, or the place at which the slave starts
     12      n     bytes  body             of the log, as it is; may cut records, stays in one file
 
 Source: store/ha/HAService.java (HAClient), HAConnection.java.
@@ -21,10 +21,10 @@ from protocol.codes import ResponseCode
 from protocol.errors import FrameError
 
 TRANSFER_BYTES_MAX = 4 << 20
-"""A longer transfer never ends in the buffer of an official slave, with its head."""
+"""Maximum body of a transfer; with its head it fits the buffer of an official slave."""
 
 LOG_OFFSET_MAX = 1 << 62
-"""No log comes so far. One that began near 2⁶³ could not be reported, nor have a next file."""
+"""Limit of physical offsets. A log near 2⁶³ could not be reported, nor have a next file."""
 
 _REPORT = Struct(
     ">q"  # offset
@@ -42,25 +42,25 @@ Transfer = tuple[int, bytes]
 
 
 def encode_report(offset: int) -> bytes:
-    """What a slave writes."""
+    """Return a slave's report."""
     return _REPORT.pack(offset)
 
 
 def encode_transfer_head(physical_offset: int, body_bytes: int) -> bytes:
-    """What a master writes before so many bytes of its log."""
+    """Return the head of a transfer of so many bytes."""
     return _TRANSFER.pack(physical_offset, body_bytes)
 
 
 class ReportBuffer:
-    """Collects what one slave writes."""
+    """Buffer of the reports of one slave."""
 
     def __init__(self) -> None:
         self._waiting = b""
 
     def receive(self, data: bytes) -> int | None:
-        """Adds `data`; the newest report that is whole now, None without a new one.
+        """Add `data`; return the newest whole report, or None.
 
-        Of several that arrive together only the last counts, as in RocketMQ.
+        Older reports are dropped, as in RocketMQ.
         """
         data = self._waiting + data
         end = len(data) - len(data) % REPORT_BYTES
@@ -69,17 +69,17 @@ class ReportBuffer:
 
 
 class TransferBuffer:
-    """Collects what a master writes and gives whole transfers."""
+    """Buffer of a master's bytes that yields whole transfers."""
 
     def __init__(self) -> None:
         self._waiting = bytearray()
         self._needed_bytes = 0
-        """What the transfer that has come in part has in whole, as far as that is known."""
+        """Total bytes of the incomplete transfer, as far as known."""
 
     def receive(self, data: bytes) -> list[Transfer]:
-        """Adds `data`; the transfers that are whole now, in order.
+        """Add `data`; return the whole transfers in order.
 
-        Raises FrameError for a length or place that cannot be: close the connection then.
+        Raises FrameError for an impossible length or offset.
         """
         waiting = self._waiting
         if waiting:

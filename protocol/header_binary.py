@@ -24,7 +24,7 @@ from protocol.command import RemotingCommand
 from protocol.errors import FrameError
 
 FIELDS_MAX = 4096
-"""Ext fields of one header: a hundred times as many as any request has."""
+"""Maximum ext fields of one header, a hundred times what any request has."""
 
 _HEAD = Struct(
     ">h"  # code
@@ -40,7 +40,7 @@ assert _HEAD.size == 17
 
 
 def encode_header(command: RemotingCommand) -> bytes:
-    """The header; code and version are cut to 16 bits, as RocketMQ cuts them."""
+    """Return the header. Code and version are cut to 16 bits, as RocketMQ does."""
     remark = command.remark.encode("utf-8", "replace") if command.remark else b""
     entries = _entries(command.fields) if command.fields else b""
     head = _HEAD.pack(
@@ -69,18 +69,18 @@ def _entries(fields: dict[str, str]) -> bytes:
 
 
 def decode_header(data: bytes | memoryview) -> RemotingCommand:
-    """The command of a header, without a body. Raises FrameError where RocketMQ closes."""
+    """Return the command of a header, without body. Raises FrameError where RocketMQ closes."""
     return read_header(data, 0, len(data))[0]
 
 
 def read_header(
     frame: bytes | memoryview, position: int, header_bytes: int
 ) -> tuple[RemotingCommand, int]:
-    """The header that starts at `position`, and where it ended.
+    """Return the header at `position`, and its end.
 
-    `header_bytes` is what the frame says of its length. RocketMQ reads on by the lengths inside and
-    takes the body from wherever that ended, so a caller must too. Raises FrameError for a header
-    that ends too early or holds lengths that cannot be.
+    `header_bytes` is its length by the frame. RocketMQ reads on by the lengths inside and takes the
+    body from wherever that ends, so a caller must do so, too. Raises FrameError for a header that
+    ends early or has impossible lengths.
     """
     try:
         code, language, version, opaque, flag, remark_length = _HEAD.unpack_from(frame, position)
@@ -106,7 +106,7 @@ def read_header(
 
 
 def read_fields(entries: bytes) -> dict[str, str] | None:
-    """Return the fields of entries without anything odd, in ASCII; None for all others.
+    """Return the fields of regular entries in ASCII, None for others.
 
     Takes a third of the time of `_fields`.
     """

@@ -22,12 +22,16 @@ from protocol.standard_json import dumps as standard_dumps
 from protocol.standard_json import loads as standard_loads
 
 DIALECT_BYTES_MAX = 16 << 10
-"""Of a header that is no standard JSON, or has objects and lists as ext fields, which no client of
-RocketMQ writes: they take 2 µs a value, and others wait."""
+"""Maximum length of a header that is no standard JSON, or has objects or lists as ext fields.
+
+No client of RocketMQ writes those, and they take 2 µs a value on the loop.
+"""
 
 BRACKETS_MAX = 40_000
-"""Those within texts count, too: more than the properties of a message can hold. Each is perhaps an
-object or a list, and a megabyte of those takes 0.1 s."""
+"""Maximum brackets, those within texts included.
+
+A megabyte of objects and lists takes 0.1 s; the properties of a message have fewer.
+"""
 
 _REFERENCE = "$ref"
 
@@ -52,7 +56,7 @@ _INT_MIN, _INT_MAX = -(1 << 31), (1 << 31) - 1
 
 
 def encode_header(command: RemotingCommand) -> bytes:
-    """The header as its author writes it: a Go client in its own order, all others as Java."""
+    """Return the header as its author writes it: Go clients in their own order, others as Java."""
     if command.language == LanguageCode.GO:
         return _encode_go(command)
     parts = [f'{{"code":{int(command.code)}']
@@ -84,12 +88,12 @@ def _encode_go(command: RemotingCommand) -> bytes:
 
 
 def decode_header(data: bytes | memoryview) -> RemotingCommand:
-    """The command of a header, without a body.
+    """Return the command of a header, without body.
 
-    As lenient as RocketMQ: numbers may be strings, ext fields may be of any type and become
-    text, unknown keys are passed over. Raises FrameError where RocketMQ closes, and for a wrong
-    separator behind a value, over which fastjson sometimes stumbles on. References, and objects as
-    keys, which no client of RocketMQ writes into a header, are refused.
+    Numbers may be strings, ext fields of any type become text, unknown keys are skipped, as in
+    RocketMQ. Raises FrameError where RocketMQ closes, for a wrong separator behind a value, over
+    which fastjson sometimes fails, and for references and objects as keys, which no client of
+    RocketMQ writes into a header.
     """
     value = _loads(bytes(data))
     if not isinstance(value, dict):
@@ -128,7 +132,7 @@ def _loads(raw: bytes) -> object:
 
 
 def _loads_other(raw: bytes) -> object:
-    """The value of a header in the dialect, or that is no UTF-8."""
+    """Return the value of a header in the dialect or with invalid UTF-8."""
     text = raw.decode("utf-8", "replace")
     try:
         if len(raw) > DIALECT_BYTES_MAX:
@@ -141,7 +145,7 @@ def _loads_other(raw: bytes) -> object:
 
 
 def _smart(found: dict[object, object]) -> dict[object, object]:
-    """`found` with the keys that fastjson takes for known ones: it ignores case, `-` and `_`."""
+    """Return `found` with the spelling of known keys: fastjson ignores case, `-` and `_`."""
     known = {str(key).lower().replace("-", "").replace("_", ""): key for key in found}
     return {name: found[known[name.lower()]] for name in _KEYS if name.lower() in known} | found
 

@@ -19,9 +19,9 @@ assert (HOST_V4_BYTES, HOST_V6_BYTES) == (8, 20)
 
 
 def pack_host(ip: str, port: int) -> bytes:
-    """8 bytes for an IPv4 literal, 20 for an IPv6 one (a zone is dropped).
+    """Return 8 bytes for an IPv4 literal, 20 for an IPv6 one without its zone.
 
-    Raises ValueError if `ip` is not an address literal: names are resolved by whoever may do I/O.
+    Raises ValueError if `ip` is not an address literal; callers that may do I/O resolve names.
     """
     return ip_address(ip.partition("%")[0]).packed + _PORT.pack(port)
 
@@ -42,8 +42,10 @@ def without_brackets(host: str) -> str:
 
 
 def network_of(ip: str) -> str:
-    """What a limit of one address counts: of IPv6 its first 64 bits, for whoever has one of these
-    addresses has all of them. What is no IPv6 literal counts as it is."""
+    """Return the network that per-address limits count: the first 64 bits of an IPv6 address.
+
+    Any other host counts as it is.
+    """
     if ":" not in ip:
         return ip
     try:
@@ -54,12 +56,12 @@ def network_of(ip: str) -> str:
 
 
 def address_part(packed: bytes) -> bytes:
-    """A packed host without its port."""
+    """Return a packed host without its port."""
     return packed[: -_PORT.size]
 
 
 def unpack_host(packed: bytes) -> tuple[str, int]:
-    """The address in its usual text form, and the port.
+    """Return the address as text, and the port.
 
     Raises ValueError unless `packed` has 8 or 20 bytes.
     """

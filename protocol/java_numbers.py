@@ -1,4 +1,4 @@
-"""Numbers in text from outside, in the grammar of Java: what 4.9.7 reads is read, nothing else.
+"""Numbers in text from outside, in the grammar of Java as 4.9.7 reads them.
 
 `int` of Python also takes blanks and underscores, and its time grows with the square of the digits;
 past 4,300 of them it raises. Here it sees 19 digits at most.
@@ -15,14 +15,14 @@ INT_DIGITS: Final = 10
 LONG_DIGITS: Final = 19
 """Digits of the largest int and the largest long."""
 CHARS_MAX: Final = 255
-"""Java takes any count of leading zeros; a longer text is refused before it is looked at."""
+"""Maximum length of a text. Java accepts any number of leading zeros."""
 
 _ZEROS: Final = (
     "0\u0660\u06f0\u07c0\u0966\u09e6\u0a66\u0ae6\u0b66\u0be6\u0c66\u0ce6\u0d66\u0e50\u0ed0\u0f20\u1040"
     "\u1090\u17e0\u1810\u1946\u19d0\u1a80\u1a90\u1b50\u1bb0\u1c40\u1c50\ua620\ua8d0\ua900\ua9d0\uaa50"
     "\uabf0\uff10"
 )
-"""The zeros of all scripts whose digits Java 8 takes, which has Unicode 6.2; two came later."""
+"""Zeros of all scripts whose digits Java 8 accepts (Unicode 6.2), and two later ones."""
 _DIGITS: Final = frozenset(chr(ord(zero) + value) for zero in _ZEROS for value in range(10))
 _DECIMAL = compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?(?=[fFdD]?\Z)", ASCII)
 _HEXADECIMAL = compile(
@@ -35,7 +35,7 @@ _TRIMMED: Final = "".join(map(chr, range(33)))
 
 
 class NumberFormatError(ValueError):
-    """The text is no number to Java; str() gives the text of Java's exception, cut if long."""
+    """Invalid number; str() gives the text of Java's exception, cut if long."""
 
     def __init__(self, text: str) -> None:
         self.text = text[:CHARS_MAX]
@@ -57,17 +57,17 @@ def parse_long(text: str) -> int:
 
 
 def int_in(raw: bytes) -> int:
-    """Return the int that a property value in UTF-8 holds. Raises NumberFormatError."""
+    """Return the int of a property value in UTF-8. Raises NumberFormatError."""
     return parse_int(raw.decode("utf-8", "replace"))
 
 
 def long_in(raw: bytes) -> int:
-    """Return the long that a text in UTF-8 holds. Raises NumberFormatError."""
+    """Return the long of a text in UTF-8. Raises NumberFormatError."""
     return parse_long(raw.decode("utf-8", "replace"))
 
 
 def plain_number(text: str, most: int = LONG_END - 1) -> int | None:
-    """Return the number in a text of ASCII digits alone; None for other texts and above `most`."""
+    """Return the number of a text of ASCII digits; None for other texts and above `most`."""
     if len(text) > LONG_DIGITS or not (text.isdigit() and text.isascii()):
         return None
     number = int(text)

@@ -25,7 +25,7 @@ _JSON_EXCEPTION = "com.alibaba.fastjson.JSONException"
 
 
 def named(name: str) -> dict[str, str]:
-    """The metadata of a field whose wire name is not its own in camelCase."""
+    """Return the metadata of a field whose wire name is not its own in camelCase."""
     return {"name": name}
 
 
@@ -37,17 +37,19 @@ class _Property(NamedTuple):
 
 
 class Body:
-    """What every JSON body can do. Subclasses are dataclasses."""
+    """Base of JSON bodies. Subclasses are dataclasses."""
 
     __slots__ = ()
     _plans: ClassVar[dict[type, tuple[_Property, ...]]] = {}
     nodes_max: ClassVar[int] = NODES_MAX
-    """Nodes of one body (fastjson_reader.py); SHORT_NODES_MAX of those that a server reads while
-    others wait."""
+    """Node limit of a body (fastjson_reader.py). SHORT_NODES_MAX for bodies read on the loop."""
 
     @classmethod
     def decode(cls, data: bytes | memoryview | None) -> Self:
-        """The value of a body. Raises RemoteError(SYSTEM_ERROR) for a missing or broken one."""
+        """Return the value of a body.
+
+        Raises RemoteError(SYSTEM_ERROR) if it is missing or invalid.
+        """
         return cls._decode(data)
 
     @classmethod
@@ -62,12 +64,12 @@ class Body:
             raise _refused(str(error)) from None
 
     def encode(self) -> bytes:
-        """The body's bytes."""
+        """Return the encoded body."""
         return dumps(self.to_json())
 
     @classmethod
     def from_json(cls, found: object) -> Self:
-        """The value of a parsed object. Raises RemoteError when a field cannot be what it is."""
+        """Return the value of a parsed object. Raises RemoteError for a field of a wrong type."""
         if not isinstance(found, dict):
             raise _refused(f"an object is missing where {cls.__name__} should be")
         values: dict[str, Any] = {}
@@ -83,7 +85,7 @@ class Body:
         return cls(**values)
 
     def to_json(self) -> dict[str, object]:
-        """The object that `encode` writes."""
+        """Return the object that `encode` writes."""
         return {each.name: _plain(getattr(self, each.attribute)) for each in self._plan()}
 
     @classmethod
@@ -129,7 +131,7 @@ def _plain_key(key: object) -> object:
 
 
 def _reader(hint: Any) -> Callable[[object], Any]:
-    """What turns a parsed value into one of this type."""
+    """Return the converter of parsed values to this type."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         (inner,) = (each for each in arguments if each is not NoneType)
@@ -150,7 +152,7 @@ def _reader(hint: Any) -> Callable[[object], Any]:
 
 
 def _json_value(value: object) -> object:
-    """`value` if standard JSON can say it. Raises ValueError for objects as keys."""
+    """Return `value` for standard JSON. Raises ValueError for objects as keys."""
     level = [value]
     while level:
         names = [name for each in level if isinstance(each, dict) for name in each]
@@ -209,10 +211,7 @@ def text_of(value: object) -> str:
 
 
 def integer_of(value: object) -> int:
-    """A long at the most: what no Java reads must not come into a table that Java may read.
-
-    Raises ValueError for anything else; an empty text is 0.
-    """
+    """Return a Java long. Raises ValueError for other values; an empty text is 0."""
     if isinstance(value, str):
         try:
             number = parse_long(value) if value else 0

@@ -1,4 +1,4 @@
-"""The message record: what the commit log stores and what a pull answers, unchanged.
+"""The message record, stored in the commit log and returned unchanged by pulls.
 
 All integers big-endian.  H is 8 bytes for an IPv4 host and 20 for an IPv6 one; bits 0x10 and 0x20
 of sys_flag say which, for the born host and the store host.  Offsets below are for two IPv4 hosts.
@@ -44,7 +44,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 HOST_BITS = BORN_HOST_V6 | STORE_HOST_V6
-"""Of sys_flag; without them both hosts have IPv4 addresses."""
+"""Host bits of sys_flag; without them both hosts have IPv4 addresses."""
 
 
 def _head(born_host_bytes: int, store_host_bytes: int, *, whole: bool = True) -> Struct:
@@ -70,10 +70,10 @@ def _head(born_host_bytes: int, store_host_bytes: int, *, whole: bool = True) ->
 
 _HOSTS = (8, 8), (20, 8), (8, 20), (20, 20)
 HEADS = tuple(_head(born, store) for born, store in _HOSTS)
-"""By the two host bits of sys_flag: `HEADS[sys_flag >> 4 & 3]`."""
+"""Heads by the two host bits of sys_flag: `HEADS[sys_flag >> 4 & 3]`."""
 HEAD_V4, HEAD_V6 = HEADS[0], HEADS[-1]
 SCAN_HEADS = tuple(_head(born, store, whole=False) for born, store in _HOSTS)
-"""The same without flag, born_timestamp, hosts, reconsume_times, prepared_transaction_offset."""
+"""Heads without flag, born_timestamp, hosts, reconsume_times, prepared_transaction_offset."""
 assert BORN_HOST_V6 == 1 << 4 and STORE_HOST_V6 == 2 << 4
 assert HEAD_V4.size == 88 and HEAD_V6.size == 112
 
@@ -87,7 +87,7 @@ HEAD_START = Struct(
     "q"  # physical_offset
     "i"  # sys_flag
 )
-"""Of every head, whatever its hosts."""
+"""First fields of every head, independent of its hosts."""
 SIZE_AND_MAGIC = Struct(">iI")
 PROPERTIES_LENGTH = Struct(">h")
 BLANK_BYTES = SIZE_AND_MAGIC.size
@@ -97,14 +97,14 @@ PHYSICAL_OFFSET_POSITION = Struct(">iIiiiq").size
 _SYS_FLAG = Struct(">i")
 _TOPIC_LENGTH_BYTES = 1
 LENGTH_FIELDS_BYTES = _TOPIC_LENGTH_BYTES + PROPERTIES_LENGTH.size
-"""Of topic and properties."""
+"""Bytes of both length fields, of topic and properties."""
 RECORD_BYTES_MIN = HEAD_V4.size + LENGTH_FIELDS_BYTES
 assert (QUEUE_OFFSET_POSITION, PHYSICAL_OFFSET_POSITION, SYS_FLAG_POSITION) == (20, 28, 36)
 assert RECORD_BYTES_MIN == 91
 
 
 class RecordError(ValueError):
-    """The bytes at this position are not a whole, intact record."""
+    """Bytes that are not a whole, intact record."""
 
 
 @dataclass(slots=True)
@@ -130,7 +130,7 @@ class MessageRecord:
 
 
 class RecordHead(NamedTuple):
-    """What recovery and dispatch want of a record, without its body."""
+    """Fields of a record for recovery and dispatch, without its body."""
 
     record_bytes: int
     magic: int
@@ -145,7 +145,7 @@ class RecordHead(NamedTuple):
 
 
 def encode_record(record: MessageRecord) -> bytes:
-    """The record's bytes; size and body CRC are taken from what is there, not from its fields.
+    """Return the bytes of a record; size and body CRC are computed.
 
     Raises RecordError if topic or properties are too long for their length fields, or if a host's
     size does not agree with sys_flag.
@@ -187,10 +187,10 @@ def encode_record(record: MessageRecord) -> bytes:
 
 
 def decode_record(buffer: Buffer, position: int = 0, *, check_crc: bool = True) -> MessageRecord:
-    """The record that starts at `position`.
+    """Return the record at `position`.
 
-    Raises RecordError for a BLANK, a wrong magic, lengths that do not add up, a record that is cut
-    off, and (unless told not to look) a body that does not have its CRC.
+    Raises RecordError for a BLANK, a wrong magic, lengths that do not add up, a truncated record,
+    and, unless told not to check, a body with a wrong CRC.
     """
     try:
         head = HEADS[_SYS_FLAG.unpack_from(buffer, position + SYS_FLAG_POSITION)[0] >> 4 & 3]
@@ -242,7 +242,7 @@ def decode_record(buffer: Buffer, position: int = 0, *, check_crc: bool = True) 
 
 
 def decode_records(body: Buffer) -> Iterator[MessageRecord]:
-    """Every record of a pull answer, one after the other. Raises RecordError at a broken one."""
+    """Return every record of a pull answer. Raises RecordError for an invalid one."""
     position = 0
     while position < len(body):
         record = decode_record(body, position)
@@ -251,10 +251,10 @@ def decode_records(body: Buffer) -> Iterator[MessageRecord]:
 
 
 def scan_head(buffer: Buffer, position: int) -> RecordHead:
-    """Size, magic and dispatch fields of the record at `position`, its body skipped unread.
+    """Return size, magic and dispatch fields of the record at `position`, without reading its body.
 
     For a BLANK only size and magic are set. Raises RecordError for anything that is not a record,
-    zeros included; the body's CRC is not looked at.
+    zeros included. The body's CRC is not checked.
     """
     try:
         record_bytes, magic = SIZE_AND_MAGIC.unpack_from(buffer, position)
@@ -285,7 +285,7 @@ def scan_head(buffer: Buffer, position: int) -> RecordHead:
 def _tail(
     buffer: Buffer, position: int, record_bytes: int, magic: int, body_start: int, body_length: int
 ) -> tuple[int, int]:
-    """Where topic and properties start, after the checks that every reader needs."""
+    """Validate a record; return the starts of topic and properties."""
     end = position + record_bytes
     if magic != RECORD_MAGIC:
         raise RecordError(f"no record at {position}: magic {magic:08x}")

@@ -1,4 +1,4 @@
-"""Message ids: the broker's (where a record lies) and the client's (unique in the cluster).
+"""Message ids: the broker's (place of a record) and the client's (unique in the cluster).
 
 Both are hexadecimal, upper case, big-endian inside.
 
@@ -32,12 +32,12 @@ assert MESSAGE_ID_LENGTHS == (32, 56)
 
 
 def offset_message_id(host: bytes, physical_offset: int) -> str:
-    """The id of the record at `physical_offset` in the log of the broker at `host` (packed)."""
+    """Return the id of the record at `physical_offset` at the broker `host` (packed)."""
     return (host + _OFFSET.pack(physical_offset)).hex().upper()
 
 
 def parse_message_id(text: str) -> tuple[bytes, int]:
-    """Packed host and physical offset of an offset id. Raises ValueError for any other text."""
+    """Return packed host and physical offset of an offset id. Raises ValueError for other texts."""
     if len(text) not in MESSAGE_ID_LENGTHS:
         raise ValueError(f"a message id has 32 or 56 characters: {text!r}")
     data = bytes.fromhex(text)
@@ -48,9 +48,9 @@ def parse_message_id(text: str) -> tuple[bytes, int]:
 
 
 def is_offset_message_id(text: str) -> bool:
-    """Whether a text can be an offset id and not a unique one.
+    """Return whether a text can be an offset id rather than a unique one.
 
-    A port has two zero bytes where unique ids have the process id, which hardly ever is a multiple
+    A port has two zero bytes where unique ids have the process id, which is hardly ever a multiple
     of 65,536.
     """
     try:
@@ -61,10 +61,10 @@ def is_offset_message_id(text: str) -> bool:
 
 
 class UniqueIds:
-    """Hands out UNIQ_KEY values; at most 65,536 in one millisecond are distinct.
+    """Generator of UNIQ_KEY values; at most 65,536 in one millisecond are distinct.
 
-    `address` is 4 or 16 packed bytes, `seed` tells processes of one pid apart, `now_ms` is the
-    wall clock. Not for several threads at once.
+    `address` is 4 or 16 packed bytes, `seed` distinguishes processes of one pid, `now_ms` is the
+    wall clock. Not thread-safe.
     """
 
     def __init__(self, address: bytes, pid: int, seed: int, now_ms: Callable[[], int]) -> None:
@@ -75,7 +75,7 @@ class UniqueIds:
         self._next_month_ms = 0
 
     def next(self) -> str:
-        """A new id."""
+        """Return a new id."""
         now_ms = self._now_ms()
         if now_ms >= self._next_month_ms:
             self._set_month(now_ms)

@@ -53,18 +53,18 @@ INNER_MULTI_QUEUE_OFFSET = "INNER_MULTI_QUEUE_OFFSET"
 TROUPE_OWNER = "TROUPE_OWNER"
 TROUPE_FAILURE = "TROUPE_FAILURE"
 FAILURE_BYTES_MAX = 1024
-"""TroupeMQ extension: why the last listener failed at the message, so much of it."""
+"""TroupeMQ extension: maximum stored bytes of a listener's failure."""
 
 RESERVED_NAMES = frozenset(
     value
     for name, value in globals().items()
     if name.isupper() and isinstance(value, str) and len(value) > 1
 )
-"""Names that belong to the broker and the clients; an application may not set them."""
+"""Names that belong to broker and clients; applications may not set them."""
 
 
 def failure_bytes(text: str, room: int = FAILURE_BYTES_MAX) -> bytes:
-    """The value of TROUPE_FAILURE for a text: on one line, cut where it does not fit."""
+    """Return the value of TROUPE_FAILURE for a text: one line, cut to fit."""
     if room <= 0:
         return b""
     cut = "".join(char if char.isprintable() else " " for char in text[:FAILURE_BYTES_MAX])
@@ -73,7 +73,7 @@ def failure_bytes(text: str, room: int = FAILURE_BYTES_MAX) -> bytes:
 
 
 def parse(raw: bytes | memoryview) -> dict[str, str]:
-    """Properties by name, in the order of the text; a name written twice keeps its last value."""
+    """Return properties by name, in the order of the text; of a repeated name the last value."""
     properties: dict[str, str] = {}
     for pair in str(raw, "utf-8", "replace").split(PROPERTY_SEPARATOR):
         name, _, value = pair.partition(NAME_VALUE_SEPARATOR)
@@ -83,7 +83,7 @@ def parse(raw: bytes | memoryview) -> dict[str, str]:
 
 
 def format(properties: Mapping[str, str]) -> bytes:
-    """The text 4.9.7 would store for these properties in this order, without trailing separator."""
+    """Return the text that 4.9.7 would store for these properties, without trailing separator."""
     return PROPERTY_SEPARATOR.join(
         f"{name}{NAME_VALUE_SEPARATOR}{value}" for name, value in properties.items()
     ).encode("utf-8", "replace")

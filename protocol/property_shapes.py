@@ -1,4 +1,4 @@
-"""The fast parser of message properties: the names are compared, only the values are cut out.
+"""A fast parser of message properties that compares names and cuts out values.
 
 One producer's messages carry the same names in the same order (a Java client's hash map puts them
 so).  The sequence of names is learnt from one message as a regular expression that cuts out the
@@ -13,11 +13,11 @@ from re import Pattern, escape
 from re import compile as compile_pattern
 
 find_pairs = compile_pattern(rb"(?<![^\x02])([^\x01\x02]+)\x01([^\x02]+)").findall
-"""Names and values of a text, pairs without a name or a value left out."""
+"""Pattern of names and values of a text, without incomplete pairs."""
 
 
 def pairs_of(properties: bytes) -> dict[bytes, bytes]:
-    """Values by name, as `find_pairs` has them: 1.1 µs for eight pairs instead of 1.8."""
+    """Return values by name, as `find_pairs` has them: 1.1 µs for eight pairs instead of 1.8."""
     pairs: dict[bytes, bytes] = {}
     try:
         for pair in properties.split(b"\x02"):
@@ -33,7 +33,8 @@ def pairs_of(properties: bytes) -> dict[bytes, bytes]:
 
 
 Cut = tuple[bytes, bytes, bytes, bytes, bytes]
-"""text before WAIT, text behind it (with its separator), UNIQ_KEY, KEYS, TAGS; each may be empty"""
+"""Text before WAIT, text behind it (with its separator), UNIQ_KEY, KEYS, TAGS; each may be empty.
+"""
 
 _VALUE = rb"[^\x01\x02]+"
 _WAIT, _WAIT_VALUE = b"WAIT", b"true"
@@ -43,7 +44,7 @@ _SHAPES_MAX = 256
 
 
 class PropertyShapes:
-    """Cuts property texts; keeps the sequences of names it has seen."""
+    """Cutter of property texts by the sequences of names it has seen."""
 
     __slots__ = ("_known", "_match", "_order")
 
@@ -54,12 +55,15 @@ class PropertyShapes:
         self._order: tuple[int, ...] = (1, 2, 3, 4, 5)
 
     def cut(self, properties: bytes) -> Cut | None:
-        """The parts of a text with the names last seen; None: parse it, then `learn` its names."""
+        """Return the parts of a text with the names last seen.
+
+        None means to parse the text and to `learn` its names.
+        """
         found = self._match(properties)
         return None if found is None else found.group(*self._order)  # type: ignore[return-value]
 
     def learn(self, properties: bytes, pairs: Mapping[bytes, bytes]) -> None:
-        """Expects the next text to have the same names in the same order as this one."""
+        """Expect the next text to have the same names in the same order."""
         names = tuple(pairs)
         if pairs.get(_WAIT, _WAIT_VALUE) != _WAIT_VALUE:
             return
@@ -76,7 +80,7 @@ class PropertyShapes:
 
 
 def _compile(names: tuple[bytes, ...]) -> tuple[Pattern[bytes], tuple[int, ...]]:
-    """The expression for a sequence of names, and where it has the five parts of a Cut."""
+    """Return the expression of a sequence of names, and the places of the five parts of a Cut."""
     split = names.index(_WAIT) if _WAIT in names else len(names)
     before, behind = names[:split], names[split + 1 :]
     groups: list[bytes] = [b"before"]

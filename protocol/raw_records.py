@@ -1,4 +1,4 @@
-"""Units of a queue and pieces of the log in one body: the answers to READ_RECORDS and READ_UNITS.
+"""Units of a queue and chunks of the log in one body: answers to READ_RECORDS and READ_UNITS.
 
 All integers big-endian.
 
@@ -12,11 +12,10 @@ All integers big-endian.
     0       8     i64   physical_offset   of its first byte
     8       4     i32   piece_bytes
 
-A record that a unit points to is in the piece that covers it whole. The first unit whose record
-lies in the log has it here; a later one that has not ends what may be used of the answer, and is
-asked for again. Pieces may have bytes between records that belong to other queues (for who may see
-everything): a reader trusts nothing but what a unit points to, and compares each record with its
-unit.
+A record that a unit points to is whole in one piece. The first unit whose record is in the log has
+it here. A later unit without a record ends the usable part of the answer, and is requested again.
+With permission for all topics, pieces may contain records of other queues. So a reader uses only
+bytes that a unit points to, and compares each record with its unit.
 """
 
 from collections.abc import Sequence
@@ -27,19 +26,19 @@ from struct import Struct, pack
 from protocol.frame import FRAME_BYTES_MAX
 
 ANSWER_BYTES = 1 << 20
-"""Of the log in one answer, where a reader does not say how many."""
+"""Default log bytes in one answer."""
 
 ANSWER_BYTES_MAX = 4 << 20
-"""The same at the most: a longer answer costs more memory at both ends and saves nothing."""
+"""Maximum log bytes in one answer; longer ones cost memory at both ends and save nothing."""
 
 RECORD_BYTES_MAX = FRAME_BYTES_MAX - (1 << 20)
-"""Of the first record of an answer, which may be longer than asked: the rest is for units."""
+"""Maximum size of the first record, which may exceed the requested bytes; the rest is for units."""
 
 UNITS_MAX = 8192
-"""Of one answer with records: as many rows as a batch of the data source has."""
+"""Maximum units of an answer with records, as many as the rows of a batch of the data source."""
 
 UNITS_ALONE_MAX = 32_768
-"""Of one answer without: 640 KiB."""
+"""Maximum units of an answer without records: 640 KiB."""
 
 PIECE = Struct(
     ">q"  # physical_offset
@@ -49,6 +48,6 @@ assert PIECE.size == 12
 
 
 def piece_table(lows: Sequence[int], highs: Sequence[int]) -> bytes:
-    """The table of the pieces [low, high) of the log."""
+    """Return the table of the pieces [low, high) of the log."""
     fields = chain.from_iterable(zip(lows, map(sub, highs, lows), strict=True))
     return pack(">" + "qi" * len(lows), *fields)

@@ -1,8 +1,8 @@
-"""A broker's registration read in slices: one with tens of thousands of topics takes its time.
+"""A broker's registration, read in slices because it may have tens of thousands of topics.
 
-The body is what RegisterBrokerBody or, of brokers before V3_0_11, TopicConfigTable reads whole. Of
-a plain one the table of topics is cut out entry by entry; a text that cannot be cut so (references,
-escapes in names) is read whole if it is short.
+The body is what RegisterBrokerBody or, of brokers before V3_0_11, TopicConfigTable reads whole. The
+topics of a plain text are cut out entry by entry. A text with references or escapes in names is
+read whole if short.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -18,23 +18,23 @@ from protocol.table_rules import INT_MAX, INT_MIN
 
 SLICE_TOPICS = 500
 VERSION_FILTER_SERVERS = 37
-"""V3_0_11: older brokers register with a table of topics and nothing around it."""
+"""V3_0_11: older brokers register a bare table of topics."""
 
 _TABLE = compile_pattern(rb'"topicConfigTable"\s*:\s*\{')
 _ENTRY = compile_pattern(rb'\s*+"[^"\\]*+"\s*+:\s*+\{[^{}]*+\}\s*+(,?)')
 WHOLE_BYTES_MAX = 4 << 20
-"""Of JSON that is read in one piece, some 20,000 topics: no other thread runs meanwhile."""
+"""Maximum JSON that is read in one piece, some 20,000 topics; no other thread runs meanwhile."""
 
 Slice: TypeAlias = Mapping[str, TopicConfig]
 
 
 @dataclass(slots=True)
 class BrokerRegistration:
-    """What a broker registers; `slices` is to be gone through once."""
+    """Contents of a registration. Iterate over `slices` once."""
 
     version: DataVersion
     filter_servers: list[str] | None
-    """None: the broker says nothing of any."""
+    """Filter servers; None if the broker reports none at all."""
     slices: Iterator[Slice]
 
 
@@ -45,11 +45,11 @@ def read_registration(
     compressed: bool,
     check_topics: Callable[[int], None] = lambda _: None,
 ) -> BrokerRegistration:
-    """The registration of a broker that speaks this version of the protocol.
+    """Return the registration of a broker with this protocol version.
 
-    Raises RemoteError, as `check_topics` may that is told how many topics there are, before any is
-    made; so does the iterator, at a topic that cannot be read, or whose numbers no client of Java's
-    could read.
+    `check_topics` receives the number of topics before any is made, and may raise RemoteError. So
+    does this function for an invalid body, and the iterator at a topic that is invalid or has
+    numbers outside Java's ranges.
     """
     found = _read(body, broker_version, check_topics, compressed=compressed)
     return BrokerRegistration(found.version, found.filter_servers, map(_checked, found.slices))
@@ -109,8 +109,10 @@ def _sliced(table: TopicConfigTable) -> Iterator[Slice]:
 
 
 def _entry_spans(body: bytes) -> tuple[list[tuple[int, int]], int]:
-    """Where the entries of the table lie, SLICE_TOPICS at a time, and how many there are; none if
-    they cannot be told."""
+    """Yield the places of entries, SLICE_TOPICS at a time, and their number.
+
+    Yield nothing if entries cannot be told apart.
+    """
     found = _TABLE.search(body)
     if found is None or b'"$ref"' in body:
         return [], 0
@@ -130,7 +132,7 @@ def _entry_spans(body: bytes) -> tuple[list[tuple[int, int]], int]:
 
 
 def _topics(entries: bytes) -> Slice:
-    """Some entries of the table."""
+    """Return the topics of some entries of the table."""
     text = entries.strip().removesuffix(b",")
     try:
         found = loads_object(b"{%b}" % text)

@@ -1,4 +1,4 @@
-"""The answers to sends, filled into a template instead of encoded field by field.
+"""Answers to sends, made from a template instead of field by field.
 
 The fields of a success are always the same five; only the numbers change. The general encoder
 makes the frame for given lengths of its numbers once. Holes take the place of the numbers, and one
@@ -21,36 +21,38 @@ _OFFSET_CHARS = 16
 _PLACES = b"msgId", b"queueOffset"
 _JSON_PLACES = b'"opaque":', b'"msgId":"', b'"queueOffset":"'
 _Form = tuple[int, int, int, int]
-"""The queue id; the lengths of the queue offset, of the opaque (0: the header is binary), and of
-the message ids of a batch (0: there is one id, made of a physical offset)."""
+"""Queue id; lengths of queue offset, of opaque (0: the header is binary) and of message ids.
+
+A length of 0 for message ids means a single id, made of a physical offset.
+"""
 
 
 class SendReplies:
-    """Makes the success frames of one broker. Not shared between threads."""
+    """Encoder of the success frames of one broker. Not shared between threads."""
 
     def __init__(
         self, store_host: bytes, region_id: str, *, trace_on: bool, language: LanguageCode
     ) -> None:
         self.id_prefix = store_host.hex().upper()
-        """The store host's part of every offset message id that this broker gives."""
+        """The store host's part of every offset message id."""
         self._store_host, self._id = store_host, Struct(f">{len(store_host)}sq")
         self.constant_fields = {
             "MSG_REGION": region_id,
             "TRACE_ON": "true" if trace_on else "false",
         }
-        """Fields that every answer to a send carries, errors too."""
+        """Fields of every answer to a send, errors included."""
         self._language = language
         self._templates: dict[_Form, bytes] = {}
 
     def message_ids(self, physical_offsets: Sequence[int]) -> str:
-        """The offset message ids of the records at these offsets, joined as an answer has them."""
+        """Return the offset message ids of the records at these offsets, joined as in an answer."""
         ids = b"".join(map(self._id.pack, repeat(self._store_host), physical_offsets))
         return ids.hex(",", self._id.size).upper()
 
     def success(
         self, serialize_type: int, opaque: int, physical_offset: int, queue_id: int, offset: int
     ) -> bytes:
-        """The whole frame that tells a producer where its message lies."""
+        """Return the whole frame that answers a send with its place."""
         offset_text = b"%d" % offset
         if serialize_type == _ROCKETMQ:
             form = queue_id, len(offset_text), 0, 0
@@ -62,7 +64,7 @@ class SendReplies:
         return template % (physical_offset, offset_text, opaque_text)
 
     def batch_success(self, opaque: int, message_ids: str, queue_id: int, offset: int) -> bytes:
-        """The same of a batch, binary; `offset` is its first message's in the queue."""
+        """Return the binary frame for a batch; `offset` is its first queue offset."""
         offset_text = b"%d" % offset
         form = queue_id, len(offset_text), 0, len(message_ids)
         template = self._templates.get(form) or self._make(form)

@@ -1,4 +1,4 @@
-"""Sends as their producers made them, and tables of what the decoder of sends has learnt."""
+"""Sends as their producers made them, and tables of headers that the decoder has learnt."""
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
@@ -7,16 +7,16 @@ from typing import Generic, TypeVar
 from protocol.header_json import decode_header
 
 HEADS_MAX = 16_384
-"""More topics in turn than that are learnt again and again, at 10 to 20 µs a send."""
+"""Maximum heads. With more topics in turn heads are learnt again, at 10 to 20 µs a send."""
 HEADS_BYTES_MAX = 4 << 20
-"""Bytes of all heads; what is kept of each is some 600 bytes and three times its length."""
+"""Maximum bytes of all heads. A head takes 600 bytes and three times its length."""
 HEAD_BYTES_MAX = 1024
 """Longer heads, which no client writes with valid names, go through the general decoder."""
 
 
 @dataclass(slots=True, eq=False)
 class SendTail:
-    """The fields of a send behind its properties."""
+    """Fields of a send behind its properties."""
 
     reconsume_times: int
     unit_mode: bool
@@ -26,7 +26,7 @@ class SendTail:
 
 @dataclass(slots=True, eq=False)
 class SendShape:
-    """What the sends of one producer to one topic have in common."""
+    """Common values of the sends of one producer to one topic."""
 
     code: int
     version: int
@@ -37,25 +37,28 @@ class SendShape:
     default_topic: str
     default_topic_queue_nums: int
     values: bytes = b""
-    """Its fields as they are signed. Empty: it was not learnt, and stands for one send only."""
+    """Fields as they are signed. Empty if the shape is not learnt and describes one send only.
+    """
 
 
 @dataclass(slots=True, eq=False)
 class SendSignature:
-    """Signature of a send; the gate of the connection finds out whether it is right."""
+    """Signature of a send; the connection's authorizer verifies it."""
 
     access_key: str
     signature: bytes
     timestamp: str
-    """Time of the signature in ms, as the text that is signed; empty without one."""
+    """Time of the signature in ms, as the signed text; empty without one."""
     values: bytes
-    """What is signed before the body."""
+    """Signed bytes before the body."""
     header: bytes | Mapping[str, str] = b""
-    """Where there is a timestamp: the ext fields, or the JSON header that they are in. Few accounts
-    want them looked at, and to decode them takes 8 µs."""
+    """Ext fields, or the JSON header that contains them, of a send with a timestamp.
+
+    They are decoded on demand, since that takes 8 µs and few accounts need them.
+    """
 
     def fields(self) -> Mapping[str, str]:
-        """Return all ext fields of a send that has a timestamp, under their own names."""
+        """Return all ext fields of a send with a timestamp, under their own names."""
         header = self.header
         return (decode_header(header).fields or {}) if isinstance(header, bytes) else header
 
@@ -70,7 +73,7 @@ class Send:
     flag: int
     """The flag of the command."""
     queue_id: int
-    """Negative: any."""
+    """Queue id; a negative one means any queue."""
     sys_flag: int
     born_timestamp: int
     message_flag: int
@@ -84,7 +87,7 @@ Value = TypeVar("Value")
 
 
 class Learnt(Generic[Key, Value]):
-    """Values by the bytes that stand for them. Lives on one thread."""
+    """Bounded table of values by their encoded bytes. Lives on one thread."""
 
     __slots__ = ("_bytes", "_limits", "_values", "get")
 
@@ -93,12 +96,13 @@ class Learnt(Generic[Key, Value]):
         self._values: dict[Key, Value] = {}
         self._bytes = 0
         self.get = self._values.get
-        """Return the value of a key; None: it is not known."""
+        """Return the value of a key, or None."""
 
     def keep(self, key: Key, key_bytes: int, value: Value) -> bool:
-        """Keep a value; past a limit all are learnt again. Return False where the key is too long.
+        """Store a value; return whether the key is short enough.
 
-        One table serves the heads of a whole port, so that its limits hold for all peers together.
+        Past a limit the table is cleared. One table serves all heads of a port, so that limits hold
+        for all peers together.
         """
         count_max, key_bytes_max, bytes_max = self._limits
         if key_bytes > key_bytes_max:
@@ -112,10 +116,10 @@ class Learnt(Generic[Key, Value]):
 
 
 class Heads(Learnt[bytes, SendShape]):
-    """The shapes of the heads that the connections of one port have learnt.
+    """Shapes of heads that the connections of one port have learnt.
 
-    A client is one connection for all of its producers, and takes topics in turn: each head comes
-    again, but not at once. Admission knows a shape again, whichever connection it comes by.
+    A client uses one connection for all producers and takes topics in turn, so heads repeat at a
+    distance. Admission recognises a shape whichever connection it comes by.
     """
 
     __slots__ = ()

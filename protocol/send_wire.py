@@ -1,8 +1,8 @@
-"""The decoder of sends, which knows a producer's headers again.
+"""A decoder of sends that recognises a producer's earlier headers.
 
 The requests of a producer differ in a handful of fields. The bytes before and behind these, the
-head and the tail, are decoded once and looked up afterwards. One regular expression takes what
-lies between. A header of any other form is left to the general decoder.
+head and the tail, are decoded once and looked up afterwards. One regular expression parses the part
+between. A header of any other form is left to the general decoder.
 
     binary header of a send (codes 310 and 320), from its first byte
     0    5   code, language, version        a part of the head
@@ -25,8 +25,8 @@ lies between. A header of any other form is left to the general decoder.
         ,"Signature":"dhWKtm6bxA/TgQrApw0oNdH+3X0="
         ,"AccessKey":"…"[,"Timestamp":"…"][,"SecurityToken":"…"][,"Seal":"…"]
 
-The decoder puts together what a signature covers, where the texts of the fields are at hand. The
-gate of the connection finds out whether the signature is right.
+The decoder assembles the signed content, since it has the texts of the fields. The connection's
+authorizer verifies the signature.
 """
 
 from collections.abc import Callable, Mapping
@@ -62,28 +62,28 @@ from protocol.standard_json import loads as json_loads
 from protocol.topic_names import RETRY_TOPIC_PREFIX
 
 _TAILS_MAX = 64
-"""Tails of one connection that are kept, and signers."""
+"""Maximum learnt tails, and signers, of one connection."""
 _TAIL_BYTES_MAX = 4096
-"""Longer tails are read each time: 64 of a MiB each would be too much for one peer."""
+"""Maximum length of a learnt tail; 64 of a MiB each would be too much for one peer."""
 
 INT_DIGITS = 9
 LONG_DIGITS = 18
-"""So many characters are always a number that fits; longer ones are for the general decoder."""
+"""Maximum digits of a number that fits in any case; longer ones go to the general decoder."""
 _OPAQUE_LIMIT = 1 << 31
 
 SEND_CODES = frozenset(
     (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 )
-"""What `send_of` takes."""
+"""Request codes that `send_of` accepts."""
 _USUAL = (int(RequestCode.SEND_MESSAGE_V2), int(RequestCode.SEND_BATCH_MESSAGE))
 _ROCKETMQ, _JSON = int(SerializeType.ROCKETMQ), int(SerializeType.JSON)
 _Fields = Callable[[bytes], dict[str, str] | None]
 
 
 def _number(name: bytes, digits_max: int) -> bytes:
-    """Return the expression of a binary field that is a number, with its value as a group.
+    """Return the expression of a binary number field, with its value as a group.
 
-    The length must be that of the value: a zero byte, of the next field, lies just behind it.
+    The length must be that of the value: a zero byte, of the next field, follows it.
     """
     lengths = [
         escape(bytes((size,))) + rb"(?=[^\x00]{%d}\x00)" % size for size in range(1, digits_max + 1)
@@ -118,7 +118,7 @@ _USUAL_E, _USUAL_F, _USUAL_H = (
         b"\x00\x01h\x00\x00\x00\x01%d\x00\x01i",
     )
 )
-"""The fields e, f and h with one digit, the names of the next ones behind two of them."""
+"""Fields e, f and h with one digit, with the names of the next fields."""
 _BORN_DIGITS = 13
 
 
@@ -145,7 +145,7 @@ _NO_SHAPE = SendShape(0, 0, 0, "", "", b"", "", 0)
 
 
 class SendDecoder:
-    """Recognises the sends of one connection; keeps what it has learnt of them."""
+    """Decoder of the sends of one connection, with the headers it has learnt."""
 
     __slots__ = (
         "_born",
@@ -160,24 +160,24 @@ class SendDecoder:
     )
     CODES: ClassVar = SEND_CODES
     BINARY_HEADS: ClassVar = tuple(code.to_bytes(2) for code in _USUAL)
-    """How the binary header of a usual send begins."""
+    """First bytes of the binary header of a usual send."""
     JSON_HEADS: ClassVar = tuple(b'{"code":%d,' % code for code in _USUAL)
-    """How its JSON header begins."""
+    """First bytes of its JSON header."""
 
     def __init__(self, heads: Heads | None = None) -> None:
-        """`heads`: what other connections have learnt, too."""
+        """Create a decoder. `heads` are shared with other connections."""
         self._heads = Heads() if heads is None else heads
         self._prefix = self._head = b""
         self._layout = _usual_layout(0)
         self._shape = _NO_SHAPE
-        """The head of the last send, and how it is laid out."""
+        """Shape and layout of the last send."""
         self._born_text, self._born = b"", 0
         limits = _TAILS_MAX, _TAIL_BYTES_MAX, _TAILS_MAX * _TAIL_BYTES_MAX
         self._tails: Learnt[bytes, SendTail] = Learnt(*limits)
         self._signers: Learnt[tuple[bytes, bytes], _Signer] = Learnt(*limits)
 
     def binary(self, data: bytes, start: int, header_end: int, end: int) -> Send | None:
-        """Decode the binary header at `start`; None: not a send of the usual form.
+        """Decode the binary header at `start`; return None for an unusual one.
 
         `data[header_end:end]` is the body.
         """
@@ -240,7 +240,7 @@ class SendDecoder:
     def _binary_ending(
         self, data: bytes, fields_at: int, properties: bytes, at: int, end: int, numbers: bytes
     ) -> "_Ending | None":
-        """Return what lies behind the properties, from `at` to `end`, and its signature.
+        """Return the tail, from `at` to `end`, and the signature.
 
         The encoder of the Java client writes the fields of a signed send twice.
         """
@@ -257,13 +257,13 @@ class SendDecoder:
         return None if ending is None or ending[1].timestamp else ending
 
     def _learn_born(self, text: bytes) -> bool:
-        if not text.isdigit() or text.startswith(b"0"):  # what is signed is as it was written
+        if not text.isdigit() or text.startswith(b"0"):  # the signature covers the original text
             return False
         self._born_text, self._born = text, int(text)
         return True
 
     def _expect(self, prefix: bytes, head: bytes) -> bool:
-        """Expect the next headers to begin so; return whether it is a head that can be learnt."""
+        """Expect the next headers to begin with this head; return whether it can be learnt."""
         shape = self._heads.get(prefix + head)
         if shape is None:
             code, version = int.from_bytes(prefix[:2]), int.from_bytes(prefix[3:], signed=True)
@@ -275,7 +275,7 @@ class SendDecoder:
         return True
 
     def json(self, data: bytes, start: int, header_end: int, end: int) -> Send | None:
-        """Decode the JSON header at `start`; None: not a send of the usual form."""
+        """Decode the JSON header at `start`; return None for an unusual one."""
         e_at = data.find(_JSON_E, start, header_end)
         rest_at = e_at + len(_JSON_E)
         found = _JSON_REST.fullmatch(data, rest_at, header_end)
@@ -345,7 +345,7 @@ class SendDecoder:
     def _learn(
         self, head: bytes, code: int, version: int, kind: int, fields: dict[str, str] | None
     ) -> SendShape | None:
-        """Return None where the general decoder has to look: odd fields, codes, retry topics."""
+        """Learn a shape; return None for odd fields, codes and retry topics."""
         if fields is None or [*fields] != ["a", "b", "c", "d"] or not _all_text(fields):
             return None
         group, topic, default_topic, queue_nums = fields.values()
@@ -366,9 +366,9 @@ class SendDecoder:
     def _signed(
         self, own: bytes, signature: bytes, rest: bytes, read: _Fields, *content: bytes
     ) -> tuple[SendTail, SendSignature] | None:
-        """Return the tail and the signature between its own fields and the rest.
+        """Return the tail and the signature of the fields.
 
-        `content`: the values of the fields a to i.
+        `content` has the values of the fields a to i.
         """
         signer = self._signers.get((own, rest)) or self._learn_signer(own, rest, read)
         if signer is None:
@@ -394,30 +394,30 @@ class SendDecoder:
             return None
         values = signed_values(shown), signed_values(fields)
         signer = _Signer(tail, shown[ACCESS_KEY], timestamp, *values)
-        if not timestamp:  # else it is another one every time
+        if not timestamp:  # with one it differs each time
             self._signers.keep((own, rest), len(own) + len(rest), signer)
         return signer
 
 
 class _Signer(NamedTuple):
-    """What all signed sends with one tail and one account have in common."""
+    """Common values of the signed sends with one tail and one account."""
 
     tail: SendTail
     access_key: str
     timestamp: str
     before: bytes
-    """The values of the credentials: their names sort before those of all other fields."""
+    """Values of the credentials, whose names sort before those of all other fields."""
     behind: bytes
-    """The values of the tail."""
+    """Values of the tail."""
 
 
 _Ending = tuple[SendTail, SendSignature | None]
 
 
 def send_of(command: RemotingCommand) -> Send:
-    """Return the send of a command that the general decoder made (codes 10, 310, 320).
+    """Return the send of a decoded command (codes 10, 310, 320).
 
-    Raises RemoteError where a mandatory field is missing or is no number.
+    Raises RemoteError for a mandatory field that is missing or no number.
     """
     header = SendMessageHeader.of_command(command)
     shape = SendShape(
@@ -449,7 +449,7 @@ def send_of(command: RemotingCommand) -> Send:
 
 
 def _signature_of(fields: Mapping[str, str]) -> SendSignature | None:
-    """Return the signature in these ext fields; None if they name no account."""
+    """Return the signature in these ext fields; None without an account."""
     if ACCESS_KEY not in fields:
         return None
     signature = fields.get(SIGNATURE, "").encode("utf-8", "replace")
@@ -461,7 +461,7 @@ def _signature_of(fields: Mapping[str, str]) -> SendSignature | None:
 
 
 def _tail_of(fields: dict[str, str] | None) -> SendTail | None:
-    """Return the tail with these fields; None where the general decoder has to look."""
+    """Return the tail with these fields; None for unusual ones."""
     if fields is None or not fields.keys() <= {*"jklmn"}:
         return None
     if not (_is_int(fields.get("j", "0")) and _is_int(fields.get("l", "0"))):
@@ -485,7 +485,7 @@ def _all_text(fields: dict[str, str]) -> bool:
 
 
 def _is_int(text: str) -> bool:
-    """Return whether Java and Python read the same small number in this."""
+    """Return whether Java and Python read this text as the same small number."""
     return text.isascii() and text.isdigit() and len(text) <= INT_DIGITS
 
 

@@ -3,9 +3,9 @@
 A signed request has these ext fields beside its own:
 
     AccessKey       the name of the account
-    SecurityToken   only with accounts that a cloud has lent out; signed, and otherwise ignored
-    Timestamp       ours alone: when it was signed, ms since 1970; others sign it without knowing it
-    Seal            ours alone, as Timestamp: Base64(HMAC-SHA256(secret key, outline))
+    SecurityToken   temporary cloud accounts only; signed, else ignored
+    Timestamp       TroupeMQ extension: time of the signature, ms since 1970
+    Seal            TroupeMQ extension: Base64(HMAC-SHA256(secret key, outline))
     Signature       Base64(HMAC-SHA1(secret key, content)), made last
 
 The content is the values of all ext fields but Signature, in the order of their names (Java's, by
@@ -13,7 +13,7 @@ UTF-16), joined with nothing between, as UTF-8, and then the body as it is sent.
 covered: not the code, not the opaque, not the names, and not where one value ends.
 
 That is in the outline, for servers that ask for it (aclMaxAgeSeconds) and for administrators. The
-opaque is nowhere.
+opaque is never covered.
 
     [code,"Timestamp",bytes of the body,["name",…],[bytes of the value,…]]
 
@@ -47,25 +47,25 @@ SIGNATURE = "Signature"
 TIMESTAMP = "Timestamp"
 SEAL = "Seal"
 CREDENTIALS = frozenset((ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, TIMESTAMP, SEAL))
-"""Ext fields that say who asks: nobody passes them on."""
+"""Ext fields of the requester's identity, which are never forwarded."""
 
 _SEALED = pattern(rb"[A-Za-z0-9+/]{43}=[!-~]{0,512}?[0-9]{13}")
 _SEAL_CHARS, _PADDING = 44, ord("=")
 _SEALED_BYTES_MAX = _SEAL_CHARS + 512 + 13
-"""A seal, a token if there is one, and a time, behind the access key."""
+"""Maximum signed bytes behind the access key: a seal, a token and a time."""
 
 UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
-"""A field of QUERY_MESSAGE that the client of 4.9.7 signs and the broker of 4.9.7 leaves out."""
+"""Field of QUERY_MESSAGE that the client of 4.9.7 signs and the broker of 4.9.7 leaves out."""
 
 _as_json = JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
-"""Not orjson's, which takes 3 µs less: tasks of Spark have pyarrow and numpy only."""
+"""JSON encoder of the standard library, since Spark tasks have no orjson; it takes 3 µs more."""
 _BLOCK_BYTES = 64
 _INNER, _OUTER = 0x36, 0x5C
 Buffer = bytes | bytearray | memoryview
 
 
 class SecretKey:
-    """A secret, ready to sign with: both hashes have taken the key already."""
+    """Secret key, with the key already hashed for both HMACs."""
 
     __slots__ = ("_inner", "_outer", "_seal_inner", "_seal_outer")
 
@@ -75,11 +75,11 @@ class SecretKey:
         self._seal_inner, self._seal_outer = _begun(sha256, key)
 
     def is_as(self, other: "SecretKey") -> bool:
-        """Whether it is the same secret."""
+        """Return whether both secrets are equal, in constant time."""
         return compare_digest(self._inner.digest(), other._inner.digest())
 
     def sign(self, values: bytes, body: Buffer | None) -> bytes:
-        """The signature of this content, in Base64."""
+        """Return the signature of this content, in Base64."""
         inner = self._inner.copy()
         inner.update(values)
         if body:
@@ -89,9 +89,10 @@ class SecretKey:
         return b2a_base64(outer.digest(), newline=False)
 
     def has_signed(self, signature: bytes, values: bytes, body: Buffer | None) -> bool:
-        """Whether this secret made that signature; takes as long for each wrong one.
+        """Return whether this secret made the signature, in constant time.
 
-        As `sign`, unrolled. 1.1 µs for a send of 128 bytes; hmac.digest alone takes 1.7.
+        The code is that of `sign`, unrolled: 1.1 µs for a send of 128 bytes, where hmac.digest
+        alone takes 1.7.
         """
         inner = self._inner.copy()
         inner.update(values)
@@ -102,8 +103,11 @@ class SecretKey:
         return compare_digest(b2a_base64(outer.digest(), newline=False), signature)
 
     def seal(self, outline: bytes) -> bytes:
-        """The seal of a request with this outline, in Base64. Another hash than a signature's, so
-        that none stands for the other. `hmac.digest` takes 0.9 µs longer."""
+        """Return the seal of a request with this outline, in Base64.
+
+        Its hash differs from a signature's, so that neither replaces the other. `hmac.digest` takes
+        0.9 µs longer.
+        """
         inner = self._seal_inner.copy()
         inner.update(outline)
         outer = self._seal_outer.copy()
@@ -111,7 +115,7 @@ class SecretKey:
         return b2a_base64(outer.digest(), newline=False)
 
     def has_sealed(self, code: int, fields: Mapping[str, str], body: Buffer | None) -> bool:
-        """Whether the seal among these fields is its own; takes as long for each wrong one."""
+        """Return whether the seal among these fields is valid, in constant time."""
         names = [name for name in _in_order(fields) if name != SIGNATURE and name != SEAL]
         values = [fields[name] for name in names]
         outline = _outline(code, fields.get(TIMESTAMP, ""), body, names, values)
@@ -119,7 +123,7 @@ class SecretKey:
 
 
 def _begun(new: Callable[..., "HASH"], key: bytes) -> tuple["HASH", "HASH"]:
-    """The two hashes of an HMAC, which have taken the key."""
+    """Return the two hashes of an HMAC after they have taken the key."""
     if len(key) > _BLOCK_BYTES:
         key = new(key, usedforsecurity=False).digest()
     block = key.ljust(_BLOCK_BYTES, b"\0")
@@ -128,17 +132,17 @@ def _begun(new: Callable[..., "HASH"], key: bytes) -> tuple["HASH", "HASH"]:
 
 
 def signed_values(fields: Mapping[str, str], *, without: str = "") -> bytes:
-    """The values of these ext fields as they are signed; `without` leaves one more field out."""
+    """Return the signed values of these ext fields; `without` leaves one more field out."""
     return "".join(
         [fields[name] for name in _in_order(fields) if name != SIGNATURE and name != without]
     ).encode("utf-8", "replace")
 
 
 def was_sealed(access_key: str, values: bytes, body: Buffer | None) -> bool:
-    """Return whether signed content comes from a request with a seal, under whatever names.
+    """Return whether signed content comes from a sealed request, whatever its field names.
 
-    Who replays such a request can rename its fields and move their borders, but not change the
-    bytes. Requests of official clients do not look so: no value of theirs has `=` in that place.
+    A replayed request may have renamed fields and moved borders, but the same bytes. No value of an
+    official client has `=` in that place.
     """
     begin = len(access_key.encode("utf-8", "replace"))
     last = begin + _SEAL_CHARS - 1
@@ -152,7 +156,7 @@ def was_sealed(access_key: str, values: bytes, body: Buffer | None) -> bool:
 def _outline(
     code: int, timestamp: str, body: Buffer | None, names: Sequence[str], values: Sequence[str]
 ) -> bytes:
-    """What a seal covers: all about a request but the values, which are signed."""
+    """Return what a seal covers: all of a request but the values, which are signed."""
     sizes = [*map(len, values)]
     if not "".join(values).isascii():
         sizes = [len(value.encode("utf-8", "replace")) for value in values]
@@ -169,7 +173,7 @@ def _in_order(fields: Mapping[str, str]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """An account of a server that has access control, as a client shows it."""
+    """A client's account at servers with access control."""
 
     access_key: str
     secret_key: str = field(repr=False)
@@ -180,11 +184,11 @@ class Credentials:
         object.__setattr__(self, "_key", SecretKey(self.secret_key))
 
     def __reduce__(self) -> tuple[type["Credentials"], tuple[str, str, str | None]]:
-        """For tasks elsewhere: a hash that has begun cannot travel."""
+        """Support pickling for Spark tasks, since a started hash cannot be pickled."""
         return Credentials, (self.access_key, self.secret_key, self.security_token)
 
     def sign(self, command: RemotingCommand, now_ms: int) -> None:
-        """Signs a request, or signs it anew; its body must be what is sent."""
+        """Sign a request, replacing an earlier signature. Its body must be what is sent."""
         given = command.fields or {}
         own = {name: given[name] for name in given if name not in CREDENTIALS}
         if command.serialize_type == SerializeType.ROCKETMQ:  # which has no empty values

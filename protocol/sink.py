@@ -1,4 +1,4 @@
-"""Messages of a sink: batches that are repeated after a failure, and stored once all the same.
+"""Messages of a sink, whose batches are repeated after a failure and stored once.
 
 A task of a query sends the messages of a batch in *lanes*: one for each topic, numbered from 0 on.
 Each message that a broker stores so bears the property TROUPE_SINK, where it stands and what came
@@ -6,7 +6,7 @@ before it:
 
     <query>:<partition>:<batch>:<sequence>:<chain>[:<owner>]
 
-`owner` stands where a broker with access control has stored it: a checksum of the account, 16
+`owner` is present if a broker with access control stored it: a checksum of the account, 16
 hexadecimal digits. The query of another account is another one, whatever it is called.
 
 `chain` is a checksum over the contents of all messages of the lane up to this one, 16 hexadecimal
@@ -38,9 +38,9 @@ from protocol.java_numbers import parse_long
 
 TROUPE_SINK: Final = "TROUPE_SINK"
 SINK_MARK: Final = 0x54524F55_5045534B
-"""No offset in a log will ever be so large."""
+"""Prepared transaction offset of sinks, larger than any physical offset."""
 SINK_MESSAGES_MAX: Final = 1024
-"""In one request: some 10 ms of the broker's loop."""
+"""Maximum messages of one request: some 10 ms of the broker's loop."""
 
 CHAIN_BYTES: Final = 8
 CHAIN_START: Final = bytes(CHAIN_BYTES)
@@ -58,50 +58,51 @@ _FIELD = Struct(">iI")
 assert _HEAD.size == 28
 
 KEY_TIME: Final = slice(20, 28)
-"""Where a UNIQ_KEY has the time of its making."""
+"""Place of the creation time in a UNIQ_KEY."""
 NO_TIME: Final = b"00000000"
-"""What the keys of sinks have there; those of others for a millisecond of a month."""
+"""Creation time in keys of sinks; other clients use it during one millisecond of a month."""
 KEY_DIGITS: Final = 32
-"""Of a sink's key. Clients with an IPv6 address make 56, whose zeros may lie in that place."""
+"""Length of a sink's key. Clients with an IPv6 address use 56, whose zeros may lie in that place.
+"""
 
 
 def may_be_of_sink(key: bytes) -> bool:
-    """Whether a message with this UNIQ_KEY may be a sink's; of others few look so."""
+    """Return whether this UNIQ_KEY may be a sink's; few others have its form."""
     return key[KEY_TIME] == NO_TIME and len(key) == KEY_DIGITS
 
 
 class SinkMark(NamedTuple):
-    """Where a message stands."""
+    """Position of a message in its lane."""
 
     query: str
     partition: int
     batch: int
     sequence: int
     chain: bytes
-    """Behind it."""
+    """Checksum up to this message."""
     owner: str = ""
-    """Whose query it is (`owner_of`); empty without access control."""
+    """Owner of the query (`owner_of`); empty without access control."""
 
     def text(self) -> bytes:
-        """The value of TROUPE_SINK."""
+        """Return the value of TROUPE_SINK."""
         numbers = f"{self.query}:{self.partition}:{self.batch}:{self.sequence}:{self.chain.hex()}"
         return (f"{numbers}:{self.owner}" if self.owner else numbers).encode()
 
     def unique_key(self, topic: str) -> bytes:
-        """The UNIQ_KEY, of the same shape as any other: 32 hexadecimal digits."""
+        """Return the UNIQ_KEY, 32 hexadecimal digits as any other."""
         query = f"{self.owner}/{self.query}" if self.owner else self.query
         name = f"{query}/{topic}:{self.partition}:{self.batch}:{self.sequence}"
         digits = blake2b(name.encode(), digest_size=12).hexdigest().upper().encode()
         return digits[: KEY_TIME.start] + NO_TIME + digits[KEY_TIME.start :]
 
     def properties(self, own: bytes, topic: str) -> bytes:
-        """Property text with both behind it; `own` must have neither."""
+        """Return the property text with mark and key; `own` must have neither."""
         marks = b"UNIQ_KEY\x01%b\x02TROUPE_SINK\x01%b" % (self.unique_key(topic), self.text())
         return own + b"\x02" + marks if own else marks
 
 
 def parse_mark(text: bytes) -> SinkMark | None:
-    """The mark that `SinkMark.text` wrote; None if it is none."""
+    """Parse a mark of `SinkMark.text`; return None for other texts."""
     try:
         query, *numbers, chain = text.decode("ascii").split(":", 4)
         chain, _, owner = chain.partition(":")
@@ -113,17 +114,17 @@ def parse_mark(text: bytes) -> SinkMark | None:
 
 
 def owner_of(access_key: str) -> str:
-    """What stands for an account in marks; empty for none. It does not show the account's name."""
+    """Return the hash of an account for marks; empty without an account."""
     return blake2b(access_key.encode(), digest_size=8).hexdigest() if access_key else ""
 
 
 def is_query_name(text: str) -> bool:
-    """Whether a query may be called so: letters, digits, and three signs."""
+    """Return whether this is a valid query name: letters, digits, and three signs."""
     return _QUERY.fullmatch(text) is not None
 
 
 def chain_behind(chain: bytes, flag: int, body: bytes, properties: bytes) -> bytes:
-    """The checksum behind a message that follows `chain`; `properties` without marks."""
+    """Return the checksum behind a message that follows `chain`; `properties` without marks."""
     head = _FIELD.pack(flag, len(body))
     return blake2b(chain + head + body + properties, digest_size=CHAIN_BYTES).digest()
 
@@ -140,7 +141,7 @@ class SinkMessage(NamedTuple):
 
 
 def encode_sink_body(messages: Iterable[SinkMessage]) -> bytes:
-    """The body of a request. Raises struct.error for what no message may be."""
+    """Return the body of a request. Raises struct.error for an impossible message."""
     parts: list[bytes] = []
     for queue_id, flag, born_timestamp, chain, body, properties in messages:
         parts += (
@@ -153,8 +154,9 @@ def encode_sink_body(messages: Iterable[SinkMessage]) -> bytes:
 
 
 def decode_sink_body(data: bytes | memoryview) -> list[SinkMessage]:
-    """The messages of a request. Raises RemoteError for a body that ends in the middle of one,
-    and for more than SINK_MESSAGES_MAX.
+    """Return the messages of a request.
+
+    Raises RemoteError for a truncated body, and for more than SINK_MESSAGES_MAX messages.
     """
     messages: list[SinkMessage] = []
     position, end = 0, len(data)

@@ -1,4 +1,4 @@
-"""The names that spans of messages have: OpenTelemetry's for messaging, and RocketMQ's among them.
+"""Names of message spans: OpenTelemetry's for messaging, with those for RocketMQ.
 
 Their status is Development: RocketMQ's begin with `messaging.rocketmq.` through 1.43, and with
 `rocketmq.` in the newest registry.  OTEL_SEMCONV_STABILITY_OPT_IN chooses: `messaging` the newest,
@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 TRACEPARENT, TRACESTATE, BAGGAGE = CARRIED = ("traceparent", "tracestate", "baggage")
-"""The properties of a message that carry its trace."""
+"""Message properties that carry a trace."""
 
 OPT_IN = "OTEL_SEMCONV_STABILITY_OPT_IN"
 SYSTEM, ROCKETMQ = "messaging.system", "rocketmq"
@@ -38,10 +38,10 @@ _SAMPLED = 0x01
 
 
 class RocketNames:
-    """RocketMQ's own attributes, under the names that are asked for."""
+    """Attributes of RocketMQ under the requested names."""
 
     def __init__(self, opt_in: str) -> None:
-        """`opt_in`: the value of OPT_IN."""
+        """Create the names; `opt_in` is the value of OPT_IN."""
         chosen = {each.strip() for each in opt_in.split(",")}
         self._prefixes: tuple[str, ...] = (_FORMER,)
         if "messaging/dup" in chosen:
@@ -50,13 +50,13 @@ class RocketNames:
             self._prefixes = (_NEWEST,)
 
     def of(self, values: Mapping[str, AttributeValue]) -> dict[str, AttributeValue]:
-        """These, by their whole names."""
+        """Return these values under their full names."""
         return {prefix + name: value for prefix in self._prefixes for name, value in values.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class TraceParent:
-    """The span that made a message."""
+    """The span that created a message."""
 
     trace_id: int
     span_id: int
@@ -64,7 +64,10 @@ class TraceParent:
 
 
 def parse_traceparent(text: str) -> TraceParent | None:
-    """None for what is none; one of a later version is read as far as it is known."""
+    """Parse a `traceparent`; return None if invalid.
+
+    Later versions are read as far as they are known.
+    """
     found = _TRACEPARENT.fullmatch(text.strip())
     if found is None:
         return None

@@ -1,7 +1,6 @@
 """Standard JSON, read and written: by orjson, and with equal results without it.
 
-A broker has orjson. The tasks of a Spark job run where nobody has installed anything for us: there
-the standard library has to do, at a tenth of the speed.
+A broker has orjson. Tasks of a Spark job have only the standard library, which is ten times slower.
 
 What is no standard JSON raises ValueError, so that the reader of the dialect (fastjson_reader.py)
 gets it: NaN and Infinity, lone surrogates, texts that are not UTF-8. Texts of more than some 900
@@ -18,14 +17,14 @@ from typing import Any
 _SURROGATE = compile_pattern("[\\ud800-\\udfff]")
 _ESCAPED_HALF = compile_pattern(r"\\u[dD][89a-fA-F]")
 _LONG_NUMBER = compile_pattern(r'(?<![\w".])[0-9](?:[0-9]{18}|[0-9.]*[eE][+-]?[0-9]{3})')
-"""Each number that does not fit, and others: orjson reads them in another way than the library."""
+"""Numbers that orjson and the library read differently, and some others."""
 _LONG_MIN, _UNSIGNED_END = -(1 << 63), 1 << 64
 _INTEGER_CHARS_MAX = 20
-"""Of an unsigned long, or a long with its sign; JSON has no leading zeros."""
+"""Characters of an unsigned long, or a long with its sign."""
 
 
 def library_loads(data: bytes) -> object:
-    """As orjson's: the value of a text in UTF-8. Raises ValueError for what is no JSON."""
+    """Return the value of a UTF-8 text, as orjson does. Raises ValueError for invalid JSON."""
     text = data.decode("utf-8")  # UnicodeDecodeError is a ValueError, too
     if text.startswith("\ufeff"):
         raise ValueError("a byte order mark is no JSON")
@@ -45,9 +44,9 @@ def library_loads(data: bytes) -> object:
 
 
 def library_dumps(value: object) -> bytes:
-    """As orjson's: text, whole numbers, None, and lists and objects of them, without blanks.
+    """Return compact JSON of text, whole numbers, None, lists and objects, as orjson does.
 
-    Raises TypeError for text that has no UTF-8.
+    Raises TypeError for text without UTF-8 form.
     """
     try:
         return _library_dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8")

@@ -1,14 +1,13 @@
-"""Streams of frames: the bytes of one connection in, what they say out; no socket, no clock.
+"""Streams of frames: bytes of one connection in, events out; without socket or clock.
 
     for event in stream.receive(data): ...
 
-A frame (its layout: protocol/frame.py) may come in any pieces; what is whole is decoded at once,
-what is not waits here. A server's stream knows the usual sends and ends of transactions again by
-their bytes (send_wire.py, end_wire.py) and leaves all else to the general decoder. One call gives
-its events in the order of the stream, but for the sends, which come together, as one event, behind
-the others: so a hundred sends of one read cost a server one message. A call may give a few events
-only. The bytes behind them stay until `more` is asked for, so that a read full of requests does not
-hold the loop up.
+A frame (layout: protocol/frame.py) may arrive in any pieces. Whole frames are decoded at once,
+incomplete ones are kept. A server's stream recognises usual sends and ends of transactions by their
+bytes (send_wire.py, end_wire.py); the general decoder handles all others. Events keep the order of
+the stream, except that all sends of one call form one last event. So a hundred sends of one read
+cost a server one message. A call may return few events; `more` continues with the remaining bytes,
+so that a read full of requests does not block the loop.
 """
 
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ from protocol.command import RemotingCommand
 from protocol.errors import FrameError, FrameTooLong, RemoteError
 from protocol.frame import FRAME_BYTES_MAX, HEADER_BYTES_MAX, decode_frame
 
-if TYPE_CHECKING:  # who only reads answers does without: 10 ms of CPU in each task of Spark
+if TYPE_CHECKING:  # not imported by Spark tasks, which read answers only: 10 ms
     from protocol.end_wire import End, EndDecoder
     from protocol.send_values import Send
     from protocol.send_wire import SendDecoder
@@ -34,7 +33,7 @@ _HEAD_BYTES: Final = _HEAD.size
 _LENGTH_BYTES: Final = 4
 _SHORT_PIECE_BYTES: Final = 4096
 _LONG_FRAME_BYTES: Final = 256 << 10
-"""Cut out without a copy, for that of 10 MiB takes 1.2 ms; its body is one in any case."""
+"""Minimum size of a frame that is cut out without a copy, which takes 1.2 ms for 10 MiB."""
 _NO_LIMIT: Final = 1 << 62
 assert _HEAD_BYTES == 8
 _JSON, _ROCKETMQ = int(SerializeType.JSON), int(SerializeType.ROCKETMQ)
@@ -42,32 +41,34 @@ _JSON, _ROCKETMQ = int(SerializeType.JSON), int(SerializeType.ROCKETMQ)
 
 @dataclass(slots=True)
 class SendGroup:
-    """All sends that became whole with one call, in order."""
+    """All sends that one call completed, in order."""
 
     sends: "list[Send]"
     frame_bytes: int
-    """Of all their frames."""
+    """Bytes of all their frames."""
 
 
 @dataclass(slots=True)
 class UnreadableSend:
-    """A send without a field that it needs; the error is what its sender is answered."""
+    """A send without a mandatory field, and the error that answers it."""
 
     command: RemotingCommand
     error: RemoteError
 
 
 ENDS_OF_EVENT: Final = 4
-"""So many ends of transactions count as one event where a call gives a few only."""
+"""Ends of transactions that count as one event where a call returns few."""
 _END: Final = int(RequestCode.END_TRANSACTION)
 
 Event: TypeAlias = "SendGroup | End | RemotingCommand | UnreadableSend | FrameError"
-"""A command is a request of any other kind, or a response. A FrameError is the last event: nothing
-behind that place can be trusted."""
+"""An event. A command is another request, or a response.
+
+A FrameError is the last event: the bytes behind it are unreliable.
+"""
 
 
 class Stream:
-    """What one peer writes. Keeps the half-read frame, and what it has learnt of this peer."""
+    """Decoder of one peer's bytes, with its incomplete frame and learnt headers."""
 
     __slots__ = (
         "_ends",
@@ -89,25 +90,30 @@ class Stream:
         events_max: int = _NO_LIMIT,
         ends: "EndDecoder | None" = None,
     ) -> None:
-        """Without a decoder for sends or ends they are commands as all others; `events_max`: what
-        one call gives at most, sends not counted."""
+        """Create a stream. Without a decoder, sends or ends are plain commands.
+
+        `events_max` limits the events of one call, sends not counted.
+        """
         self.frame_bytes_max = frame_bytes_max
-        """With the length field. May change at any time; a frame counts when its head comes."""
+        """Maximum frame, length field included.
+
+        It may change at any time and applies to later heads.
+        """
         self._sends, self._ends = sends, ends
         self._events_max = events_max
         self._rest = b""
-        """What has come and not been looked at, from `_rest_at` on, if `has_more`."""
+        """Received bytes; those from `_rest_at` on are undecoded if `has_more`."""
         self._rest_at = 0
         self.has_more = False
-        """Whether what was added has not all been looked at."""
+        """Whether received bytes are left to decode."""
         self._parts: list[bytes | bytearray] = []
         self.half_bytes = 0
-        """Of a frame that has come in part."""
+        """Bytes of the incomplete frame."""
         self.wanted_bytes = _HEAD_BYTES
-        """How many it will have, as far as that is known."""
+        """Total bytes of the incomplete frame, as far as known."""
 
     def receive(self, data: bytes) -> list[Event]:
-        """Adds `data`; what is whole now. Not while there is more of what was added before."""
+        """Add `data`; return the whole events. Do not call while `has_more`."""
         assert not self.has_more
         if self._parts:
             self.half_bytes += len(data)
@@ -122,7 +128,7 @@ class Stream:
         return self._cut(data, 0, self._events_max)
 
     def more(self, events_max: int = _NO_LIMIT) -> list[Event]:
-        """The next ones of what was added, so many at most."""
+        """Return further events of the added data, at most `events_max`."""
         if not self.has_more:
             return []
         data, self._rest, self.has_more = self._rest, b"", False
@@ -184,7 +190,10 @@ class Stream:
         return events
 
     def _add_short(self, data: bytes) -> None:
-        """Short pieces go into one buffer: an object for each would be 24 times its two bytes."""
+        """Join short pieces in one buffer.
+
+        Objects for two bytes each would take 24 times as much.
+        """
         last = self._parts[-1]
         if isinstance(last, bytearray):
             last += data
@@ -192,7 +201,7 @@ class Stream:
             self._parts.append(bytearray(data))
 
     def clear(self) -> None:
-        """Forgets what has come and not been given: the rest of it will not come."""
+        """Discard the received bytes at the end of a connection."""
         self._parts.clear()
         self._rest, self.has_more = b"", False
         self.half_bytes = 0
@@ -206,7 +215,7 @@ class Stream:
     def _other(
         self, data: bytes, start: int, header_end: int, end: int, events: list[Event]
     ) -> "Send | None":
-        """Add the event of a frame that is no usual send; return the send, if it is another one."""
+        """Add the event of an unusual frame; return the send if it is one."""
         ends = self._ends
         if (
             ends is not None
@@ -236,7 +245,7 @@ class Stream:
 
 
 class CommandStream:
-    """What a server writes: answers, and few requests; every frame is decoded on its own."""
+    """Decoder of a server's bytes: answers and few requests, each frame by itself."""
 
     __slots__ = ("_stream",)
 
@@ -244,10 +253,9 @@ class CommandStream:
         self._stream = Stream()
 
     def receive(self, data: bytes) -> Iterator[RemotingCommand]:
-        """Adds `data` at once; yields each command that is now complete.
+        """Add `data`; yield each whole command.
 
-        Raises FrameError, after the commands before it, at a frame that cannot be trusted: close
-        the connection then.
+        Raises FrameError behind these at an invalid frame: close the connection then.
         """
         return _commands(self._stream.receive(data))
 

@@ -29,10 +29,10 @@ PULL_LITE = 0x10
 
 
 def transaction_type(sys_flag: int) -> int:
-    """The transaction bits alone."""
+    """Return the transaction bits."""
     return sys_flag & TRANSACTION_MASK
 
 
 def has_queue_unit(sys_flag: int) -> bool:
-    """Whether a record is visible to consumers: neither prepared nor rolled back."""
+    """Return whether consumers see a record: it is neither prepared nor rolled back."""
     return not sys_flag & TRANSACTION_PREPARED

@@ -1,11 +1,11 @@
 """Rules for the entries of tables, applied to changes and to what is loaded.
 
-The tables are the JSON files of a broker and of a name server. What a request would put there and
-the next start would leave out is refused at the request; what is loaded by these rules may be
-saved by them. They take every value that 4.9.7's own clients and tools send, odd ones too.
+The tables are the JSON files of a broker and of a name server. A request is refused if the next
+start would skip its entry. The rules accept every value that 4.9.7's own clients and tools send,
+odd ones included.
 
-Each function returns what is wrong with an entry, in words, or nothing. A name that is in a file
-may be any text, as 4.9.7 takes any for a group; what is made anew has to have a legal one
+Each function returns the fault of an entry as a sentence, or an empty text. A name that is in a
+file may be any text, as 4.9.7 takes any for a group; new entries need a legal one
 (protocol/topic_names.py).
 
 Source: common/TopicConfig.java, SubscriptionGroupConfig.java, ConsumerOffsetManager.java: what is
@@ -19,21 +19,23 @@ from protocol.topic_names import group_name_fault, topic_name_fault
 INT_MIN, INT_MAX = -(1 << 31), (1 << 31) - 1
 LONG_MIN, LONG_MAX = -(1 << 63), (1 << 63) - 1
 TAKEN_KEYS = ("$ref", "@type")
-"""Keys of a JSON object that mean something to fastjson, wherever they stand."""
+"""Keys of a JSON object that have a meaning for fastjson."""
 QUEUE_NUMS_MAX = 65_536
-"""Of one topic, for reading and for writing, that an administrator may ask for. 4.9.7 takes any
-number, and whoever asks for such a topic's queues then fills its memory."""
+"""Maximum queues of a topic, for reading and for writing, in a request.
+
+4.9.7 accepts any number, and queries for such queues then fill its memory.
+"""
 
 
 def key_fault(key: str) -> str:
-    """For what is a key in a file: a name, or a name server's namespace or key."""
+    """Return the fault of a key in a file: a name, or a name server's namespace or key."""
     if key in TAKEN_KEYS:
         return f"no entry can be called {key}: JSON files use that for something else"
     return ""
 
 
 def topic_fault(topic: TopicConfig) -> str:
-    """For a topic's settings."""
+    """Return the fault of a topic's settings."""
     for key, number in (
         ("readQueueNums", topic.read_queue_nums),
         ("writeQueueNums", topic.write_queue_nums),
@@ -50,7 +52,7 @@ def topic_fault(topic: TopicConfig) -> str:
 
 
 def asked_topic_fault(topic: TopicConfig) -> str:
-    """The same for a topic that somebody asks for: its name and number of queues have limits."""
+    """Return the fault of a requested topic, whose name and number of queues have limits."""
     if fault := topic_name_fault(topic.topic_name):
         return fault
     for key, number in (
@@ -63,7 +65,7 @@ def asked_topic_fault(topic: TopicConfig) -> str:
 
 
 def group_fault(group: SubscriptionGroupConfig) -> str:
-    """For a consumer group's settings; negative numbers have a meaning there."""
+    """Return the fault of a group's settings; negative numbers have a meaning there."""
     for key, number in (
         ("retryQueueNums", group.retry_queue_nums),
         ("retryMaxTimes", group.retry_max_times),
@@ -80,7 +82,7 @@ def group_fault(group: SubscriptionGroupConfig) -> str:
 
 
 def asked_group_fault(group: SubscriptionGroupConfig) -> str:
-    """The same for a group that somebody asks for: its retry topic is made with so many queues."""
+    """Return the fault of a requested group, whose number of retry queues has a limit."""
     if fault := group_name_fault(group.group_name):
         return fault
     if group.retry_queue_nums > QUEUE_NUMS_MAX:
@@ -90,21 +92,21 @@ def asked_group_fault(group: SubscriptionGroupConfig) -> str:
 
 
 def queue_id_fault(queue_id: int) -> str:
-    """For a queue of which an offset is kept."""
+    """Return the fault of a queue id with an offset."""
     if not 0 <= queue_id <= INT_MAX:
         return f"queueId is {queue_id}: it has to be from 0 to {INT_MAX}"
     return ""
 
 
 def offset_fault(offset: int) -> str:
-    """For a group's offset; 4.9.7 keeps negative ones, too."""
+    """Return the fault of a consumer offset; 4.9.7 keeps negative ones, too."""
     if not LONG_MIN <= offset <= LONG_MAX:
         return f"the offset is {offset}: it has to be from {LONG_MIN} to {LONG_MAX}"
     return ""
 
 
 def delay_offset_fault(level: int, offset: int) -> str:
-    """For how far a delay level has come."""
+    """Return the fault of a delay level's offset."""
     if not 0 <= level <= INT_MAX:
         return f"the delay level is {level}: it has to be from 0 to {INT_MAX}"
     if not 0 <= offset <= LONG_MAX:

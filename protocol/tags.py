@@ -1,8 +1,8 @@
-"""Tag expressions, and the hash by which a consume queue remembers a tag.
+"""Tag expressions, and the hash of a tag that a consume queue stores.
 
 A unit of a consume queue holds Java's String.hashCode of the tag, sign-extended to 64 bits; the
-broker compares hashes only (their low 32 bits), so `AaAa` and `BBBB` are the same to it and the
-client looks again.
+broker compares hashes only (their low 32 bits), so `AaAa` and `BBBB` are equal there, and the
+client compares again.
 
 Source: java.lang.String.hashCode, common/filter/FilterAPI.java, store/DefaultMessageFilter.java.
 """
@@ -19,11 +19,11 @@ _BLANKS = "".join(map(chr, range(33)))  # what Java's trim() takes off
 _CACHED_TAGS = 4096
 _32_BITS = 0xFFFFFFFF
 TAG_EXPRESSION_CHARS_MAX = 64 << 10
-"""Thousands of tags; a pull that brings its own has them hashed while others wait."""
+"""Maximum expression, thousands of tags, since a pull hashes them on the loop."""
 
 
 def java_hash_code(text: str) -> int:
-    """String.hashCode: over UTF-16 units, 32 bits, signed."""
+    """Return String.hashCode: over UTF-16 units, 32 bits, signed."""
     value = 0
     if text.isascii():
         for unit in text.encode():
@@ -37,12 +37,12 @@ def java_hash_code(text: str) -> int:
 
 @lru_cache(maxsize=_CACHED_TAGS)
 def tags_code(tags: str | None) -> int:
-    """What the consume queue stores for a TAGS value; 0 without one."""
+    """Return the tags code of a TAGS value in a consume queue; 0 without one."""
     return java_hash_code(tags) if tags else 0
 
 
 def tags_too_long(expression: str) -> LimitReached:
-    """The refusal of an expression of more than TAG_EXPRESSION_CHARS_MAX characters."""
+    """Return the refusal of an expression of more than TAG_EXPRESSION_CHARS_MAX characters."""
     return LimitReached(
         ResponseCode.SUBSCRIPTION_PARSE_FAILED,
         f"the tag expression has {len(expression)} characters:"
@@ -53,17 +53,17 @@ def tags_too_long(expression: str) -> LimitReached:
 
 @dataclass(frozen=True, slots=True)
 class TagFilter:
-    """Which tags a consumer wants; `codes` is None when it wants all."""
+    """Tags that a consumer subscribes to; `codes` is None for all."""
 
     tags: frozenset[str]
     codes: frozenset[int] | None
 
     @classmethod
     def parse(cls, expression: str | None) -> "TagFilter":
-        """`a || b`, `*`, or nothing for all.
+        """Parse `a || b`, `*`, or an empty text for all.
 
         Raises RemoteError(SUBSCRIPTION_PARSE_FAILED) for separators without anything between them,
-        and for what is too long.
+        and for an expression that is too long.
         """
         if not expression or expression == ALL_TAGS:
             return cls(frozenset(), None)
@@ -78,7 +78,7 @@ class TagFilter:
         return cls(tags, frozenset(map(java_hash_code, tags)))
 
     def matches(self, code: int) -> bool:
-        """Whether a unit with this tags code may be wanted."""
+        """Return whether a unit with this tags code may match."""
         return self.codes is None or _signed_32(code & _32_BITS) in self.codes
 
 

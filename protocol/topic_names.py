@@ -1,4 +1,4 @@
-"""Topics that mean something to broker and clients, and the prefixes that make others of a name.
+"""Topics with a meaning for broker and clients, and prefixes of derived topics.
 
 Source: common/topic/TopicValidator.java, common/MixAll.java.
 """
@@ -6,7 +6,7 @@ Source: common/topic/TopicValidator.java, common/MixAll.java.
 from re import compile as compile_pattern
 
 LEGAL_CHARACTERS = "^[%|a-zA-Z0-9_-]+$"
-"""Of topics and of groups; none of them means anything to a file system."""
+"""Characters of topics and groups; none is special to a file system."""
 TOPIC_CHARS_MAX = 127
 GROUP_CHARS_MAX = 255
 _LEGAL = compile_pattern(r"[%|a-zA-Z0-9_-]+")
@@ -36,10 +36,10 @@ REFUSED_TOPICS = frozenset(
         OFFSET_MOVED_TOPIC,
     )
 )
-"""Nobody may send to these."""
+"""Topics to which no client may send."""
 
 SYSTEM_TOPICS = REFUSED_TOPICS | {AUTO_CREATE_TOPIC, BENCHMARK_TOPIC, TRACE_TOPIC}
-"""Administrators may not touch these."""
+"""Topics that administrators may not change."""
 
 
 _SYSTEM_PREFIXES = ("RMQ_SYS_", SYSTEM_TOPIC_PREFIX, RETRY_TOPIC_PREFIX)
@@ -47,21 +47,21 @@ _OWN_TOPICS = SYSTEM_TOPICS - {BENCHMARK_TOPIC}
 
 
 def is_system_topic(topic: str) -> bool:
-    """Whether a topic holds the broker's own messages, or copies of messages on their way back.
+    """Return whether a topic holds the broker's own messages, or copies of messages to deliver.
 
-    Half messages, due messages and retries appear in their own topic when they are delivered; dead
-    letters (%DLQ%) stay where they are and so count as the user's.
+    Half messages, delayed messages and retries appear in their own topic when delivered. Dead
+    letters (%DLQ%) stay in theirs and so count as the user's.
     """
     return topic in _OWN_TOPICS or topic.startswith(_SYSTEM_PREFIXES)
 
 
 def is_legal_name(name: str, chars_max: int = TOPIC_CHARS_MAX) -> bool:
-    """Whether a topic or group may be called so: it may become a directory and a table's key."""
+    """Return whether a name is legal: it may become a directory and a table's key."""
     return len(name) <= chars_max and bool(_LEGAL.fullmatch(name))
 
 
 def topic_name_fault(topic: str) -> str:
-    """The remark with which a topic of this name is refused; empty for one that may be."""
+    """Return the remark that refuses a topic of this name; empty for a legal one."""
     if not topic.strip():
         return "The specified topic is blank."
     if not is_legal_name(topic, len(topic)):
@@ -72,7 +72,10 @@ def topic_name_fault(topic: str) -> str:
 
 
 def group_name_fault(group: str) -> str:
-    """The same for a group, with the words of 4.9.7's clients: its broker takes any name."""
+    """Return the refusal of a group's name in the words of 4.9.7's clients.
+
+    Its broker accepts any name.
+    """
     if not group.strip():
         return "the specified group is blank"
     if len(group) > GROUP_CHARS_MAX:

@@ -2,8 +2,9 @@
 
 file           what it does
 address.py     host:port, taken apart
-line.py        one blocking connection: a request, then its answer
+sync_connection.py
+                a blocking connection: a request, then its answer
 tls.py         TLS contexts, made of PEM files
-tls_options.py TLS as a caller wants it, or the environment
+tls_options.py TLS options of a program or the environment
 tls_socket.py  a TLS connection that does not block
 """

@@ -1,4 +1,4 @@
-"""Addresses of servers as people write them: `host:port`, `[v6]:port`, several with `;` between."""
+"""Addresses of servers in text form: `host:port`, `[v6]:port`, several with `;` between."""
 
 from protocol.java_numbers import plain_number
 
@@ -6,7 +6,7 @@ PORT_MAX = 65_535
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Host and port of `host:port` or `[v6]:port`. Raises ValueError for other texts."""
+    """Return host and port of `host:port` or `[v6]:port`. Raises ValueError for other texts."""
     host, _, port = address.rpartition(":")
     number = plain_number(port, PORT_MAX)
     if not host or number is None:
@@ -15,7 +15,10 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def split_addresses(text: str) -> tuple[str, ...]:
-    """The addresses of `a:9876;b:9876`. Raises ValueError unless all of them are, and one is."""
+    """Return the addresses of `a:9876;b:9876`.
+
+    Raises ValueError if one is invalid or none is given.
+    """
     addresses = tuple(part.strip() for part in text.replace(",", ";").split(";") if part.strip())
     for address in addresses or (text,):
         split_address(address)

@@ -1,4 +1,4 @@
-"""The end of validity of certificates, out of their DER (X.509), which Python's ssl does not tell.
+"""The end of validity of certificates, read from their DER (X.509).
 
     Certificate ::= SEQUENCE {                  tag  0x30
         tbsCertificate SEQUENCE {
@@ -27,9 +27,9 @@ _BEFORE_VALIDITY = 3
 
 
 def not_after_s(pem: str) -> float | None:
-    """When the first of these certificates is over, seconds since 1970; None: there is none.
+    """Return the end of validity of the first certificate, seconds since 1970; None without one.
 
-    Raises ValueError for what is no certificate.
+    Raises ValueError for an invalid one.
     """
     ends = [_not_after_s(PEM_cert_to_DER_cert(found)) for found in _PEM.findall(pem)]
     return min(ends, default=None)
@@ -56,7 +56,7 @@ def _not_after_s(der: bytes) -> float:
 
 
 def _head(der: bytes, at: int) -> tuple[int, int, int]:
-    """Tag, where its content begins, and where it ends."""
+    """Return the tag, and the start and end of its content."""
     tag, size = der[at], der[at + 1]
     at += 2
     if size >= _LONG:

@@ -24,7 +24,7 @@ from remoting.tls import TlsUnusable, reason_of_tls
 from remoting.tls_options import WANTS_TLS, Tls, tls_of_environment
 
 CONNECT_TIMEOUT_MS = 3000
-"""The same as in 4.9.7: a server that is down must not delay requests to others for long."""
+"""Timeout of 4.9.7; a server that is down must not delay requests to others for long."""
 TIMEOUT_MS = 30_000
 """Default time for an answer: a broker may first have to read old messages from its disk."""
 CANCEL_CHECK_S = 0.25
@@ -46,8 +46,10 @@ class RemotingFailed(Exception):
 
 
 class ConnectionBroken(RemotingFailed):
-    """No connection, or it broke before the answer came. The server may have acted on the
-    request."""
+    """A connection that failed to open, or broke before the answer.
+
+    The server may have acted on the request.
+    """
 
 
 class ConnectionLost(ConnectionBroken):
@@ -126,8 +128,10 @@ class SyncConnection:
         self._socket = None
 
     def ask(self, request: RemotingCommand, *, repeats: bool = False) -> RemotingCommand:
-        """Return the answer, if it is a success. Raise Refused for any other code, and what `call`
-        raises."""
+        """Return a successful answer.
+
+        Raise Refused for any other code, and what `call` raises.
+        """
         answer = self.call(request, repeats=repeats)
         if answer.code != ResponseCode.SUCCESS:
             raise Refused(self.address, answer.code, answer.remark)
@@ -165,8 +169,10 @@ class SyncConnection:
         self._exchange(request, monotonic() + (timeout_ms or self._timeout_ms) / 1000)
 
     def is_connected(self) -> bool:
-        """Return whether a connection is open, as far as is known without a request. Raise
-        ConnectionBroken where it had to be closed for invalid data."""
+        """Return whether a connection is open, as far as is known without a request.
+
+        Raise ConnectionBroken where it had to be closed for invalid data.
+        """
         self._drop_if_closed()
         return self._socket is not None
 

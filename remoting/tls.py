@@ -1,7 +1,7 @@
-"""TLS contexts, of servers and of those who call them, made of PEM files.
+"""TLS contexts of servers and clients, made from PEM files.
 
-TLS 1.2 and 1.3, with forward secrecy and authenticated ciphers only; nobody renegotiates.  A key
-that is encrypted is opened with the password that is given: nobody is ever asked for one.
+TLS 1.2 and 1.3, with forward secrecy and authenticated ciphers only, without renegotiation. The
+given password opens an encrypted key; there is no prompt.
 """
 
 import re
@@ -24,55 +24,60 @@ from ssl import (
 from stat import S_ISREG
 
 CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
-"""Of TLS 1.2; those of 1.3 are all of this kind."""
+"""Ciphers of TLS 1.2; those of 1.3 are all of this kind."""
 
 CURVE = "prime256v1"
-"""What a server makes keys on. OpenSSL would take more from a client of TLS 1.3, ffdhe8192 too,
-which is 124 ms of computing; Python below 3.15 names no more than one."""
+"""Curve of a server's keys.
+
+OpenSSL would also accept ffdhe8192 of a TLS 1.3 client, which takes 124 ms to compute. Python below
+3.15 can name one curve only.
+"""
 
 HANDSHAKE_BYTE = 0x16
-"""The first byte of a TLS connection. A frame would have to be 352 MiB long to begin with it."""
+"""First byte of a TLS connection. A frame would need 352 MiB to begin with it."""
 
 CLIENT_AUTH = {"none": CERT_NONE, "optional": CERT_OPTIONAL, "require": CERT_REQUIRED}
-"""Whether a client shows a certificate, by RocketMQ's words."""
+"""Client certificate modes, by RocketMQ's words."""
 
 _OLD_CIPHERS = re.compile(
     rb"\x2a\x86\x48\x86\xf7\x0d\x01"
     rb"(?:\x0c\x01[\x01\x02\x05\x06]"  # PKCS #12: RC4, RC2
     rb"|\x05[\x01\x03\x04\x06\x0a\x0b])"  # PKCS #5 version 1: DES, RC2
 )
-"""The ciphers of encrypted keys that OpenSSL 3 reads only by its legacy provider, as PKCS #8 has
-them; openssl 1 made such keys unless it was told otherwise, and so does RocketMQ's guide."""
+"""Object ids of ciphers of encrypted keys that OpenSSL 3 reads only with its legacy provider.
+
+openssl 1 made such PKCS #8 keys by default, and so does RocketMQ's guide.
+"""
 _OLD_HEADER = re.compile(r"^DEK-Info: (?:DES-CBC|RC2|RC4|BF|IDEA)", re.MULTILINE)
 _PEM_BODY = re.compile(r"-----BEGIN ENCRYPTED PRIVATE KEY-----([^-]*)-----END")
 
 
 class TlsUnusable(Exception):
-    """TLS cannot be had with these files; one sentence that says what to do."""
+    """Unusable TLS files; the sentence says what to do."""
 
 
 @dataclass(frozen=True)
 class TlsFiles:
-    """Who one is, and whom one believes; an empty path: nobody."""
+    """Files of certificates and keys; an empty path means none."""
 
     cert_path: str = ""
-    """One's own certificate, with those between it and the trusted one below it."""
+    """Own certificate, followed by intermediate ones."""
     key_path: str = ""
     key_password: str = field(default="", repr=False)
     trust_path: str = ""
-    """The certificates of those who sign others'."""
+    """Trusted CA certificates."""
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Those that are named."""
+        """Return the named paths."""
         return tuple(path for path in (self.cert_path, self.key_path, self.trust_path) if path)
 
 
 def server_context(files: TlsFiles, client_auth: str = "none") -> SSLContext:
-    """What a server accepts connections with. Raises TlsUnusable.
+    """Return a server's context. Raises TlsUnusable.
 
-    `client_auth`: one of CLIENT_AUTH; with any but none a certificate must be signed by one of
-    `trust_path`.
+    `client_auth` is a key of CLIENT_AUTH. With any mode but none, a certificate must be signed by
+    one of `trust_path`.
     """
     context = SSLContext(PROTOCOL_TLS_SERVER)
     _harden(context)
@@ -83,19 +88,17 @@ def server_context(files: TlsFiles, client_auth: str = "none") -> SSLContext:
     _load_pair(context, files)
     if client_auth != "none":
         if not files.trust_path:
-            raise TlsUnusable(
-                "Certificates of clients are asked for, and nobody is trusted to sign them."
-            )
+            raise TlsUnusable("Client certificates are required: name a file of trusted CAs.")
         _load_trust(context, files.trust_path)
         context.verify_mode = CLIENT_AUTH[client_auth]
     return context
 
 
 def client_context(files: TlsFiles, *, checks_server: bool = True) -> SSLContext:
-    """What one calls a server with. Raises TlsUnusable.
+    """Return a client's context. Raises TlsUnusable.
 
-    `checks_server`: its certificate must be signed by one of `trust_path`, by default those that
-    this machine trusts, and name the host that was called.
+    With `checks_server` the server's certificate must be signed by one of `trust_path`, by default
+    the machine's CAs, and name the host.
     """
     context = SSLContext(PROTOCOL_TLS_CLIENT)
     _harden(context)
@@ -114,7 +117,7 @@ def client_context(files: TlsFiles, *, checks_server: bool = True) -> SSLContext
 
 
 def reason_of_tls(error: OSError) -> str:
-    """What went wrong between two that speak TLS, in a few words."""
+    """Return the reason of a TLS failure in a few words."""
     if not isinstance(error, SSLError):
         return error.strerror or str(error) or type(error).__name__
     verify_message = getattr(error, "verify_message", "")
@@ -157,7 +160,7 @@ def _load_pair(context: SSLContext, files: TlsFiles) -> None:
             f"{files.key_path} is not opened: its password has more than 1,024 bytes, or is no text"
             " (keyPassword)."
         ) from None
-    except OSError as error:  # gone since it was read; which of the two is not told
+    except OSError as error:  # removed since it was read
         raise _unreadable(f"{files.cert_path} or {files.key_path}", error) from None
 
 
@@ -188,7 +191,7 @@ def _is_old(key_text: str) -> bool:
 
 
 def _check(path: str) -> None:
-    """A pipe would be waited for, and gone by the second time that it is read."""
+    """Refuse a path that is no regular file: a pipe would block, and be empty when read again."""
     try:
         mode = stat(path).st_mode
     except OSError as error:

@@ -1,10 +1,10 @@
-"""TLS as a caller wants it: said by a program, or by the environment.
+"""TLS options of a client, from a program or the environment.
 
-TROUPEMQ_TLS                 true: with TLS; so does whoever names a file below; false: without
-TROUPEMQ_TLS_CA              the certificates of who is trusted, a PEM file
-TROUPEMQ_TLS_CERT, _KEY      the caller's own certificate and its key
+TROUPEMQ_TLS                 true: with TLS, as any file below implies; false: without
+TROUPEMQ_TLS_CA              trusted CA certificates, a PEM file
+TROUPEMQ_TLS_CERT, _KEY      the client certificate and its key
 TROUPEMQ_TLS_KEY_PASSWORD    of that key
-TROUPEMQ_TLS_AUTH_SERVER     false: whoever answers is believed
+TROUPEMQ_TLS_AUTH_SERVER     false: the server's certificate is not checked
 """
 
 import os
@@ -21,31 +21,30 @@ KEY_PASSWORD = "TROUPEMQ_TLS_KEY_PASSWORD"
 AUTH_SERVER = "TROUPEMQ_TLS_AUTH_SERVER"
 
 WANTS_TLS = f"; if it takes TLS only: {ENABLE}=true"
-"""Of a connection without TLS that ended unanswered: a server that takes TLS only cannot say so."""
+"""Hint for a connection that ended unanswered: a server that requires TLS cannot say so."""
 
 
 @dataclass(frozen=True)
 class Tls:
-    """How servers are called with TLS."""
+    """TLS options of a client."""
 
     trust: str = ""
-    """A PEM file with the certificates of who signs those of servers; empty: those that this
-    machine trusts."""
+    """PEM file of trusted CA certificates; empty: the machine's."""
     certificate: str = ""
-    """One's own, for servers that ask for it: a PEM file, with its key in another one."""
+    """PEM file of the client certificate, with its key in another file."""
     key: str = ""
     key_password: str = field(default="", repr=False)
     checks_server: bool = True
-    """Whether a server must show a trusted certificate that names the host that was called."""
+    """Require a trusted server certificate that names the host."""
 
     def context(self) -> SSLContext:
-        """What connections are made with. Raises TlsUnusable with one sentence."""
+        """Return the context of connections. Raises TlsUnusable with one sentence."""
         files = TlsFiles(self.certificate, self.key, self.key_password, self.trust)
         return client_context(files, checks_server=self.checks_server)
 
 
 def tls_of_environment() -> Tls | None:
-    """What the environment asks for; None: calls without TLS."""
+    """Return the options of the environment; None: without TLS."""
     said = os.environ
     files = [said.get(name, "") for name in (TRUST, CERTIFICATE, KEY)]
     wanted = said.get(ENABLE, "").lower()

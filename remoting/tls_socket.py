@@ -1,15 +1,13 @@
 """A TLS connection that does not block, with the calls of a plain socket.
 
-OpenSSL sees two buffers, and this class carries their bytes from and to the socket: one system call
-takes as many records as have come, where OpenSSL itself would make two for each.  Where a plain
-socket would block, BlockingIOError is raised.  All that was read is decrypted at once, so nothing
-stays behind that the selector does not know of; what was encrypted and did not go is kept, and
-counts as taken once it has gone.
+OpenSSL sees two buffers, whose bytes this class moves from and to the socket. One system call reads
+all received records, where OpenSSL itself would make two calls for each.  Where a plain socket
+would block, BlockingIOError is raised.  All that was read is decrypted at once, so that the
+selector knows of all received data. Encrypted bytes that the socket did not accept are kept, and
+count as sent once they are written.
 
-A record costs 1 µs without a byte in it, and a change of keys 14: of records with little in them
-less is read in one call, and who sends many with nothing in them is given up.
-
-For one thread at a time.
+A record costs 1 µs without a byte in it, and a change of keys 14: So less is read in one call if
+records are short, and many empty ones end the connection. Not thread-safe.
 """
 
 from collections.abc import Sequence
@@ -21,56 +19,59 @@ from typing import Any
 Buffer = bytes | memoryview
 
 RECORD_BYTES = 16 << 10
-"""The most that a record holds."""
+"""Maximum content of a record."""
 
 READ_BYTES_MAX = 256 << 10
-"""Taken from the socket in one call; then others have a turn."""
+"""Maximum bytes of one read from the socket; then others have a turn."""
 
 FED_BYTES = 32 << 10
-"""Taken and given to OpenSSL at a time; more in the same call if nearly all of it was data."""
+"""Bytes given to OpenSSL at a time; more if nearly all of them were data."""
 
 RECORDS_MAX = 512
-"""Read in one call, but for the last FED_BYTES: half a millisecond."""
+"""Maximum records of one read, but for the last FED_BYTES: half a millisecond."""
 
 FEW_BYTES = 3 << 10
 SHORT_BYTES = 64
-"""Records that are shorter on average cost more than what is in them."""
+"""Average length below which records cost more than their content."""
 LEAST_BYTES = 512
-"""Less is no work."""
+"""Bytes below which the work of a read is negligible."""
 SHORT_READS = 16
-"""So many reads behind one of such records are looked at as if they were of them."""
+"""Reads behind one of short records that are treated alike."""
 
 PART_RECORDS = 64
-"""Records of more bytes are counted before OpenSSL has them, and it has so many at a time."""
+"""Records given to OpenSSL at a time if their bytes exceed FED_BYTES."""
 
 EMPTY_RECORDS_MAX = 32
-"""Without a byte of data, and one more for each KiB of data: tickets, new keys after many GiB."""
+"""Maximum empty records, and one more per KiB of data: tickets, and new keys after many GiB."""
 
 HANDSHAKE_BYTES_MAX = 16 << 10
-"""What a client may send before its handshake is over: a certificate has some 1 to 4 KiB."""
+"""Maximum bytes of a client before the end of its handshake; a certificate has 1 to 4 KiB."""
 SERVER_HANDSHAKE_BYTES_MAX = 128 << 10
-"""The same of a server; OpenSSL takes 100 KiB of certificates."""
+"""Maximum bytes of a server's handshake; OpenSSL accepts 100 KiB of certificates."""
 HANDSHAKE_RECORDS_MAX = 128
-"""Of either. They may be of one byte each."""
+"""Maximum records of a handshake on either side; they may have one byte each."""
 FINISHED_BYTES_MAX = 64
-"""The last record of a handshake by TLS 1.2; it takes 40. What else is in it the first read would
-have to work through, on a thread that serves others."""
+"""Maximum last record of a TLS 1.2 handshake, which has 40 bytes.
+
+Any more of it would be processed by the first read, on the loop.
+"""
 
 PIECE_BYTES = 64 << 10
-"""Encrypted before the socket is asked whether it takes any of it."""
+"""Bytes encrypted before the socket is tried."""
 
 _HEAD_BYTES = 5
 _HANDSHAKE = 22
-"""The type that a record's head begins with. It may hold 4,096 messages, each of which costs
-OpenSSL 4 µs and an answer. Behind the handshake nobody needs it: TLS 1.3 shows another type from
-then on, and in TLS 1.2 nobody handshakes again."""
+"""Record type of handshakes, refused after the handshake.
+
+Such a record may hold 4,096 messages, each of which costs OpenSSL 4 µs and an answer. TLS 1.3 shows
+another type by then, and in TLS 1.2 no client renegotiates.
+"""
 _KEPT_ANSWERS_MAX = 64 << 10
-"""Of what OpenSSL has to say by itself (new keys) to a peer that does not read."""
+"""Maximum kept bytes of OpenSSL's own answers (new keys) to a peer that does not read."""
 
 
 class _Scratch:
-    """Room for what one read takes and gives, lent for that long: bytes of that size would be
-    mapped and unmapped every time, which is 10 µs."""
+    """Reusable buffers of one read; mapping and unmapping them each time takes 10 µs."""
 
     def __init__(self) -> None:
         self.bytes = bytearray(FED_BYTES)
@@ -79,11 +80,11 @@ class _Scratch:
 
 
 _spare: list[_Scratch] = []
-"""As many as there were reads at the same time, which is one for each thread that reads."""
+"""Spare buffers, at most one per reading thread."""
 
 
 class TlsSocket:
-    """What a connection reads from and writes to in place of a socket."""
+    """Non-blocking TLS connection with a socket's calls."""
 
     __slots__ = (
         "_cipher",
@@ -106,7 +107,7 @@ class TlsSocket:
     def __init__(
         self, sock: socket, context: SSLContext, *, server_hostname: str | None = None
     ) -> None:
-        """`server_hostname`: the server that is called; None: this side is the server.
+        """Wrap `sock`. `server_hostname` is the server's name; None: this side is the server.
 
         Raises ValueError for a name that no certificate can have.
         """
@@ -119,25 +120,25 @@ class TlsSocket:
             server_hostname=server_hostname,
         )
         self._cipher: Buffer = b""
-        """Encrypted, and not gone yet."""
+        """Encrypted bytes that are not yet written."""
         self._kept_bytes = 0
-        """What of it is offered again, before it was encrypted."""
+        """Plain bytes of `_cipher`, which the caller offers again."""
         self._is_over = False
         self._head = b""
-        """Of a record of which less has come."""
+        """Incomplete head of a record."""
         self._record_left = 0
-        """Of one that has begun."""
+        """Missing bytes of an incomplete record."""
         self._record_bytes = 0
-        """Of the last one of the handshake."""
+        """Bytes of the handshake's last record."""
         self._empty_records = 0
         self._shaken_records = 0
         self._shaken_bytes_max = (
             HANDSHAKE_BYTES_MAX if server_hostname is None else SERVER_HANDSHAKE_BYTES_MAX
         )
         self.short_reads = 0
-        """More than 0: what it brings may take a millisecond, however little that is."""
+        """Above 0 if reads may take a millisecond however little they return."""
         self.shaken_bytes = 0
-        """What has come for the handshake."""
+        """Bytes received for the handshake."""
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -148,9 +149,9 @@ class TlsSocket:
     # --- the handshake
 
     def do_handshake(self) -> None:
-        """Goes on with it, as far as it goes without waiting.
+        """Continue the handshake without blocking.
 
-        Raises SSLWantReadError, SSLWantWriteError where it has to wait; OSError.
+        Raises SSLWantReadError or SSLWantWriteError where it must wait, and OSError.
         """
         while True:
             try:
@@ -164,7 +165,7 @@ class TlsSocket:
                     self._take_of_record()
             except OSError:
                 with suppress(OSError):
-                    self._push()  # why not
+                    self._push()  # raises the reason
                 raise
             else:
                 if not self._outgoing.pending:
@@ -173,7 +174,7 @@ class TlsSocket:
             raise OSError("more behind the end of a handshake")
 
     def _take_of_record(self) -> None:
-        """Never more than a record: what is behind the last one is not the handshake's."""
+        """Read at most one record, since data behind the last one is not the handshake's."""
         wanted = self._record_left or _HEAD_BYTES - len(self._head)
         try:
             data = self._socket.recv(wanted)
@@ -194,7 +195,7 @@ class TlsSocket:
             self._note_shaken()
 
     def _note_shaken(self) -> None:
-        """Of a record that begins."""
+        """Count the start of a handshake record."""
         self._shaken_records += 1
         if self.shaken_bytes + self._record_left > self._shaken_bytes_max:
             raise OSError(f"more than {self._shaken_bytes_max} bytes, and not over")
@@ -204,7 +205,7 @@ class TlsSocket:
     # --- in
 
     def recv(self, size_bytes: int) -> bytes:
-        """What has come, `size_bytes` and a record at most; nothing: the end.
+        """Return received data, at most `size_bytes` and a record; empty at the end.
 
         Raises BlockingIOError, OSError.
         """
@@ -229,7 +230,7 @@ class TlsSocket:
         return data
 
     def _read(self, scratch: _Scratch, size_bytes: int) -> bytes:
-        """More than FED_BYTES only of what is nearly all data."""
+        """Read; go beyond FED_BYTES only if nearly all of it is data."""
         wanted = min(size_bytes, FED_BYTES)
         size = self._socket.recv_into(scratch.taken, wanted)
         if 0 < size <= FEW_BYTES and not self._record_left and not self._head:
@@ -247,13 +248,13 @@ class TlsSocket:
             try:
                 size = self._socket.recv_into(scratch.taken, wanted)
             except OSError:
-                break  # nothing more has come, or the next read says what it is
+                break  # no more data, or an error that the next read raises
         else:
             self._is_over = True
         return bytes(scratch.given[:found])
 
     def _few(self, scratch: _Scratch, size: int) -> bytes:
-        """What is found with these bytes, which begin with a record: nearly always the whole."""
+        """Decrypt bytes that begin with a record, nearly always all of them."""
         taken = scratch.bytes
         at = begun = 0
         while at < size and taken[at] != _HANDSHAKE:
@@ -271,7 +272,7 @@ class TlsSocket:
         return bytes(scratch.given[:found])
 
     def _decrypted(self, scratch: _Scratch, size: int, found: int) -> tuple[int, int]:
-        """How much is found with these bytes, and how many records had any of it."""
+        """Decrypt these bytes; return the plain bytes and the number of records with data."""
         at = records = 0
         while at < size and not self._is_over:
             at, begun = self._part(scratch.bytes, begin := at, size)
@@ -282,7 +283,7 @@ class TlsSocket:
         return found, records
 
     def _drained(self, given: memoryview, found: int) -> tuple[int, int]:
-        """How much is found once OpenSSL has told all it can, and in how many records."""
+        """Read all that OpenSSL has decrypted; return the plain bytes and the number of records."""
         incoming = self._incoming
         read: Any = self._tls.read  # its buffer need not be a bytearray
         with_data = 0
@@ -295,13 +296,13 @@ class TlsSocket:
                 found += count
                 with_data += 1
         except SSLWantReadError:
-            pass  # the rest of a record has not come, or the last was empty
+            pass  # a record is incomplete, or the last one was empty
         return found, with_data
 
     def _part(self, taken: bytearray, at: int, size: int) -> tuple[int, int]:
-        """The end of the next PART_RECORDS at most, and how many of them begin in it.
+        """Return the end of at most PART_RECORDS records, and how many begin there.
 
-        Raises OSError where one of them is a handshake's.
+        Raises OSError for a handshake record.
         """
         begun = 0
         if self._head:
@@ -328,7 +329,7 @@ class TlsSocket:
         return size, begun
 
     def _note(self, size: int, begun: int, with_data: int) -> None:
-        """So many records began in these bytes, one of which may not be whole yet."""
+        """Count the records that began in these bytes, one of which may be incomplete."""
         if size > LEAST_BYTES and size < SHORT_BYTES * begun:
             self.short_reads = SHORT_READS
         if begun != with_data:
@@ -337,13 +338,13 @@ class TlsSocket:
                 raise OSError("it sends records without data")
 
     def _end(self) -> None:
-        """The peer has said that nothing more comes."""
+        """Handle the peer's end of data."""
         self._is_over = True
         with suppress(OSError):
-            self._socket.shutdown(SHUT_RD)  # so that the selector says so, too
+            self._socket.shutdown(SHUT_RD)  # so that the selector reports it, too
 
     def _answer(self) -> None:
-        with suppress(BlockingIOError, BrokenPipeError):  # it is gone: the next read says so
+        with suppress(BlockingIOError, BrokenPipeError):  # the next read reports the end
             self._push()
         if len(self._cipher) - self._kept_bytes > _KEPT_ANSWERS_MAX:
             raise OSError("it asks for new keys and does not read")
@@ -351,9 +352,9 @@ class TlsSocket:
     # --- out
 
     def sendmsg(self, buffers: Sequence[Buffer]) -> int:
-        """How many of these bytes were taken; the rest is offered again, first.
+        """Send; return the number of accepted bytes. The caller offers the rest again, first.
 
-        Raises BlockingIOError if none were, OSError.
+        Raises BlockingIOError if none were accepted, OSError.
         """
         taken = skipped = self._kept_bytes
         if self._cipher:
@@ -384,9 +385,9 @@ class TlsSocket:
         return taken
 
     def send(self, data: bytes) -> int:
-        """Sends a small piece that is not offered again: all of it, or BlockingIOError.
+        """Send a small piece whole, or raise BlockingIOError.
 
-        One that did not go is sent before the next one.
+        An unsent piece is written before the next one.
         """
         self._push()
         self._tls.write(data)
@@ -394,7 +395,7 @@ class TlsSocket:
         return len(data)
 
     def _push(self) -> None:
-        """Sends what is encrypted. Raises BlockingIOError if something is left of it."""
+        """Write the encrypted bytes. Raises BlockingIOError if some are left."""
         if self._outgoing.pending:
             more = self._outgoing.read()
             self._cipher = b"".join((self._cipher, more)) if self._cipher else more
@@ -404,12 +405,12 @@ class TlsSocket:
         self._cipher = b""
 
     def close(self) -> None:
-        """Without a word to the peer, who may not read."""
+        """Close without notifying the peer, which may not be reading."""
         self._socket.close()
 
 
 def _pieces(buffers: Sequence[Buffer], skipped: int) -> list[Buffer]:
-    """These bytes but for the first ones, cut; small ones joined."""
+    """Return these bytes without the first ones, in pieces; small ones are joined."""
     pieces: list[Buffer] = []
     small: list[Buffer] = []
     small_bytes = 0

@@ -14,7 +14,7 @@ TOPIC_FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 
 @dataclass(slots=True)
 class CreateTopicHeader(Header):
-    """A topic to create or to change."""
+    """A topic to create or change."""
 
     topic: str = wire("topic")
     default_topic: str = wire("defaultTopic")
@@ -63,7 +63,7 @@ class ProducerGroupHeader(Header):
 
 @dataclass(slots=True)
 class DeleteSubscriptionGroupHeader(Header):
-    """A group to delete, with its offsets if told so."""
+    """A group to delete, with its offsets if requested."""
 
     group_name: str = wire("groupName")
     remove_offset: bool = wire("removeOffset", default=False)
@@ -71,7 +71,7 @@ class DeleteSubscriptionGroupHeader(Header):
 
 @dataclass(slots=True)
 class GetConsumeStatsHeader(Header):
-    """How far a group is behind, in one topic or in all."""
+    """Consumer lag of a group, in one topic or in all."""
 
     consumer_group: str = wire("consumerGroup")
     topic: str | None = wire("topic", default=None)
@@ -79,7 +79,7 @@ class GetConsumeStatsHeader(Header):
 
 @dataclass(slots=True)
 class QueryConsumeTimeSpanHeader(Header):
-    """Times of the messages a group has before it."""
+    """Times of the messages that a group has not consumed."""
 
     topic: str = wire("topic")
     group: str = wire("group")
@@ -114,7 +114,7 @@ class ViewBrokerStatsHeader(Header):
 
 @dataclass(slots=True)
 class GetBrokerConsumeStatsHeader(Header):
-    """How far all groups are behind."""
+    """Consumer lag of all groups."""
 
     is_order: bool = wire("isOrder", default=False)
 
@@ -139,7 +139,7 @@ class GetBrokerConfigResponseHeader(Header):
 
 @dataclass(slots=True)
 class CreateAccessConfigHeader(Header):
-    """An account to create or to change; permission lists are `name=PERM` joined with commas."""
+    """An account to create or change; permission lists are `name=PERM`, separated by commas."""
 
     access_key: str = wire("accessKey")
     secret_key: str | None = wire("secretKey", default=None)
@@ -150,7 +150,7 @@ class CreateAccessConfigHeader(Header):
     topic_perms: str | None = wire("topicPerms", default=None)
     group_perms: str | None = wire("groupPerms", default=None)
     keep_previous_secret: bool | None = wire("keepPreviousSecret", default=None)
-    """Ours alone: the secret that is replaced stays valid beside the new one."""
+    """TroupeMQ extension: the replaced secret stays valid beside the new one."""
 
 
 @dataclass(slots=True)
@@ -178,4 +178,4 @@ class GetBrokerAclInfoResponseHeader(Header):
     broker_address: str = wire("brokerAddr")
     cluster_name: str = wire("clusterName")
     fingerprints: str | None = wire("aclFingerprints", default=None)
-    """Ours alone: of each file's content, as a JSON object."""
+    """TroupeMQ extension: fingerprints of the files' contents, as a JSON object."""

@@ -1,4 +1,4 @@
-"""Headers of what clients tell a broker of themselves, and of what a broker asks of them.
+"""Headers of requests of clients about themselves, and of brokers to clients.
 
 Source: common/protocol/header/UnregisterClientRequestHeader.java,
 GetConsumerListByGroupRequestHeader.java, ConsumerSendMsgBackRequestHeader.java and others.
@@ -20,21 +20,21 @@ class UnregisterClientHeader(Header):
 
 @dataclass(slots=True)
 class GetConsumerListHeader(Header):
-    """Who is in a consumer group."""
+    """Query for the members of a consumer group."""
 
     consumer_group: str = wire("consumerGroup")
 
 
 @dataclass(slots=True)
 class NotifyConsumerIdsChangedHeader(Header):
-    """A consumer group has other members now: rebalance."""
+    """Notice of changed members of a consumer group, which triggers a rebalance."""
 
     consumer_group: str = wire("consumerGroup")
 
 
 @dataclass(slots=True)
 class ConsumerSendMsgBackHeader(Header):
-    """A consumer failed at the message at `offset`: bring it again later."""
+    """Request to retry the message at `offset`, which a consumer failed to process."""
 
     offset: int = wire_long("offset")
     group: str = wire("group")
@@ -45,12 +45,12 @@ class ConsumerSendMsgBackHeader(Header):
     max_reconsume_times: int | None = wire("maxReconsumeTimes", default=None)
     broker_name: str | None = wire("bname", default=None)
     failure: str | None = wire("failure", default=None)
-    """TroupeMQ extension: why the listener failed; 4.9.7 ignores the field."""
+    """TroupeMQ extension: reason of the listener's failure; 4.9.7 ignores the field."""
 
 
 @dataclass(slots=True)
 class ResetOffsetHeader(Header):
-    """Sets a group back to a time (ms; -1 = newest). Admin to broker, and broker to consumers."""
+    """Set a group back to a time (ms; -1 = newest). Admin to broker, and broker to consumers."""
 
     topic: str = wire("topic")
     group: str = wire("group")
@@ -60,7 +60,7 @@ class ResetOffsetHeader(Header):
 
 @dataclass(slots=True)
 class GetConsumerStatusHeader(Header):
-    """Where the members of a group are. Admin to broker, and broker to consumers."""
+    """Query for consumer offsets of a group's members. Admin to broker, and broker to consumers."""
 
     topic: str = wire("topic")
     group: str = wire("group")
@@ -69,7 +69,7 @@ class GetConsumerStatusHeader(Header):
 
 @dataclass(slots=True)
 class GetConsumerRunningInfoHeader(Header):
-    """The inner state of one consumer; the broker passes it on."""
+    """Query for the internal state of one consumer; the broker forwards it."""
 
     consumer_group: str = wire("consumerGroup")
     client_id: str = wire("clientId")
@@ -78,7 +78,7 @@ class GetConsumerRunningInfoHeader(Header):
 
 @dataclass(slots=True)
 class ConsumeMessageDirectlyHeader(Header):
-    """One consumer shall consume one message now."""
+    """Request that one consumer consume one message now."""
 
     consumer_group: str = wire("consumerGroup")
     client_id: str | None = wire("clientId", default=None)

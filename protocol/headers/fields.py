@@ -1,9 +1,9 @@
-"""The one place that turns extFields into typed values and back, by annotation.
+"""The conversion between extFields and typed values, by annotation.
 
 A header is a dataclass whose fields name their wire key. Without a default a field is mandatory:
 4.9.7 fails where it uses a missing one, and answers SYSTEM_ERROR with the exception's text. An
-optional number that cannot be read stays at its default, except in the headers RocketMQ
-decodes by hand (`by_hand`), where it is an error too.
+invalid optional number stays at its default, except in the headers RocketMQ decodes by hand
+(`by_hand`), where it is an error too.
 
 Source: remoting/protocol/RemotingCommand.java (decodeCommandCustomHeader), FastCodesHeader.java.
 """
@@ -21,12 +21,12 @@ _INT_BITS, _LONG_BITS = 32, 64
 
 
 def wire(name: str, *, default: Any = MISSING, short: str | None = None) -> Any:
-    """A field and its key in extFields; `short` is its key in the v2 send header."""
+    """Return a field with its key in extFields; `short` is its key in the v2 send header."""
     return _wire(name, default, short, _INT_BITS)
 
 
 def wire_long(name: str, *, default: Any = MISSING, short: str | None = None) -> Any:
-    """The same for an integer of 64 bits; `wire` is for those of 32, and for all else."""
+    """Return a field with a 64-bit integer; `wire` is for 32 bits and for other types."""
     return _wire(name, default, short, _LONG_BITS)
 
 
@@ -39,23 +39,23 @@ class _Field(NamedTuple):
     attribute: str
     name: str
     convert: Callable[[str], Any] | None
-    """None: the text is the value."""
+    """Converter of the text; None keeps the text."""
     mandatory: bool
 
 
 @dataclass(slots=True)
 class Header:
-    """What every typed header can do."""
+    """Base of typed headers."""
 
     by_hand: ClassVar[bool] = False
 
     @classmethod
     def decode(cls, found: Mapping[str, str] | None) -> Self:
-        """The header in these extFields; unknown keys are passed over. Raises RemoteError."""
+        """Return the header of these extFields; unknown keys are skipped. Raises RemoteError."""
         return cls._decode(found or {}, short=False)
 
     def encode(self) -> dict[str, str]:
-        """The extFields of this header, in field order, without those that are None."""
+        """Return the extFields of this header, in field order, without None."""
         return self._encode(short=False)
 
     @classmethod
@@ -80,7 +80,7 @@ class Header:
         return header
 
     def check(self) -> None:
-        """Raises RemoteError for values that RocketMQ refuses while decoding."""
+        """Validate as RocketMQ does while decoding. Raises RemoteError."""
 
     def _encode(self, *, short: bool) -> dict[str, str]:
         encoded: dict[str, str] = {}

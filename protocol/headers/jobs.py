@@ -1,4 +1,4 @@
-"""Headers of the requests about Spark jobs: ours alone, see protocol/bodies_own.py."""
+"""Headers of requests about Spark jobs, TroupeMQ extensions (protocol/bodies_own.py)."""
 
 from dataclasses import dataclass
 
@@ -7,16 +7,16 @@ from protocol.headers.fields import Header, wire
 
 @dataclass(slots=True)
 class RunJobHeader(Header):
-    """A job, or an entry of the schedule, to run when there is room: RUN_JOB."""
+    """A job, or an entry of the schedule, to run when a slot is free: RUN_JOB."""
 
     name: str = wire("name")
     arguments: str = wire("arguments", default="{}")
-    """A JSON object, over what the broker knows and what the entry says."""
+    """A JSON object whose values override those of broker and entry."""
 
 
 @dataclass(slots=True)
 class GetJobsHeader(Header):
-    """Everything about jobs: GET_JOBS. Reports may be long: only that of `run` comes along."""
+    """Query for jobs, runs and schedule: GET_JOBS. Only the report of `run` is included."""
 
     run: str | None = wire("run", default=None)
 
@@ -30,7 +30,7 @@ class JobRunHeader(Header):
 
 @dataclass(slots=True)
 class JobLogHeader(Header):
-    """The end of one run's log: GET_JOB_LOG."""
+    """Query for the end of one run's log: GET_JOB_LOG."""
 
     run: str = wire("run")
     lines: int = wire("lines", default=100)

@@ -1,4 +1,4 @@
-"""The header of LEASE_LOG, a lease of the log: ours alone; see protocol/bodies_own.py."""
+"""The header of LEASE_LOG, a TroupeMQ extension (protocol/bodies_own.py)."""
 
 from dataclasses import dataclass
 
@@ -6,12 +6,12 @@ from protocol.headers.fields import Header, wire, wire_long
 
 TAKE, RENEW, RELEASE = "take", "renew", "release"
 LEASE_TTL_MS = 60_000
-"""Where nobody says how long."""
+"""Default time to live."""
 
 
 @dataclass(slots=True)
 class LeaseHeader(Header):
-    """Keeps old log files for a reader, as long as it asks again in time.
+    """Lease that retains log files for a reader while it is renewed in time.
 
     take      a new lease, or another place for the one of this name: `offset`, or queues as body
     renew     the same for another `ttl_ms`; QUERY_NOT_FOUND if it has ended: take it again
@@ -20,19 +20,19 @@ class LeaseHeader(Header):
 
     action: str = wire("action")
     lease: str = wire("lease")
-    """A name of the reader's choice, its own among all leases."""
+    """Name of the lease, chosen by the reader and unique among all leases."""
     job: str = wire("job", default="")
-    """For people: who it is."""
+    """Name of the reader, for display."""
     ttl_ms: int = wire_long("ttlMs", default=LEASE_TTL_MS)
     offset: int = wire_long("offset", default=-1)
-    """The first byte of the log that is needed; -1: as the queues of the body say."""
+    """First physical offset that is needed; -1: taken from the queues in the body."""
 
 
 @dataclass(slots=True)
 class LeaseResponseHeader(Header):
-    """What was granted."""
+    """The granted lease."""
 
     offset: int = wire_long("offset")
     min_offset: int = wire_long("minOffset")
-    """Where the log began then: what lies before was gone already."""
+    """Start of the log at the grant; earlier records are already deleted."""
     ttl_ms: int = wire_long("ttlMs")

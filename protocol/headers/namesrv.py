@@ -10,7 +10,7 @@ from protocol.headers.fields import Header, wire, wire_long
 
 @dataclass(slots=True)
 class RegisterBrokerHeader(Header):
-    """A broker is alive; the body holds its topics. `body_crc` 0 = not checked."""
+    """Registration of a live broker; the body holds its topics. `body_crc` 0 = not checked."""
 
     broker_name: str = wire("brokerName")
     broker_address: str = wire("brokerAddr")
@@ -23,7 +23,7 @@ class RegisterBrokerHeader(Header):
 
 @dataclass(slots=True)
 class RegisterBrokerResponseHeader(Header):
-    """For a slave: where its master is."""
+    """Addresses of the master, for a slave."""
 
     ha_server_address: str | None = wire("haServerAddr", default=None)
     master_address: str | None = wire("masterAddr", default=None)
@@ -48,7 +48,7 @@ class QueryDataVersionResponseHeader(Header):
 
 @dataclass(slots=True)
 class GetRouteInfoHeader(Header):
-    """Where a topic is."""
+    """Query for the route of a topic."""
 
     topic: str = wire("topic")
     accept_standard_json_only: bool | None = wire("acceptStandardJsonOnly", default=None)
@@ -64,7 +64,7 @@ class KvConfigHeader(Header):
 
 @dataclass(slots=True)
 class PutKvConfigHeader(Header):
-    """One entry to keep."""
+    """One entry to store."""
 
     namespace: str = wire("namespace")
     key: str = wire("key")
@@ -94,21 +94,21 @@ class BrokerNameHeader(Header):
 
 @dataclass(slots=True)
 class WipeWritePermResponseHeader(Header):
-    """How many topics lost their write permission."""
+    """Number of topics that lost their write permission."""
 
     wipe_topic_count: int = wire("wipeTopicCount")
 
 
 @dataclass(slots=True)
 class AddWritePermResponseHeader(Header):
-    """How many topics got their write permission back."""
+    """Number of topics whose write permission was restored."""
 
     add_topic_count: int = wire("addTopicCount")
 
 
 @dataclass(slots=True)
 class DeleteTopicInNamesrvHeader(Header):
-    """A topic that a name server shall forget."""
+    """A topic that a name server is to delete."""
 
     topic: str = wire("topic")
     cluster_name: str | None = wire("clusterName", default=None)

@@ -11,7 +11,7 @@ from protocol.headers.fields import Header, wire, wire_long
 
 @dataclass(slots=True)
 class QueryConsumerOffsetHeader(Header):
-    """How far a group has come in a queue."""
+    """Query for a group's consumer offset in a queue."""
 
     consumer_group: str = wire("consumerGroup")
     topic: str = wire("topic")
@@ -21,7 +21,7 @@ class QueryConsumerOffsetHeader(Header):
 
 @dataclass(slots=True)
 class UpdateConsumerOffsetHeader(Header):
-    """How far a group has come in a queue, to be remembered."""
+    """A group's consumer offset in a queue, to store."""
 
     consumer_group: str = wire("consumerGroup")
     topic: str = wire("topic")
@@ -51,13 +51,13 @@ class SearchOffsetHeader(Header):
 
 @dataclass(slots=True)
 class OffsetResponseHeader(Header):
-    """The answer to all questions for an offset."""
+    """Answer to all queries for an offset."""
 
     offset: int = wire_long("offset")
 
 
 @dataclass(slots=True)
 class EarliestStoreTimeResponseHeader(Header):
-    """Store time (ms) of a queue's first message; -1 when there is none."""
+    """Store time (ms) of a queue's first message; -1 for an empty queue."""
 
     timestamp: int = wire_long("timestamp")

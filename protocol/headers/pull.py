@@ -15,7 +15,7 @@ UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 
 @dataclass(slots=True, kw_only=True)
 class PullMessageHeader(Header):
-    """Which queue, from where, how many, and how long the broker may hold the request."""
+    """Queue, offset, maximum, and time for which the broker may hold the pull."""
 
     by_hand: ClassVar[bool] = True
 
@@ -35,7 +35,7 @@ class PullMessageHeader(Header):
 
 @dataclass(slots=True)
 class PullMessageResponseHeader(Header):
-    """Where to go on; the queue's ends; which broker of the name to ask next."""
+    """Next offset; min and max offset of the queue; broker to ask next."""
 
     by_hand: ClassVar[bool] = True
 
@@ -58,7 +58,7 @@ class QueryMessageHeader(Header):
 
 @dataclass(slots=True)
 class QueryMessageResponseHeader(Header):
-    """How far the index had come."""
+    """End of the index at the query."""
 
     index_last_update_timestamp: int = wire_long("indexLastUpdateTimestamp")
     index_last_update_physical_offset: int = wire_long("indexLastUpdatePhyoffset")

@@ -1,4 +1,4 @@
-"""Reading queues in bulk: ours alone, see protocol/raw_records.py for the bodies of the answers."""
+"""Headers of bulk reads, TroupeMQ extensions (bodies: protocol/raw_records.py)."""
 
 from dataclasses import dataclass
 
@@ -18,22 +18,22 @@ class ReadUnitsHeader(Header):
 
 @dataclass(slots=True)
 class ReadRecordsHeader(Header):
-    """The same with their records, as they lie in the log: READ_RECORDS."""
+    """Units [queue_offset, end_offset) with their records as they lie in the log: READ_RECORDS."""
 
     topic: str = wire("topic")
     queue_id: int = wire("queueId")
     queue_offset: int = wire_long("queueOffset")
     end_offset: int = wire_long("endOffset")
     max_bytes: int = wire("maxBytes", default=ANSWER_BYTES)
-    """Of the log in the answer; one record may be longer."""
+    """Maximum log bytes in the answer; a single record may be longer."""
 
 
 @dataclass(slots=True)
 class RawResponseHeader(Header):
-    """What the body has, and the ends of queue and log as they were."""
+    """Contents of the body, and the offsets of queue and log at the read."""
 
     next_offset: int = wire_long("nextOffset")
-    """Queue offset to go on with; what lies before it and has no unit here is gone."""
+    """Next queue offset to read. Earlier offsets without a unit in the body are deleted."""
 
     min_offset: int = wire_long("minOffset")
     max_offset: int = wire_long("maxOffset")

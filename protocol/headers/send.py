@@ -25,7 +25,7 @@ TRACE_ON = "TRACE_ON"
 
 @dataclass(slots=True)
 class SendMessageHeader(Header):
-    """What a producer says of a message, or of a batch."""
+    """Metadata of a message or a batch from its producer."""
 
     producer_group: str = wire("producerGroup", short="a")
     topic: str = wire("topic", short="b")
@@ -44,23 +44,26 @@ class SendMessageHeader(Header):
 
     @classmethod
     def decode_v2(cls, found: Mapping[str, str] | None) -> Self:
-        """The same under one-letter names."""
+        """Return the header of the one-letter names."""
         return cls._decode(found or {}, short=True)
 
     def encode_v2(self) -> dict[str, str]:
-        """The same under one-letter names."""
+        """Return the fields under one-letter names."""
         return self._encode(short=True)
 
     @classmethod
     def of_command(cls, command: RemotingCommand) -> Self:
-        """The header of any send or reply, under the names its code uses."""
+        """Return the header of any send or reply, under the names of its code."""
         long_names = command.code in _LONG_NAMES
         return cls._decode(command.fields or {}, short=not long_names)
 
 
 @dataclass(slots=True)
 class SendMessageResponseHeader(Header):
-    """Where a message went; of a batch the ids are joined with commas, the offset is the first."""
+    """Place of a stored message.
+
+    Ids of a batch are joined with commas; its offset is that of the first message.
+    """
 
     msg_id: str = wire("msgId")
     queue_id: int = wire("queueId")
@@ -70,7 +73,7 @@ class SendMessageResponseHeader(Header):
 
 @dataclass(slots=True)
 class ReplyMessageHeader(Header):
-    """A reply on its way from the broker to the producer that asked."""
+    """A reply that the broker forwards to the requesting producer."""
 
     producer_group: str = wire("producerGroup")
     topic: str = wire("topic")

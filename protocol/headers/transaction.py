@@ -1,4 +1,4 @@
-"""Transactional messages: the producer's verdict, and the broker's question for it.
+"""Headers of transactions: commit or rollback by the producer, and check-back by the broker.
 
 Source: common/protocol/header/EndTransactionRequestHeader.java,
 CheckTransactionStateRequestHeader.java.
@@ -34,7 +34,7 @@ class EndTransactionHeader(Header):
 
 @dataclass(slots=True)
 class CheckTransactionStateHeader(Header):
-    """What became of this half message? The body is its record."""
+    """Check-back of a half message. The body is its record."""
 
     tran_state_table_offset: int = wire_long("tranStateTableOffset")
     commit_log_offset: int = wire_long("commitLogOffset")
@@ -46,14 +46,14 @@ class CheckTransactionStateHeader(Header):
 
 @dataclass(slots=True)
 class ResumeCheckHalfMessageHeader(Header):
-    """A half message that was given up shall be checked again."""
+    """Request to check a discarded half message again."""
 
     msg_id: str | None = wire("msgId", default=None)
 
 
 @dataclass(slots=True)
 class OpenTransactionsHeader(Header):
-    """Open transactions behind an offset of the log: GET_OPEN_TRANSACTIONS, ours alone."""
+    """Query for open transactions from a physical offset on: GET_OPEN_TRANSACTIONS."""
 
     after_offset: int = wire_long("afterOffset", default=-1)
     max_count: int = wire("maxCount", default=1000)

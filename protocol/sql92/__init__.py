@@ -6,7 +6,7 @@ The closure gives True, False, or None where SQL says unknown; only True is a ma
 EvaluationError where RocketMQ's throws, which is no match either. The language, its number and
 string rules and the texts of its errors are those of RocketMQ 4.9.7, oddities included:
 
-- what stands behind a complete expression is ignored;
+- text behind a complete expression is ignored;
 - properties are strings: they become numbers beside numbers (as integers beside an integer), and
   both become doubles in `a > b`, but never in `a = b`;
 - a missing property on the left of `=` gives unknown, on the right False;

@@ -9,18 +9,18 @@ from protocol.sql92.nodes import Properties
 Filter: TypeAlias = Callable[[Properties], bool | None]
 """True is a match; None is unknown. Raises EvaluationError."""
 EXPRESSION_CHARS_MAX = 8192
-"""Compiling costs some 2 µs a character, and whoever serves waits for it; 4.9.7 has no limit."""
+"""Maximum expression. Compiling takes 2 µs a character on the loop; 4.9.7 has no limit."""
 
 CACHED_EXPRESSIONS = 1024
 CACHED_CHARS = 1 << 19
-"""Of all texts that are kept: closures take up to 0.4 KiB a character, so 200 MiB."""
+"""Maximum characters of cached texts; closures take up to 0.4 KiB a character, so 200 MiB."""
 
 _cache: dict[str, Filter | SqlError] = {}
-"""The oldest first; each step with it is one that other threads see whole."""
+"""Cache, oldest first; each operation on it is atomic for other threads."""
 
 
 def compile_filter(expression: str) -> Filter:
-    """The closure of an expression; the same for the same text. Raises SqlError."""
+    """Return the closure of an expression, cached by its text. Raises SqlError."""
     result = _cache.get(expression)
     if result is None:
         if len(expression) > EXPRESSION_CHARS_MAX:
@@ -36,7 +36,7 @@ def compile_filter(expression: str) -> Filter:
 
 
 def is_compiled(expression: str) -> bool:
-    """Whether nobody would wait for it."""
+    """Return whether the expression is cached."""
     return expression in _cache
 
 

@@ -1,4 +1,4 @@
-"""Errors of SQL92 expressions: wrong text, in RocketMQ's words, and what cannot be evaluated."""
+"""Errors of SQL92 expressions, at compilation in RocketMQ's words and at evaluation."""
 
 from typing import Final
 
@@ -30,6 +30,6 @@ class EvaluationError(ValueError):
 
 
 def no_number(text: str) -> EvaluationError:
-    """A text that is compared with a number, and is none."""
+    """Return the error for a comparison of a number with another text."""
     shown = f'For input string: "{text}"' if text else "empty String"
     return EvaluationError(f"{RUNTIME}: {NUMBER}: {shown}")

@@ -1,4 +1,4 @@
-"""The grammar of SQL92 expressions, for lark, and what is made of them and of their errors.
+"""The grammar of SQL92 expressions for lark, with the nodes and errors that it builds.
 
 Imported for the first expression: most brokers never compile one, and lark is a fifteenth of what a
 start imports.
@@ -59,7 +59,10 @@ strings: STRING (COMMA STRING)*
 
 
 class _OwnTokens(Lexer):
-    """Tokens are fed to the parser one by one, so that it can stop before the text's end."""
+    """Stub of a lexer.
+
+    Tokens are fed to the parser one by one, so that it can stop before the text's end.
+    """
 
     def __init__(self, _: LexerConf) -> None: ...
 
@@ -69,7 +72,7 @@ class _OwnTokens(Lexer):
 
 @v_args(inline=True)
 class _Build(Transformer[Token, Node]):
-    """Each rule's node, made as soon as the rule is complete."""
+    """Transformer that builds each rule's node as soon as the rule is complete."""
 
     def start(self, node: Node) -> Node:
         return nodes.as_boolean(node)
@@ -160,8 +163,10 @@ def _parser() -> Lark:
 
 
 class _Tables:
-    """Lark's tables with what each rule makes in them, under plain names: theirs are compared and
-    hashed by Python, which is a third of what a token takes."""
+    """Lark's tables with the builders of rules, under plain names.
+
+    Lark's own names are compared and hashed by Python, which takes a third of a token's time.
+    """
 
     def __init__(self) -> None:
         self.start: Any = _parser().parse_interactive()
@@ -178,7 +183,7 @@ class _Tables:
 
 _tables = lru_cache(maxsize=1)(_Tables)
 _Reduction: TypeAlias = tuple[int, str, Callable[[list[Any]], Node] | None]
-"""Of how many parts, what it makes, and by what; None: its one part, as it is."""
+"""Number of parts, name of the node and its builder; None returns the one part as it is."""
 
 
 def _reduction(rule: Any, callback: Callable[[list[Any]], Node]) -> _Reduction:
@@ -188,8 +193,11 @@ def _reduction(rule: Any, callback: Callable[[list[Any]], Node]) -> _Reduction:
 
 
 class _Parser:
-    """Does what Lark's does in two thirds of the time; a token that does not fit leaves it as it
-    was, but for terms of a chain that are in it twice then, which changes nothing."""
+    """Parser with Lark's results in two thirds of the time.
+
+    A token that does not fit leaves it unchanged, except for duplicate terms of a chain, which
+    change nothing.
+    """
 
     def __init__(self) -> None:
         self._tables = _tables()
@@ -197,7 +205,7 @@ class _Parser:
         self._values: list[Any] = []
 
     def feed(self, kind: str, token: Token) -> bool:
-        """Whether it fits."""
+        """Feed one token; return whether the grammar accepts it."""
         tables, states, values = self._tables.states, self._states, self._values
         undo: list[tuple[list[int], list[Any]]] = []
         while True:
@@ -223,7 +231,7 @@ class _Parser:
                 return True
 
     def as_larks(self) -> Any:
-        """One of Lark's that has come as far."""
+        """Return one of Lark's parsers in the same state."""
         made = self._tables.start.copy(deepcopy_values=False)
         made.parser_state.state_stack[:] = self._states
         made.parser_state.value_stack[:] = self._values
@@ -231,19 +239,19 @@ class _Parser:
 
     @property
     def result(self) -> Node:
-        """Once the end was fed."""
+        """Return the node after the end was fed."""
         node: Node = self._values[-1]
         return node
 
 
 def parse(expression: str) -> Node:
-    """What evaluates it. Raises SqlError, and RecursionError for what is too deep."""
+    """Return the node of an expression. Raises SqlError, and RecursionError for deep nesting."""
     parser, last = _Parser(), Token("$END", "")
     for token in tokens(expression):
         if not parser.feed(token.type, token):
             if "$END" not in parser.as_larks().accepts():
                 raise _error_at(parser, token, expression, last)
-            break  # what follows a whole expression is not looked at
+            break  # text behind a whole expression is ignored
         last = token
     end = Token("$END", "", start_pos=len(expression) - 1)
     if not parser.feed("$END", end):
@@ -252,7 +260,7 @@ def parse(expression: str) -> Node:
 
 
 def _error_at(parser: _Parser, token: Token, expression: str, last: Token) -> SqlError:
-    """What is wrong with a token behind those that were fed: with them, if they make no sense."""
+    """Return the error at a token, or an earlier one if the fed tokens are invalid."""
     accepted = parser.as_larks().accepts()
     if "RPAR" in accepted:
         try:
@@ -263,7 +271,7 @@ def _error_at(parser: _Parser, token: Token, expression: str, last: Token) -> Sq
 
 
 def _parse_error(expression: str, fed: Sequence[Token], accepted: Set[str]) -> SqlError:
-    """The last of these tokens does not fit."""
+    """Return the error for the last of these tokens."""
     token = fed[-1]
     if accepted == {"BETWEEN", "IN"}:  # RocketMQ's parser looks ahead, and takes offence at NOT
         token, accepted = fed[-2], _COMPARISONS

@@ -1,4 +1,4 @@
-"""Cuts an expression into tokens, the longest first, whatever the grammar expects.
+"""The lexer: longest tokens first, independent of the grammar.
 
 Source: filter/parser/SelectorParser.jj, SelectorParserTokenManager.java.
 """
@@ -23,7 +23,8 @@ _PATTERN = r"""(?P<SKIP>[ \t\n\r\f]LINE_COMMENT|/\*[^*]*\*(?:\*|[^*/][^*]*\*)*/)
 _FLAGS = IGNORECASE | ASCII | DOTALL
 _TOKENS = compile(_PATTERN.replace("LINE_COMMENT", _LINE_COMMENT), _FLAGS)
 _TOKENS_OF_THE_LAST_LINE = compile(_PATTERN.replace("LINE_COMMENT", ""), _FLAGS)
-"""No comment begins there: looking for its end at each of 8,000 minus signs would take a second."""
+"""Pattern without comments. Searching the end of one at each of 8,000 minus signs takes a second.
+"""
 _KEYWORDS = frozenset(("NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS"))
 _TAB_COLUMNS = 8
 
@@ -53,7 +54,7 @@ IMAGES: Final = {
     "RPAR": '")"',
     "MINUS": '"-"',
 }
-"""How messages name the tokens, in their order; a `+` is never named."""
+"""Names of tokens in error texts, in their order; a `+` is never named."""
 
 _ESCAPES = str.maketrans(
     {
@@ -71,7 +72,7 @@ _ESCAPES = str.maketrans(
 
 
 def tokens(text: str) -> Iterator[Token]:
-    """The tokens in their order; raises SqlError when it comes to something that is none."""
+    """Yield the tokens in order. Raises SqlError at an invalid one."""
     position = 0
     last_line = max(text.rfind("\n"), text.rfind("\r")) + 1
     while position < len(text):
@@ -104,7 +105,7 @@ def _lexical_error(text: str, position: int) -> SqlError:
 
 
 def place(text: str, position: int) -> tuple[int, int]:
-    """Line and column, counted from 1, of a character."""
+    """Return line and column of a character, counted from 1."""
     line, column = 1, 0
     previous = ""
     for character in text[: position + 1]:
@@ -118,7 +119,7 @@ def place(text: str, position: int) -> tuple[int, int]:
 
 
 def escaped(text: str) -> str:
-    """Text inside a message."""
+    """Return text as an error message shows it."""
     return "".join(
         character if 0x20 <= ord(character) <= 0x7E else f"\\u{ord(character):04x}"
         for character in text.translate(_ESCAPES)

@@ -1,4 +1,4 @@
-"""The parts of an expression: each a closure over properties, and what may be done with it.
+"""The parts of an expression: closures over properties, with their operations.
 
 Source: filter/expression (ComparisonExpression, LogicExpression, UnaryExpression, …).
 """
@@ -16,7 +16,7 @@ Properties: TypeAlias = Mapping[str, str]
 Evaluate: TypeAlias = Callable[[Properties], Value]
 
 DEPTH_MAX: Final = 300
-"""Of parts in parts; Python's own stack has room for three times that."""
+"""Maximum nesting; Python's own stack allows three times that."""
 _DOUBLE_MAX = 1.7976931348623157e308
 _DOUBLE_MIN = 5e-324
 _HOLDS: Final[dict[str, Callable[[int, int], bool]]] = {"<": lt, "<=": le, ">": gt, ">=": ge}
@@ -27,13 +27,13 @@ class Node:
     """One part of an expression."""
 
     text: Callable[[], str]
-    """As messages show it."""
+    """Text of the part in error messages."""
     evaluate: Evaluate
     is_boolean: bool = False
     is_constant: bool = False
     constant: Value = None
     name: str = ""
-    """Of a property; empty for everything else."""
+    """Name of a property; empty for other parts."""
     depth: int = 1
     symbol: str = ""
     """`||` or `&&` of a chain."""
@@ -41,7 +41,7 @@ class Node:
 
 
 def _made_of(*parts: Node) -> int:
-    """The depth of what is made of these parts. Raises SqlError."""
+    """Return the depth of a part made of these. Raises SqlError."""
     depth = 1 + max(part.depth for part in parts)
     if depth > DEPTH_MAX:
         raise SqlError(TOO_DEEP)
@@ -63,13 +63,13 @@ NULL: Final = _constant(None, "NULL", is_boolean=True)
 
 
 def string(value: str) -> Node:
-    """A string literal."""
+    """Return a string literal."""
     doubled = value.replace("'", "''")
     return _constant(value, f"'{doubled}'")
 
 
 def decimal(text: str) -> Node:
-    """A whole number of up to 63 bits. Raises SqlError."""
+    """Return a whole number of up to 63 bits. Raises SqlError."""
     digits = text.rstrip("lL")
     if len(digits) > len(str(LONG_MAX)) or (value := int(digits)) > LONG_MAX:
         raise SqlError(NUMBER, f'For input string: "{digits}"')
@@ -77,7 +77,7 @@ def decimal(text: str) -> Node:
 
 
 def double(text: str) -> Node:
-    """A number with a point or an exponent; above zero. Raises SqlError."""
+    """Return a number with a point or an exponent; above zero. Raises SqlError."""
     value = float(text)
     if value > _DOUBLE_MAX:
         raise SqlError(RUNTIME, f"{text} is greater than {java_double(_DOUBLE_MAX)}")
@@ -87,7 +87,7 @@ def double(text: str) -> Node:
 
 
 def property_named(name: str) -> Node:
-    """A property of the message; None where it has none."""
+    """Return a property of the message; its value is None where missing."""
     return Node(lambda: name, lambda properties: properties.get(name), name=name)
 
 
@@ -95,7 +95,10 @@ def property_named(name: str) -> Node:
 
 
 def as_boolean(node: Node) -> Node:
-    """A part that gives True, False or unknown: a bare property gives False. Raises SqlError."""
+    """Return a part that gives True, False or unknown; a bare property gives False.
+
+    Raises SqlError.
+    """
     if node.is_boolean:
         return node
     if not node.name:
@@ -107,17 +110,17 @@ def as_boolean(node: Node) -> Node:
 
 
 def either(left: Node, right: Node) -> Node:
-    """OR: true if one is, else unknown if one is."""
+    """Return OR: true if one part is true, else unknown if one is unknown."""
     return _chained("||", left, right, decides=True)
 
 
 def both(left: Node, right: Node) -> Node:
-    """AND: false if one is, else unknown if one is."""
+    """Return AND: false if one part is false, else unknown if one is unknown."""
     return _chained("&&", left, right, decides=False)
 
 
 def _chained(symbol: str, left: Node, right: Node, *, decides: bool) -> Node:
-    """A chain of many is one part, not parts in parts: it may be long."""
+    """Return a chain as one flat part, which may be long."""
     left, right = as_boolean(left), as_boolean(right)
     if left.symbol == symbol:
         left.chain.append(right)
@@ -144,7 +147,7 @@ def _chained(symbol: str, left: Node, right: Node, *, decides: bool) -> Node:
 
 
 def negation(node: Node) -> Node:
-    """NOT: unknown stays unknown."""
+    """Return NOT: unknown stays unknown."""
     inner = node.evaluate
 
     def evaluate(properties: Properties) -> Value:
@@ -159,7 +162,7 @@ def negation(node: Node) -> Node:
 
 
 def equal(left: Node, right: Node) -> Node:
-    """`=`. Raises SqlError for NULL, and for TRUE or FALSE before another literal."""
+    """Return `=`. Raises SqlError for NULL, and for TRUE or FALSE before another literal."""
     for each in (left, right):
         if each.is_constant and each.constant is None:
             raise SqlError(RUNTIME, f"'{each.text()}' cannot be compared.")
@@ -169,7 +172,7 @@ def equal(left: Node, right: Node) -> Node:
 
 
 def is_null(left: Node) -> Node:
-    """IS NULL: never unknown."""
+    """Return IS NULL, which is never unknown."""
     return _equal(left, NULL)
 
 
@@ -182,7 +185,7 @@ def _equal(left: Node, right: Node) -> Node:
 
 
 def _equal_property(left: Node, right: Node) -> Evaluate | None:
-    """A property beside a string, the usual case; None for others."""
+    """Return a property compared with a string, the usual case; None for others."""
     name, wanted = left.name, right.constant
     if not name or not isinstance(wanted, str):
         return None
@@ -207,7 +210,10 @@ def _equal_values(left: Node, right: Node) -> Evaluate:
 
 
 def ordered(left: Node, symbol: str, right: Node) -> Node:
-    """`<`, `<=`, `>`, `>=`. Raises SqlError for literals that are no numbers, and for booleans."""
+    """Return `<`, `<=`, `>` or `>=`.
+
+    Raises SqlError for literals other than numbers, and for booleans.
+    """
     for each in (left, right):
         is_number = isinstance(each.constant, int | float) and not each.is_boolean
         if each.is_boolean or (each.is_constant and not is_number):
@@ -220,7 +226,7 @@ def ordered(left: Node, symbol: str, right: Node) -> Node:
 
 
 def _ordered_property(left: Node, symbol: str, right: Node) -> Evaluate | None:
-    """A property beside a whole number, the usual case: 1.3 → 0.5 µs. None for others."""
+    """Return a property compared with a whole number: 1.3 → 0.5 µs. None for others."""
     name, number, holds = left.name, right.constant, _HOLDS[symbol]
     if not name or not isinstance(number, int):
         return None
@@ -248,7 +254,7 @@ def _ordered(left: Node, symbol: str, right: Node) -> Evaluate:
 
 
 def between(value: Node, low: Node, high: Node) -> Node:
-    """BETWEEN, both ends included. Raises SqlError for literals in the wrong order."""
+    """Return BETWEEN, both ends included. Raises SqlError for literals in the wrong order."""
     if low.is_constant and high.is_constant:
         if low.constant is None or high.constant is None:
             raise SqlError(RUNTIME, "Illegal values of between, values can not be null!")
@@ -266,14 +272,14 @@ def between(value: Node, low: Node, high: Node) -> Node:
 
 
 def _shown(node: Node) -> str:
-    """A literal's value as Java shows it."""
+    """Return a literal's value as Java shows it."""
     if isinstance(node.constant, bool):
         return "true" if node.constant else "false"
     return node.constant if isinstance(node.constant, str) else node.text()
 
 
 def in_list(left: Node, values: Sequence[str], *, wanted: bool) -> Node:
-    """IN and NOT IN a list of strings. Raises SqlError unless `left` is a property."""
+    """Return IN or NOT IN a list of strings. Raises SqlError unless `left` is a property."""
     if not left.name:
         raise SqlError(RUNTIME, f"Expected a property for In expression, got: {left.text()}")
     name, members = left.name, frozenset(values)
@@ -287,7 +293,7 @@ def in_list(left: Node, values: Sequence[str], *, wanted: bool) -> Node:
 
 
 def minus(right: Node) -> Node:
-    """The negative of a number; a property is none, so that gives unknown."""
+    """Return the negative of a number; of a property it is unknown."""
 
     def evaluate(properties: Properties) -> Value:
         value = right.evaluate(properties)

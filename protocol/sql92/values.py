@@ -21,7 +21,7 @@ _SIGNED_LONG = Struct(">q")
 
 
 def to_double(text: str) -> float:
-    """Double.valueOf. Raises EvaluationError."""
+    """Return Double.valueOf. Raises EvaluationError."""
     try:
         return parse_double(text)
     except NumberFormatError as error:
@@ -29,10 +29,7 @@ def to_double(text: str) -> float:
 
 
 def to_integer(text: str, beside: int) -> int:
-    """Integer.valueOf or Long.valueOf, by the number that it is compared with.
-
-    Raises EvaluationError.
-    """
+    """Return Integer.valueOf or Long.valueOf, by the other operand. Raises EvaluationError."""
     try:
         return (parse_int if -_INT_MAX <= beside <= _INT_MAX else parse_long)(text)
     except NumberFormatError as error:
@@ -40,7 +37,10 @@ def to_integer(text: str, beside: int) -> int:
 
 
 def compare(left: str | int | float | bool, right: str | int | float | bool) -> int:
-    """Below, at or above 0; what cannot be compared is below. Raises EvaluationError."""
+    """Return a number below, at or above 0; incomparable values are below.
+
+    Raises EvaluationError.
+    """
     if isinstance(left, bool):
         if isinstance(right, str):
             raise EvaluationError(CAST)
@@ -63,7 +63,7 @@ def compare(left: str | int | float | bool, right: str | int | float | bool) -> 
 
 
 def compare_ordered(left: str | int | float | bool, right: str | int | float | bool) -> int:
-    """The same for < and its kin: two strings are compared as doubles. Raises EvaluationError."""
+    """Compare for `<` and the like: two strings are compared as doubles. Raises EvaluationError."""
     if isinstance(left, str) and isinstance(right, str):
         return _order_doubles(to_double(left), to_double(right))
     return compare(left, right)
@@ -74,7 +74,7 @@ def _order(left: int | bytes, right: int | bytes) -> int:
 
 
 def _order_doubles(left: float, right: float) -> int:
-    """Double.compare: -0.0 is below 0.0, NaN above everything and equal to itself."""
+    """Return Double.compare: -0.0 is below 0.0, NaN above everything and equal to itself."""
     if left < right:
         return -1
     if left > right:
@@ -83,14 +83,14 @@ def _order_doubles(left: float, right: float) -> int:
 
 
 def _bits(value: float) -> int:
-    """doubleToLongBits."""
+    """Return the bits as Double.doubleToLongBits."""
     canonical = float("nan") if value != value else value
     (bits,) = _SIGNED_LONG.unpack(_DOUBLE_BITS.pack(canonical))
     return int(bits)
 
 
 def java_double(value: float) -> str:
-    """Double.toString, as far as literals go."""
+    """Return Double.toString, for values of literals."""
     if 1e-3 <= abs(value) < 1e7:
         return repr(value)
     digits, _, exponent = f"{value!r}".partition("e")
