@@ -216,7 +216,7 @@ def test_files_that_cannot_be_used_are_named(made: Certificates, tmp_path: Path)
     assert said(lambda: server_context(no_trust, "require")) == (
         f"{junk} holds no certificate in PEM form."
     )
-    assert "nobody is trusted" in said(
+    assert "file of trusted CAs" in said(
         lambda: server_context(replace(files, trust_path=""), "require")
     )
     assert "belong together" in said(lambda: client_context(replace(files, key_path="")))
