@@ -1,7 +1,7 @@
-"""The certificate of the console: made of its files, and made anew when one of these changes.
+"""Certificate of the console, reloaded when one of its files changes.
 
-The same contexts as those of brokers and name servers. Each handshake shows the newest; files that
-cannot be used are told of in one line, and the certificate of before stays.
+It uses the contexts of brokers and name servers. Each handshake presents the newest certificate.
+Unusable files are logged once, and the previous certificate stays in use.
 """
 
 from collections.abc import Callable
@@ -15,10 +15,13 @@ LOOK_S = 1.0
 
 
 class FollowedCertificate:
-    """Looks at the files on a thread of its own. Raises StoreError for what cannot be used."""
+    """TLS context that a thread reloads each second.
+
+    Raises StoreError if the files cannot be used at the start.
+    """
 
     def __init__(self, settings: TlsSettings, at_each_look: Callable[[], None]) -> None:
-        """`at_each_look`: done on the same thread, as often."""
+        """Load the files; the thread calls `at_each_look` after each check."""
         self._contexts = TlsContexts(settings)
         self.context: SSLContext = self._contexts.followed()
         self._at_each_look = at_each_look
@@ -29,12 +32,12 @@ class FollowedCertificate:
         self._thread.start()
 
     def look(self) -> None:
-        """Takes over what has changed."""
+        """Reload changed files."""
         self._contexts.look()
         self._at_each_look()
 
     def stop(self, timeout_s: float) -> bool:
-        """False if it is stuck."""
+        """Stop the thread; return False if it did not end in time."""
         self._over.set()
         if self._thread.ident is not None:
             self._thread.join(timeout_s)
