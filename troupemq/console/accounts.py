@@ -175,7 +175,9 @@ class Accounts:
     def _write(self, users: dict[str, _User], tokens: dict[str, _Token]) -> None:
         """Write the file. The caller holds the lock, except in the constructor."""
         if len(users) + len(tokens) > ENTRIES_MAX:
-            raise StoreError(f"limit of {ENTRIES_MAX} accounts and tokens reached: remove one first.")
+            raise StoreError(
+                f"limit of {ENTRIES_MAX} accounts and tokens reached: remove one first."
+            )
         body = {
             "users": {name: asdict(each) for name, each in users.items()},
             "tokens": {name: asdict(each) for name, each in tokens.items()},
