@@ -1,12 +1,14 @@
 """Headings of JSON keys, and the glossary that every page has."""
 
 LABELS = {
+    "after_ms": "Elapsed",
     "again": "Consumed again",
     "at": "Brokers",
     "behind": "Replication lag",
     "before": "State before",
     "consume_from_where": "First start offset",
     "content": "Fingerprint",
+    "cost_ms": "Duration",
     "disk_bytes": "Disk size",
     "disk_free_bytes": "Disk space free",
     "disk_trouble_percent": "Disk usage, problem (%)",
@@ -45,6 +47,7 @@ LABELS = {
     "now": "Before",
     "offset_now": "Offset before",
     "offset_then": "Offset after",
+    "perm": "Permission",
     "put_p99_ms": "Put latency, p99",
     "queue_names": "Assigned queues",
     "replica_mib": "Replication lag (MiB)",
