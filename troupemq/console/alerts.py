@@ -1,8 +1,8 @@
 """Alerts: findings sent to a webhook and by mail when they begin and when they end.
 
 A finding is sent once two snapshots in a row have it, and again when it is over. The settings are
-a JSON file that only the operator of the machine writes. A user who may change thresholds in a
-browser must not make the console call arbitrary addresses.
+a JSON file that only the operator of the machine writes. A user with the right to change
+thresholds in a browser must not make the console call arbitrary addresses.
 
     webhook      URL that gets a POST of {"text", "began", "ended"}; chats show `text`
     mail_host, mail_port, mail_from, mail_to, mail_user, mail_password, mail_starttls
@@ -147,9 +147,9 @@ class Alerts:
         }
         self._tell(now.taken_ms, began[:TOLD_MAX], ended[:TOLD_MAX])
 
-    def tell_trial(self, time_ms: int, who: str) -> str:
-        """Send a test alert for the user `who`; return why it failed, or an empty text."""
-        text = f"Test alert of TroupeMQ, sent by {who}: there is no problem."
+    def tell_trial(self, time_ms: int, user: str) -> str:
+        """Send a test alert for `user`; return why it failed, or an empty text."""
+        text = f"Test alert of TroupeMQ, sent by {user}: there is no problem."
         return self._tell(time_ms, [Alert("trial", "watch", text)], [])
 
     def _tell(self, time_ms: int, began: Sequence[Alert], ended: Sequence[Alert]) -> str:

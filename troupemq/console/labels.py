@@ -77,7 +77,7 @@ LABELS = {
     "who": "User",
     "why": "Reason",
 }
-"""Headings of the JSON keys whose words alone are unclear."""
+"""Headings of JSON keys that are unclear by their words alone."""
 
 GLOSSARY = (
     ("Commit log", "File sequence of a broker that holds all its messages in order of arrival."),

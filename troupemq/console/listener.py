@@ -46,7 +46,7 @@ class PatientListener(socket):
         return cls(bound.family, fileno=bound.detach())
 
     def accept(self) -> tuple[socket, Any]:
-        """Accept a connection; raise BlockingIOError if there is none or the limit is reached."""
+        """Accept a connection; raise BlockingIOError without one or at the limit."""
         taken, address = super().accept()
         if len(self._pending) >= PENDING_MAX:
             self.end_late()
@@ -59,7 +59,7 @@ class PatientListener(socket):
         return taken, address
 
     def begun(self, number: int) -> None:
-        """Release the slot of the connection with this file number, whose handshake is over."""
+        """Release the slot of a connection after its handshake, by its file number."""
         self._pending.pop(number, None)
 
     def end_late(self) -> None:

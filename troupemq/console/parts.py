@@ -60,7 +60,7 @@ class Pager:
 
 @dataclass(frozen=True)
 class RowTable:
-    """Table whose rows have equal keys: the JSON keys, and by labels.py the headings."""
+    """Table; its rows have equal keys, which are the JSON keys and give the headings."""
 
     name: str
     title: str

@@ -72,7 +72,7 @@ class ConsoleServer:
     """HTTP server of one console. Raises PortTaken, StoreError, ClientError."""
 
     def __init__(self, settings: ConsoleSettings, proxy: str = "") -> None:
-        """Bind the port; `proxy` lists proxies whose X-Forwarded-For is trusted."""
+        """Bind the port; trust X-Forwarded-For of the addresses in `proxy`."""
         self._socket = PatientListener.listening(settings.bind_address, settings.port)
         self.port = int(self._socket.getsockname()[1])
         self._certificate: FollowedCertificate | None = None

@@ -71,7 +71,7 @@ class Sessions:
             self._sessions.pop(session_id, None)
 
     def end_of(self, name: str) -> None:
-        """End all sessions of a user, whose password has changed."""
+        """End all sessions of a user after a change of its password."""
         with self._lock:
             self._sessions = {
                 each: session for each, session in self._sessions.items() if session.name != name

@@ -35,7 +35,7 @@ ROUND_S = 3.0
 
 SNAPSHOT_S = 4.5
 GROUPS_ASKED_MAX = 200
-"""Limit of groups whose members are asked for, those with the largest lag first."""
+"""Limit of groups to ask for members, those with the largest lag first."""
 
 DEAD_LETTERS_ASKED_MAX = 200
 

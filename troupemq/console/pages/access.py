@@ -177,7 +177,7 @@ def _cluster_of(found: Access) -> str:
 
 
 def _differing(found: Access, configurations: Mapping[str, Mapping[str, object]]) -> list[Note]:
-    """Return notes about clusters whose brokers differ, because files are not replicated."""
+    """Return notes about differing brokers of a cluster; their files are not replicated."""
     by_cluster: dict[str, dict[str, list[str]]] = {}
     for address, each in configurations.items():
         accounts = sorted(map(repr, accounts_of(each)))

@@ -32,10 +32,10 @@ from troupemq.console.snapshot import GroupSummary
 NO_GROUPS = "No group has consumed yet: start a consumer, or create a group."
 ORDERS = ("late", "lag", "name")
 OLDEST_ASKED_MAX = 16
-"""Limit of queues whose oldest unconsumed message is read."""
+"""Limit of queues per page to read the oldest unconsumed message from."""
 
 TOPICS_MAX = 20
-"""Limit of topics of a group whose queues are read."""
+"""Limit of topics of a group for reading their queues."""
 
 HELD = {
     "commit_offset": "commitOffset",
@@ -68,7 +68,7 @@ WANTED = {
 
 @page("/groups")
 def groups(asked: PageRequest) -> Page:
-    """Show the groups whose names contain a text, sorted and in pages."""
+    """Show the groups with a text in their names, sorted and in pages."""
     now = asked.snapshot()
     wanted, order = asked.text("filter"), asked.text("order") or "late"
     shows_all = asked.text("which") == "all"

@@ -37,9 +37,7 @@ def users(asked: PageRequest) -> Page:
         "Users and tokens",
         [
             RowTable("users", "Users of this console", people),
-            RowTable(
-                "tokens", "Tokens for /api", programs, "No tokens: create one for a program."
-            ),
+            RowTable("tokens", "Tokens for /api", programs, "No tokens: create one for a program."),
             change_links(asked, [("Add a user", "user", {}), ("Create a token", "token", {})]),
         ],
     )

@@ -47,7 +47,7 @@ def _is_made_by_a_broker(name: str, now: ClusterSnapshot) -> bool:
 
 @page("/topics")
 def topics(asked: PageRequest) -> Page:
-    """Show the topics whose names contain a text, in pages."""
+    """Show the topics with a text in their names, in pages."""
     now = asked.snapshot()
     wanted, kind = asked.text("filter"), asked.text("kind") or "own"
     folded = wanted.casefold()
