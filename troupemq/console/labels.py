@@ -42,8 +42,6 @@ LABELS = {
     "next": "Next message",
     "next_due_ms": "Next due time",
     "next_ms": "Next run",
-    "not_dispatched": "Not dispatched",
-    "not_flushed": "Not flushed",
     "now": "Before",
     "offset_now": "Offset before",
     "offset_then": "Offset after",
