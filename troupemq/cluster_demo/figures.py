@@ -17,8 +17,6 @@ class DemoFailed(StoreError):
 
 @dataclass
 class Figures:
-    """Measured values of one run."""
-
     messages: int
     body_bytes: int = 0
     tags: dict[str, int] = field(default_factory=dict)
@@ -60,7 +58,6 @@ def check(figures: Figures, tags: dict[str, int]) -> None:
 
 
 def table(figures: Figures) -> Iterator[str]:
-    """Yield the lines of the result table."""
     done = " and ".join(f"{each:,}" for each in figures.done_at_kill)
     left = figures.tasks - sum(figures.done_at_kill)
     rows = (

@@ -151,7 +151,6 @@ def spark_home() -> Path:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return free loopback ports."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for each in sockets:
@@ -172,7 +171,6 @@ def answer(url: str) -> Any:
 
 
 def write_secretly(path: Path, text: str) -> None:
-    """Write a file that only its owner can read."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with open(handle, "w", encoding="utf-8") as file:
         file.write(text)

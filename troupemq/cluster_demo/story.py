@@ -132,7 +132,6 @@ class Demo:
         return figures
 
     def stop(self) -> None:
-        """Terminate the job and the cluster."""
         self._over.set()
         with self._lock:
             job = self._job

@@ -46,7 +46,6 @@ class Viewer:
     by_token: bool = False
 
     def may(self, role: str) -> bool:
-        """Return whether this role includes `role`."""
         return ROLES.index(self.role) >= ROLES.index(role)
 
 

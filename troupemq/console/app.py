@@ -93,15 +93,12 @@ class NotUnderstood(Exception):
 
 
 class Application:
-    """Routes and handlers of one console."""
-
     def __init__(self, console: Console) -> None:
         self._console = console
         self._prefix = console.settings.prefix
         self._renderer = Renderer(self._prefix)
 
     def make(self) -> Starlette:
-        """Return the ASGI application."""
         places = [Route(path, self._page(place), methods=["GET"]) for path, place in PLACES.items()]
         programs = [
             Route(f"/api{path}", self._page(place, is_api=True), methods=["GET"])
@@ -187,7 +184,6 @@ class Application:
         return answer
 
     def static(self, request: Request) -> Response:
-        """Return a static file."""
         found = self._renderer.files.get(request.path_params["name"])
         if found is None:
             raise HTTPException(404)
@@ -204,7 +200,6 @@ class Application:
         return Response(body, media_type="application/octet-stream", headers=headers)
 
     def letters(self, request: Request) -> Response:
-        """Return dead letters with their bodies, as a file of JSON lines."""
         viewer, _ = self._viewer(request, is_api=self._is_api(request))
         asked = self._asked(request, viewer)
         if not asked.sees_bodies():
@@ -283,7 +278,6 @@ class Application:
             raise NotAllowed(403, "This request comes from a foreign page.")
 
     def change_form(self, request: Request) -> Response:
-        """Return the form of a change."""
         viewer, csrf = self._viewer(request, is_api=False)
         step = self._step(request, viewer)
         page = asked_page(step, step.asked.query)
@@ -298,7 +292,6 @@ class Application:
         return ChangeStep(change, self._asked(request, viewer), _address(request))
 
     async def change(self, request: Request) -> Response:
-        """Preview a change, or carry it out."""
         given = await _fields(request)
         viewer = self._checked(request, given.pop("csrf", ""))
         step = self._step(request, viewer)

@@ -30,8 +30,6 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True)
 class ConsoleSettings:
-    """Settings of the console."""
-
     data: Path
     """Directory of accounts, audit log and thresholds."""
     namesrv: str | None = None
@@ -84,8 +82,6 @@ class NotUsable(Exception):
 
 @dataclass(frozen=True)
 class PageRequest:
-    """Request for a page."""
-
     console: Console
     viewer: Viewer
     query: Mapping[str, str]
@@ -151,7 +147,6 @@ class PageRequest:
             return None
 
     def sees_bodies(self) -> bool:
-        """Return whether this viewer may see message bodies."""
         return self.viewer.may("operator") or not self.console.settings.hide_bodies
 
     def rows_of_page(

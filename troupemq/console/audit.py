@@ -41,7 +41,6 @@ class AuditLog:
         os.close(self._file)
 
     def note(self, who: str, role: str, address: str, what: str, **more: object) -> None:
-        """Append an entry."""
         time = datetime.now(UTC).isoformat(timespec="milliseconds")
         entry = {"time": time, "who": who, "role": role, "address": address, "what": what}
         line = json.dumps({**entry, **_short(more)}, ensure_ascii=True) + "\n"

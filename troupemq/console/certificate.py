@@ -32,7 +32,6 @@ class FollowedCertificate:
         self._thread.start()
 
     def look(self) -> None:
-        """Reload changed files."""
         self._contexts.look()
         self._at_each_look()
 

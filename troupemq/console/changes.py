@@ -35,8 +35,6 @@ class Preview:
 
 @dataclass(frozen=True)
 class ConsoleChange:
-    """Kind of change, with its form and its effect."""
-
     name: str
     title: str
     role: str
@@ -60,11 +58,9 @@ class ConsoleChange:
         return asked.cluster.line(self.words({**given, **hidden}))
 
     def secrets(self, asked: PageRequest) -> list[str]:
-        """Return the names of the secret fields."""
         return [each.name for each in self.inputs(asked) if each.kind == "secret"]
 
     def carry_out(self, asked: PageRequest, given: Given) -> CommandResult[Any]:
-        """Carry out the change; errors are `failures`."""
         if self.do is not None:
             return self.do(asked, given)
         act = self.act
@@ -115,7 +111,6 @@ CHANGES: dict[str, ConsoleChange] = {}
 
 
 def register(*changes: ConsoleChange) -> None:
-    """Register changes by their names."""
     CHANGES.update({each.name: each for each in changes})
 
 

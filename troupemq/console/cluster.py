@@ -160,7 +160,6 @@ class CommandResult(Generic[Found]):
         self.rows.append(fields)
 
     def fail(self, sentence: str) -> None:
-        """Add a failure unless it is already noted."""
         if one_line(sentence) not in self.failures:
             self.failures.append(one_line(sentence))
 

@@ -51,7 +51,6 @@ class Alert:
 
     @property
     def note(self) -> Note:
-        """Sentence for a page."""
         return Note(self.level, self.text, self.link)
 
 

@@ -59,12 +59,10 @@ def static_files() -> dict[str, tuple[bytes, str]]:
 
 
 def integrity_of(data: bytes) -> str:
-    """Return the `integrity` attribute for a file."""
     return "sha384-" + b64encode(sha384(data).digest()).decode()
 
 
 def numbers(rows: Iterable[Cells]) -> set[str]:
-    """Return the numeric columns, which are right-aligned."""
     return {
         key
         for row in rows
@@ -75,7 +73,6 @@ def numbers(rows: Iterable[Cells]) -> set[str]:
 
 @pass_context
 def cell(context: Context, value: object) -> Markup:
-    """Return a cell as HTML."""
     if odd := odd_number(value):
         return escape(odd)
     match value:
@@ -140,7 +137,6 @@ def moment(value: Time, zone: tzinfo) -> Markup:
 
 
 def size_text(count: int) -> str:
-    """Return a number of bytes with a binary unit."""
     value = float(count)
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if abs(value) < 1024 or unit == "TiB":
@@ -165,15 +161,12 @@ def environment() -> Environment:
 
 
 class Renderer:
-    """Renderer of pages below one URL prefix."""
-
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
         self.files = static_files()
         self._integrity = {name: integrity_of(data) for name, (data, _) in self.files.items()}
 
     def page(self, page: Page, path: str, viewer: Viewer | None, csrf: str, zone: tzinfo) -> str:
-        """Return the whole page; without a viewer it has no menu."""
         return self._render(
             "page.html",
             page=page,
@@ -186,7 +179,6 @@ class Renderer:
         )
 
     def login(self, following: str, sentence: str = "") -> str:
-        """Return the login page."""
         return self._render(
             "login.html",
             page=Page("Log in"),

@@ -129,10 +129,8 @@ class ConsoleServer:
 
     @property
     def scheme(self) -> str:
-        """URL scheme of the console."""
         return "http" if self._certificate is None else "https"
 
 
 def _with_patience(listener: PatientListener) -> Any:
-    """Return the protocol factory for uvicorn."""
     return partial(TimeoutProtocol, begun=listener.begun)

@@ -31,7 +31,6 @@ class BrowserSession:
     seen_s: float
 
     def accepts(self, token: str) -> bool:
-        """Return whether `token` is the one of this session's forms."""
         return hmac.compare_digest(self.csrf.encode(), token.encode(errors="replace"))
 
 

@@ -117,8 +117,6 @@ class ClusterSnapshot:
 
 
 class SnapshotTaker:
-    """Collector of snapshots through one session."""
-
     def __init__(
         self,
         session: DeadlineSession,
@@ -235,8 +233,6 @@ class SnapshotTaker:
 
 
 class _Unsupported:
-    """Requests that brokers do not support."""
-
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._since_s: dict[tuple[str, int], float] = {}
@@ -250,8 +246,6 @@ class _Unsupported:
 
 
 class _Questions:
-    """Requests of one round."""
-
     def __init__(
         self,
         session: DeadlineSession,
@@ -345,6 +339,5 @@ def _add_lags(found: ClusterSnapshot, lags: ConsumeStatsList) -> None:
 
 
 def own_topics(names: Sequence[str], system: frozenset[str]) -> list[str]:
-    """Return the topics of applications."""
     prefixes = (RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)
     return [name for name in names if name not in system and not name.startswith(prefixes)]

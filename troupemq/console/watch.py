@@ -118,7 +118,6 @@ class ClusterWatch:
                 log.error("cluster snapshot failed", exc_info=True)
 
     def _round(self) -> None:
-        """Take a snapshot and pass it to the alerts."""
         with self._taking:
             found = self._take_now()
         if self._told is not None:

@@ -15,13 +15,11 @@ PERMISSIONS = ("6", "4", "2")
 
 
 def cluster_input(asked: PageRequest) -> Input:
-    """Return the field for a cluster; the first one is the default."""
     names = asked.snapshot().clusters or [""]
     return Input("cluster", "Cluster", "choice", names[0], names, needed=True)
 
 
 def broker_input(asked: PageRequest) -> Input:
-    """Return the field for a broker that the name servers list."""
     addresses = [each.place.address for each in asked.snapshot().brokers] or [""]
     return Input("address", "Broker", "choice", "", addresses, needed=True)
 

@@ -38,7 +38,6 @@ def _words(given: Given) -> list[str]:
 
 
 def _where(asked: PageRequest, group: str, topic: str) -> dict[MessageQueue, int]:
-    """Return the consumer offsets of a group in a topic."""
     found = asked.cluster.ask(lambda admin: admin.group_progress(group)).found
     return {
         MessageQueue(topic, each.broker, each.queue_id): each.consumer_offset

@@ -88,7 +88,6 @@ class Access:
         return found
 
     def versions(self) -> list[Cells]:
-        """Return the account files of each broker, with their versions."""
         rows: list[Cells] = []
         for address, answer in self._ask(
             self.enabled, RequestCode.GET_BROKER_CLUSTER_ACL_INFO
@@ -124,7 +123,6 @@ def accounts_of(configuration: Mapping[str, object]) -> list[dict[str, object]]:
 
 @page("/access", "admin")
 def access(asked: PageRequest) -> Page:
-    """Show accounts, allowlisted addresses, refusals and account files of the brokers."""
     now = asked.snapshot()
     found = Access(asked, now.brokers)
     page = Page("Access control", missing=now.missing, taken_ms=now.taken_ms)

@@ -42,7 +42,6 @@ NO_DAMAGE = "This broker reports no damage, because RocketMQ brokers do not look
 
 @page("/brokers")
 def brokers(asked: PageRequest) -> Page:
-    """Show all brokers."""
     now = asked.snapshot()
     rows = [broker_row(each) for each in now.brokers]
     names = ({key: row[key] for key in ("broker", "role")} for row in rows)
@@ -89,7 +88,6 @@ def _size(number: float | None) -> Size | None:
 
 @page("/broker")
 def broker(asked: PageRequest) -> Page:
-    """Show one broker: actors, store, damage, settings and runtime figures."""
     address = asked.needed("address")
     now = asked.snapshot()
     state = next((each for each in now.brokers if each.place.address == address), None)

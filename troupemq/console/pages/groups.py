@@ -109,7 +109,6 @@ def _order(each: GroupSummary, order: str) -> tuple[int, int, str]:
 
 @page("/group")
 def group(asked: PageRequest) -> Page:
-    """Show one group: progress per queue, members, and membership changes."""
     name = asked.needed("name", legal_name)
     now = asked.snapshot()
     state = now.groups.get(name)

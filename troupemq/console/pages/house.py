@@ -14,7 +14,6 @@ ENTRIES = 200
 
 @page("/users", "admin")
 def users(asked: PageRequest) -> Page:
-    """Show the users of the console and the tokens of programs."""
     accounts = asked.console.accounts
     people = [
         {
@@ -45,7 +44,6 @@ def users(asked: PageRequest) -> Page:
 
 @page("/alerts")
 def alerts(asked: PageRequest) -> Page:
-    """Show current problems, thresholds, and the destinations of alerts."""
     console = asked.console
     now = asked.snapshot()
     settings = console.settings.alerts
@@ -99,7 +97,6 @@ def _time_of(text: object) -> Time:
 
 @page("/audit", "admin")
 def audit(asked: PageRequest) -> Page:
-    """Show the audit log, the newest entries first."""
     rows = [
         {
             "time_ms": _time_of(each.get("time")),

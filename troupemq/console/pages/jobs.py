@@ -42,7 +42,6 @@ ENDED = ("finished", "failed", "cancelled")
 
 @page("/jobs")
 def jobs(asked: PageRequest) -> Page:
-    """Show the schedule and the runs of all brokers that run jobs."""
     now = asked.snapshot()
     entries = [
         {
@@ -161,7 +160,6 @@ def _reason(asked: PageRequest, run: JobRun) -> str | None:
 
 @page("/job")
 def job(asked: PageRequest) -> Page:
-    """Show one run: progress, report and the end of its log."""
     address, name = asked.needed("broker", address_rule), asked.needed("run")
     if address not in asked.snapshot().jobs:
         raise NotThere(f"Broker {address} not found, or it runs no jobs.")

@@ -84,12 +84,7 @@ def message(asked: PageRequest) -> Page:
         "Message",
         [
             Facts("message", "", facts),
-            RowTable(
-                "consumers",
-                "Consumption by group",
-                rows,
-                "No group consumes the topic of this message.",
-            ),
+            RowTable("consumers", "Consumption by group", rows, "No group consumes the topic."),
             *failures_of(tracks.failures, "consumers"),
             *(_body(view) if asked.sees_bodies() else [_HIDDEN_BODY]),
             Facts("properties", "Properties", properties, as_is=True),

@@ -27,7 +27,6 @@ NO_BROKERS = "No broker is registered: start one with --namesrv, or check -n of 
 
 @page("/")
 def overview(asked: PageRequest) -> Page:
-    """Show current problems, the brokers, and the groups with the largest time lag."""
     now = asked.snapshot()
     findings = findings_of(now, asked.console.alerts.thresholds)
     notes = [each.note for each in findings]
@@ -74,7 +73,6 @@ def overview(asked: PageRequest) -> Page:
 
 @page("/history")
 def history(asked: PageRequest) -> Page:
-    """Show the points of the overview chart."""
     asked.snapshot()
     moments = list(asked.console.watch.history)
     rows = [
@@ -90,7 +88,6 @@ def history(asked: PageRequest) -> Page:
 
 
 def broker_row(each: BrokerSummary) -> Cells:
-    """Return the row of a broker."""
     place = each.place
     ratio = each.number("commitLogDiskRatio")
     return {
@@ -107,7 +104,6 @@ def broker_row(each: BrokerSummary) -> Cells:
 
 
 def group_row(each: GroupSummary) -> Cells:
-    """Return the row of a group."""
     return {
         "group": Link(each.name, "/group", {"name": each.name}),
         "lag": each.lag,

@@ -93,7 +93,6 @@ def _row(each: TopicSummary) -> Cells:
 
 @page("/topic")
 def topic(asked: PageRequest) -> Page:
-    """Show one topic: throughput, queues, consumer groups and producers."""
     name = asked.needed("name", legal_name)
     now = asked.snapshot()
     state = now.topics.get(name)

@@ -27,7 +27,6 @@ WHY = "TroupeMQ consumers report the failure to the broker; other clients only l
 
 @page("/dead-letters")
 def dead_letters(asked: PageRequest) -> Page:
-    """Show the groups with dead letters."""
     now = asked.snapshot()
     found = [each for each in now.groups.values() if each.dead_letters]
     rows = [
@@ -98,7 +97,6 @@ def _letters(asked: PageRequest, group: str, count: int) -> Search:
 
 
 def _origin(view: MessageView) -> str | None:
-    """Return the id of the original message."""
     return view.properties.get(ORIGIN_MESSAGE_ID)
 
 
