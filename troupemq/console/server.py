@@ -10,16 +10,18 @@ size of a request head       HEAD_BYTES_MAX
 
 from collections.abc import Callable
 from functools import partial
-from threading import Thread
+from ssl import SSLContext
+from threading import Event, Thread
 from typing import Any
 
 from uvicorn import Config, Server
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from actors.network.bind_address import BACKLOG
+from actors.network.tls_contexts import TlsContexts
+from actors.settings.tls_settings import TlsSettings
 from troupemq.console.app import Application
 from troupemq.console.asking import Console, ConsoleSettings
-from troupemq.console.certificate import FollowedCertificate
 from troupemq.console.listener import PatientListener
 
 HEAD_S = 10.0
@@ -30,6 +32,7 @@ IDLE_S = 15
 CONNECTIONS_MAX = 200
 HEAD_BYTES_MAX = 16 << 10
 STOP_S = 3
+LOOK_S = 1.0
 
 
 class TimeoutProtocol(H11Protocol):
@@ -66,6 +69,40 @@ class TimeoutProtocol(H11Protocol):
         if self._limit is not None:
             self._limit.cancel()
         self._limit = self.loop.call_later(seconds, self.transport.abort)
+
+
+class FollowedCertificate:
+    """TLS context that a thread reloads each second if its files have changed.
+
+    Unusable files are logged once, and the previous certificate stays in use. At the start they
+    raise StoreError.
+    """
+
+    def __init__(self, settings: TlsSettings, at_each_look: Callable[[], None]) -> None:
+        """Load the files; the thread calls `at_each_look` after each check."""
+        self._contexts = TlsContexts(settings)
+        self.context: SSLContext = self._contexts.followed()
+        self._at_each_look = at_each_look
+        self._over = Event()
+        self._thread = Thread(target=self._run, name="console-certificate", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def look(self) -> None:
+        self._contexts.look()
+        self._at_each_look()
+
+    def stop(self, timeout_s: float) -> bool:
+        """Stop the thread; return False if it did not end in time."""
+        self._over.set()
+        if self._thread.ident is not None:
+            self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while not self._over.wait(LOOK_S):
+            self.look()
 
 
 class ConsoleServer:

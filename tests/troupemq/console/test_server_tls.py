@@ -15,8 +15,7 @@ from tests.support.tls_records import Records, shaken_old, writes_keys
 from tests.troupemq.console.conftest import GONE
 from troupemq.console import listener
 from troupemq.console.asking import ConsoleSettings
-from troupemq.console.certificate import FollowedCertificate
-from troupemq.console.server import ConsoleServer
+from troupemq.console.server import ConsoleServer, FollowedCertificate
 
 WAIT_S = 30.0
 
