@@ -1,4 +1,4 @@
-"""`completion`: what a shell needs to complete commands and options."""
+"""Shell completion: `completion SHELL`."""
 
 import click
 from click.shell_completion import get_completion_class
@@ -10,10 +10,10 @@ SHELLS = ("bash", "zsh", "fish")
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print what makes SHELL complete commands and options.
+    """Print a script that lets SHELL complete commands and options.
 
     \b
-    For bash:
+    For bash, store it once and open a new shell:
     troupemq completion bash > ~/.local/share/bash-completion/completions/troupemq
     """
     made = get_completion_class(shell)

@@ -1,4 +1,4 @@
-"""`job`: Spark jobs over a store directory, without a broker or by a running one."""
+"""Spark jobs over a store directory, run here or by a running broker: `job`."""
 
 import json
 import os
@@ -37,16 +37,16 @@ from troupemq.text import escaped, escaped_json, escaped_lines
 
 JOBS_DIRECTORY = "jobs"
 WAIT_S = 7 * 86_400.0
-"""The job has a deadline of its own."""
+"""Longer than any job's own deadline."""
 
 
 class JobFailed(StoreError):
-    """The job did not finish; the text says why."""
+    """Failure of a job; the text says why."""
 
 
 @click.group(cls=CommandGroup)
 def job() -> None:
-    """Spark jobs: what the stored log says, in bulk. `run` and `list` need no broker."""
+    """Run Spark jobs over stored messages. `run` and `list` need no broker."""
 
 
 for command in (schedule, status, logs, cancel, redrive, restore, prepare):
@@ -56,7 +56,7 @@ for command in (schedule, status, logs, cancel, redrive, restore, prepare):
 @job.command("list")
 @json_option
 def list_jobs(as_json: bool) -> None:
-    """Lists the jobs, and what each does."""
+    """List the jobs and what each does."""
     rows = [{"job": name, "does": summary_of(name)} for name in job_names()]
     Output(as_json=as_json).table(rows, "There is no job.")
 
@@ -66,35 +66,40 @@ def list_jobs(as_json: bool) -> None:
 @click.option(
     "--store",
     type=click.Path(path_type=Path),
-    help="storePathRootDir of the broker; it may be running. [default: data/store]",
+    help="The broker's storePathRootDir; the broker may be running. [default: data/store]",
 )
 @click.option(
     "--output",
     type=click.Path(path_type=Path),
-    help="Where the result goes. [default: beside the store, named like the job]",
+    help="Write the result to this folder. [default: beside the store, named after the job]",
 )
-@click.option("--topic", "topics", multiple=True, help="Only these; repeatable.")
+@click.option(
+    "--topic", "topics", multiple=True, metavar="NAME", help="Read only this topic; repeatable."
+)
 @click.option(
     "-a",
     "--argument",
     "further",
     multiple=True,
     metavar="NAME=VALUE",
-    help="A parameter of the job, JSON or text; repeatable.",
+    help="Set a parameter of the job, JSON or text; repeatable.",
 )
 @click.option(
     "--spark-conf",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Settings of Spark. [default: conf/spark.conf, if it is there]",
+    help="Read Spark's settings from this file. [default: conf/spark.conf, if present]",
 )
 @click.option(
     "--master",
-    help="Where its tasks run: local[*], spark://HOST:7077, yarn, k8s://…; overrides spark.master.",
+    metavar="URL",
+    help="Run the tasks there: local[*], spark://HOST:7077, yarn, k8s://…; overrides spark.master.",
 )
 @jobs_python_option
 @broker_option(None)
-@click.option("--verify", is_flag=True, help="Of archive: compare it with the log, write nothing.")
-@click.option("--no-wait", is_flag=True, help="With -b: do not wait for its end.")
+@click.option(
+    "--verify", is_flag=True, help="With archive: compare the archive with the log; write nothing."
+)
+@click.option("--no-wait", is_flag=True, help="With -b: return as soon as the job is queued.")
 @json_option
 def run_job(
     name: str,
@@ -110,11 +115,10 @@ def run_job(
     verify: bool,
     as_json: bool,
 ) -> None:
-    """Runs the job NAME to its end; prints its report. Ctrl-C cancels it, with exit code 130.
+    """Run the job NAME and print its report. Ctrl-C cancels it, with exit code 130.
 
-    Nothing of a run that fails or is cancelled becomes visible. With -b a running broker runs it,
-    over its own store; NAME may be an entry of its schedule then, and paths are those of its
-    machine.
+    A run that fails or is cancelled leaves no result. With -b a running broker runs the job over
+    its own store. NAME may then be an entry of its schedule, and paths are on its machine.
     """
     arguments: dict[str, Any] = dict(_argument(text) for text in further)
     if topics:
@@ -123,17 +127,21 @@ def run_job(
         arguments["verify"] = True
     if broker is not None:
         if master is not None:
-            raise click.UsageError("--master is not for -b: the broker's conf/spark.conf says it.")
+            raise click.UsageError(
+                "--master does not work with -b: set spark.master in the broker's conf/spark.conf."
+            )
         if jobs_python:
-            raise click.UsageError("--jobs-python is not for -b: the broker's jobsPython says it.")
+            raise click.UsageError(
+                "--jobs-python does not work with -b: set the broker's jobsPython."
+            )
         paths = {"store": store, "output": output}
         named = {key: str(path) for key, path in paths.items() if path is not None}
         run_there(broker, name, {**named, **arguments}, wait=not no_wait, as_json=as_json)
         return
     if name not in job_names():
-        known = f"there is {', '.join(job_names())}"
+        known = f"the jobs are {', '.join(job_names())}"
         hint = did_you_mean(name, job_names(), known)
-        raise click.UsageError(f"There is no job {name!r}: {hint}")
+        raise click.UsageError(f"job {name!r} not found: {hint}")
     store = store or Path("data", "store")
     output = (output or store.parent / name).absolute()
     arguments = {"store": str(store.absolute()), "output": str(output), **arguments}
@@ -152,7 +160,7 @@ def _run_here(
     *,
     as_json: bool,
 ) -> NoReturn:
-    """Run a job without a broker, and end the process; `folder` gets its log."""
+    """Run a job without a broker and end the process; its log goes to `folder`."""
     try:
         check_store(arguments["store"], arguments.get("commit_log"))
     except StoreError as error:
@@ -170,7 +178,7 @@ def _run_here(
     def work(_: Event) -> None:
         state = _run_to_end(started[0], name, arguments)
         if state.state != "finished" or state.report is None:
-            with suppress(NoSpark):  # without a Java that is the reason, and has its own code
+            with suppress(NoSpark):  # a missing Java is the real reason, with its own exit code
                 find_java(os.environ, package=find_jobs_python(python).java_package)
             has_log = state.log_path is not None and os.path.isfile(state.log_path)
             where = f" (log: {state.log_path})" if has_log else ""
@@ -180,7 +188,7 @@ def _run_here(
         text = escaped_json(json.dumps(report)) if as_json else escaped_lines(report["text"])
         click.echo(text)
 
-    cancelled = f"The job {name} was cancelled, nothing written."
+    cancelled = f"The job {name} was cancelled; nothing was written."
     code = serve(start, work=work, once=True, cancelled=cancelled)
     if code == 0 and not finished:
         leave(cancelled, INTERRUPTED)

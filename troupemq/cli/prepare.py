@@ -1,7 +1,4 @@
-"""`job prepare`: makes a class-data archive, with which Spark's JVM starts faster.
-
-And the option by which commands name the Python of jobs.
-"""
+"""Class-data archive with which Spark's JVM starts faster: `job prepare`."""
 
 import os
 import subprocess
@@ -25,13 +22,13 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def jobs_python_option(function: Command) -> Command:
-    """--jobs-python: as the setting jobsPython of a broker."""
+    """Add --jobs-python, the counterpart of a broker's setting jobsPython."""
     return click.option(
         "--jobs-python",
         default="",
         metavar="PYTHON",
-        help="The Python for Spark: one that has pyspark, pyarrow, numpy and crcmod. [default: that"
-        " of this command if it has them, else python3]",
+        help="Run Spark with this Python; it needs pyspark, pyarrow, numpy and crcmod. [default:"
+        " this command's Python if it has them, else python3]",
     )(function)
 
 
@@ -39,20 +36,20 @@ def jobs_python_option(function: Command) -> Command:
 @jobs_python_option
 @json_option
 def prepare(jobs_python: str, as_json: bool) -> None:
-    """Makes a class-data archive for this Java and this Spark: sessions start faster then.
+    """Speed up the start of Spark jobs with a class-data archive for this Java and Spark.
 
-    Once on a machine, and again after an update of either. It takes up to a minute, and 200 MB in
-    the user's cache; jobs use it by themselves.
+    Run it once per machine, and again after an update of Java or Spark. It takes up to a minute
+    and 200 MB in the user's cache. Jobs then use the archive automatically.
     """
     try:
         directory = _prepared(jobs_python)
     except StoreError as error:
         leave(f"{error}.", exit_code_of(error))
-    Output(as_json=as_json).done(f"Spark's JVM starts from {directory} now.", path=directory)
+    Output(as_json=as_json).done(f"Spark's JVM now starts from {directory}.", path=directory)
 
 
 def _prepared(named: str) -> str:
-    """Return where the archive is. Raises StoreError."""
+    """Make the archive and return its path. Raises StoreError."""
     python = find_jobs_python(named)
     java = find_java(os.environ, package=python.java_package)
     if python.is_this:
@@ -68,5 +65,5 @@ def _prepared(named: str) -> str:
         )
     said = done.stdout.strip()
     if done.returncode:
-        raise StoreError(said or f"{python.path} made no class-data archive")
+        raise StoreError(said or f"{python.path} failed to make a class-data archive")
     return said
