@@ -82,7 +82,7 @@ IN_FLIGHT_MAX = 1000
     default="troupemq-send",
     show_default=True,
     metavar="NAME",
-    help="Producer group.",
+    help="Send as this producer group.",
 )
 @click.option(
     "--count",
@@ -191,7 +191,7 @@ def _print_result(result: SendResult, as_json: bool) -> None:
     default="troupemq-consume",
     show_default=True,
     metavar="NAME",
-    help="Consumer group. Its members share the messages.",
+    help="Consume as a member of this group. Members share the messages.",
 )
 @click.option(
     "--tags",

@@ -111,8 +111,8 @@ def why_nothing_came(admin: Admin, topic: str, group: str, tags: str, *, is_sql:
     lag = _lag(admin, topic, group)
     if lag:
         return (
-            f"group {group} has a consumer lag of {lag} messages in {topic}: another member may have"
-            f" the queues (see troupemq admin consumerStatus -g {group})"
+            f"group {group} has a consumer lag of {lag} messages in {topic}: another member may"
+            f" have the queues (see troupemq admin consumerStatus -g {group})"
         )
     unmatched = " or filtered out" if is_sql or wanted else ""
     return (

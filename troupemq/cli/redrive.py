@@ -37,7 +37,7 @@ from troupemq.text import one_line
     "--without-original",
     "believes",
     is_flag=True,
-    help="Also send dead letters whose original no longer exists, to the topic they name.",
+    help="Also send dead letters without an existing original, to the topic they name.",
 )
 @json_option
 def redrive(
@@ -55,8 +55,8 @@ def redrive(
     in the dead-letter topic. The brokers remember the progress, so the next run continues there.
 
     A dead letter names its original topic itself, and any client can forge that name. Brokers with
-    access control therefore only get messages whose original still exists, unless
-    --without-original is given.
+    access control therefore need the original message to exist, unless --without-original is
+    given.
     """
     run = Redrive(group, namesrv, rate=rate, count_max=count, believes=believes, wait=Event().wait)
     try:

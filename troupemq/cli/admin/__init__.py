@@ -16,7 +16,7 @@ from troupemq.cli.admin.command import COMMANDS, AdminGroup
 from troupemq.cli.options import HELP_OPTIONS
 
 MODULES = (brokers, topics, groups, messages, transfer)
-"""Modules whose import registers commands."""
+"""Modules that register their commands when imported."""
 
 
 @click.command(cls=AdminGroup, context_settings=HELP_OPTIONS)

@@ -34,7 +34,7 @@ TRANSACTIONS = "Transactions"
 ONE_OF = "one_of"
 """Key in a row: the first broker's name, where several brokers run under one supervisor."""
 _NOT_ADDED = frozenset(("send_wait_ms", "pull_wait_ms", "page_cache_ms", "kept_hours", "disk"))
-"""Figures whose maximum a host shows; it shows the sum of all others."""
+"""Keys of which a host shows the maximum; of all others it shows the sum."""
 _ITS_CLUSTER = option("c", "cluster", "All masters of this cluster.", metavar="NAME")
 _ACCESS_KEY = option("a", "accessKey", "The account's access key.", required=True)
 _NAMESPACE = option("s", "namespace", "The table's name.", required=True)
@@ -149,7 +149,7 @@ def _cleaning(name: str, what: FilesToClean, help: str) -> None:
 _cleaning(
     "cleanExpiredCQ",
     FilesToClean.QUEUES,
-    "Delete consume queue files whose messages no longer exist.",
+    "Delete consume queue files that point to no existing message.",
 )
 _cleaning("deleteExpiredCommitLog", FilesToClean.LOG, "Delete expired files of the commit log now.")
 _cleaning(
@@ -243,7 +243,7 @@ changing(
     "updateGlobalWhiteAddr",
     ACCESS,
     Admin.update_white_addresses,
-    "Set the allowlisted addresses, whose clients need no account.",
+    "Set the allowlisted addresses: clients there need no account.",
     BROKER,
     CLUSTER,
     option(

@@ -100,7 +100,7 @@ class Output:
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
-        """Run a part whose ClientError must not end the command."""
+        """Report a ClientError of a part without ending the command."""
         try:
             yield
         except ClientError as error:
