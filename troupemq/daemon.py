@@ -248,7 +248,7 @@ class _Process:
                 case _Signalled() as news:
                     first = self._first_signal = self._first_signal or news
                     if news is not first and news.insists_after(first):
-                        return self._end_now("Killed by a second signal.")
+                        return self._end_now("Received a second signal.")
                 case _Stopped(failure):
                     if failure is not None:
                         say(failure)
