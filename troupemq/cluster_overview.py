@@ -1,10 +1,10 @@
 """Overview of a cluster at one moment, from answers of its servers.
 
-    what                request                         RocketMQ's brokers
-    brokers             106 GET_BROKER_CLUSTER_INFO     yes
-    throughput, disk    28 GET_BROKER_RUNTIME_INFO      yes
-    consumer lag        317 GET_BROKER_CONSUME_STATS    yes, but slow: requested less often
-    actors              30015 GET_ACTORS                no
+what                request                         RocketMQ's brokers
+brokers             106 GET_BROKER_CLUSTER_INFO     yes
+throughput, disk    28 GET_BROKER_RUNTIME_INFO      yes
+consumer lag        317 GET_BROKER_CONSUME_STATS    yes, but slow: requested less often
+actors              30015 GET_ACTORS                no
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ class BrokerFigures:
 
     place: BrokerPlace
     trouble: str = ""
-    """Why figures are missing; empty if they are not."""
+    """Reason for missing figures; else empty."""
     version: str = ""
     in_tps: float = 0.0
     out_tps: float = 0.0

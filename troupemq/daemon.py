@@ -50,8 +50,6 @@ ONE_SIGTERM_S = 2.0
 CTRL_C_ENDS_IT = "Press Ctrl-C to stop."
 STOPPED = "Stopped."
 
-RECOVERY = "The next start recovers the store."
-
 FILE_MASK = 0o027
 """umask that gives directories 0750 and files 0640."""
 
@@ -61,7 +59,7 @@ OPERATOR_ERRORS = (StoreError, PortTaken, ClientError)
 
 @dataclass(frozen=True)
 class Serving:
-    """Started servers."""
+    """Started servers: ports, stop function and liveness."""
 
     ports: Mapping[str, int]
     stop: Callable[[float], bool]
@@ -225,7 +223,7 @@ class _Process:
             match self._next(inf):
                 case _Signalled(number) as news:
                     self._first_signal = news
-                    log.info("stopping", signal=signal.Signals(number).name)
+                    log.info("stop requested", signal=signal.Signals(number).name)
                     return 0
                 case _GaveUp(reason):
                     say(f"Gave up: {reason}")
@@ -280,7 +278,7 @@ class _Process:
 
     def _end_now(self, why: str) -> int:
         code = INTERRUPTED if self._cancelled else FAILED
-        say(self._cancelled or f"{why} {RECOVERY}")
+        say(self._cancelled or f"{why} The next start recovers the store.")
         sys.stdout.flush()
         self._end_process(code)
         return code

@@ -1,9 +1,9 @@
 """Exit codes of commands.
 
-    0      clean stop, or success of a command
-    1      failure without its own code
-    2      invalid options
-    10 …   REFUSALS below; docs/operations.md has the same table (a test compares them)
+0      clean stop, or success of a command
+1      failure without its own code
+2      invalid options
+10 …   REFUSALS below; docs/operations.md has the same table (a test compares them)
 """
 
 from dataclasses import dataclass

@@ -119,7 +119,7 @@ def _other(name: str) -> JobsPython:
 
 
 def _asked(path: str) -> dict[str, Any]:
-    """Return another interpreter's answer (runtime.py). Raises NoSpark if there is none."""
+    """Return another interpreter's answer (runtime.py). Raises NoSpark without one."""
     text = _SAFE + Path(runtime.__file__).read_text(encoding="utf-8")
     try:
         done = subprocess.run(

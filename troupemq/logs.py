@@ -1,7 +1,7 @@
 """Set-up of log lines, on stderr or in rotated files, as text or JSON.
 
-    2026-01-31T12:00:00.000Z info    queue taken queue=Orders@broker-a:0 offset=17
-    {"event": "queue taken", "queue": "Orders@broker-a:0", "offset": 17, "level": "info", …}
+2026-01-31T12:00:00.000Z info    queue taken queue=Orders@broker-a:0 offset=17
+{"event": "queue taken", "queue": "Orders@broker-a:0", "offset": 17, "level": "info", …}
 """
 
 import logging
@@ -32,7 +32,7 @@ _handlers: list[logging.Handler] = []
 """Handlers that `set_up_logs` added to the root logger; at most one."""
 
 _GOES_ON = "\n  "
-"""Indent after line breaks, so that no part of an event, such as a traceback, can pose as a line."""
+"""Indent after line breaks, so that no part of an event, such as a traceback, looks like a line."""
 _TIME = TimeStamper(fmt="%Y-%m-%dT%H:%M:%S.%fZ", utc=True)
 
 

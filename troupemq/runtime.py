@@ -24,7 +24,7 @@ _DEBIANS_FOLDERS = ("build-shared", "build-static")
 
 
 class Runtime(NamedTuple):
-    """Python interpreter."""
+    """Name, version and build of a Python interpreter."""
 
     name: str
     version: str

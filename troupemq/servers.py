@@ -121,7 +121,7 @@ class Servers:
             self._start_console_of(config, own, folder)
         if running.metrics_port:
             self.ports["namesrv_metrics"] = running.metrics_port
-        log.info("name server serves", port=running.port, metrics=running.metrics_port or None)
+        log.info("name server started", port=running.port, metrics=running.metrics_port or None)
 
     def start_broker(
         self, config: BrokerConfig, store: StoreConfig, jobs: "JobsPlace | None" = None
@@ -159,7 +159,7 @@ class Servers:
         if self.broker.metrics_port:
             self.ports["metrics"] = self.broker.metrics_port
         where = {"port": ports.main, "metrics": self.broker.metrics_port or None}
-        log.info("broker serves", name=config.broker_name, **where, root=store.root)
+        log.info("broker started", name=config.broker_name, **where, root=store.root)
 
     def _start_console_of(
         self, place: BrokerConfig | NamesrvConfig, namesrv: str, data: Path
@@ -237,5 +237,5 @@ class Servers:
 
     def serving(self) -> Serving:
         """Return the started servers for daemon.py, and log the Python version."""
-        log.info("runtime", python=str(this_runtime()))
+        log.info("runtime detected", python=str(this_runtime()))
         return Serving(self.ports, self.stop, self.is_alive)

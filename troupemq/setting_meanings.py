@@ -26,7 +26,7 @@ class SettingMeaning:
 
     words: str
     default: str
-    """Default as written in the file; empty if there is none, or if it depends on the machine."""
+    """Default as written in the file; empty without one, or if it depends on the machine."""
     is_live: bool
     """Whether a change takes effect without a restart."""
     is_secret: bool

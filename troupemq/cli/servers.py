@@ -48,6 +48,7 @@ LOOPBACK = "127.0.0.1"
 DATA = Path("data")
 NAMESRV_PORT, BROKER_PORT = 9876, 10911
 """Default ports of `run`."""
+TOUR = "A tour follows: it takes a few seconds, with Spark about a minute."
 JOBS_DIRECTORY = "jobs"
 SMALL_FILES = {
     "mappedFileSizeCommitLog": str(16 << 20),
@@ -70,6 +71,17 @@ def broker_settings(data: Path, port: int, namesrv_port: int) -> dict[str, str]:
         "storePathRootDir": str(data / "store"),
         **SMALL_FILES,
     }
+
+
+def next_steps(namesrv_port: int) -> str:
+    """Return the commands to try after the tour."""
+    at = "" if namesrv_port == NAMESRV_PORT else f" -n {LOOPBACK}:{namesrv_port}"
+    return f"""
+Next steps, in another terminal:
+  troupemq send -t Hello -b hello{at}
+  troupemq consume -t Hello --count 1{at}
+  troupemq top{at}
+  troupemq admin --help"""
 
 
 @click.command()
@@ -134,6 +146,9 @@ def run(
     started: list[Servers] = []
 
     def start(on_give_up: Callable[[str], None]) -> Serving:
+        tell(
+            f"Starting a name server and a broker on this machine. {TOUR * (not no_tour)}".rstrip()
+        )
         servers = _start_both(data, namesrv_port, broker_port, on_give_up)
         started.append(servers)
         ports = servers.ports
@@ -148,13 +163,14 @@ def run(
             with servers.stopped_on_failure():
                 servers.start_console(console_port, data / "console")
         if no_tour:
-            tell(f"Serving; {CTRL_C_ENDS_IT}")
+            tell(f"Serving. {CTRL_C_ENDS_IT}")
         return servers.serving()
 
     def tour(over: Event) -> None:
         Tour(started[0], data, sys.stdout, over).run()
         if not once:
-            tell(f"\nServing; {CTRL_C_ENDS_IT}")
+            tell(next_steps(started[0].ports["namesrv"]))
+            tell(f"\nServing. {CTRL_C_ENDS_IT}")
 
     keep_files_private()  # before the log file, the first one
     try:

@@ -254,7 +254,7 @@ def test_a_start_is_a_few_lines_that_an_operator_needs(
         takes = "nothing more of the disk for now" if taken else "32.2 MiB of the disk at once"
         assert code == 0 and f"takes {takes} (" in out
         assert len(lines) <= 12, lines
-        for event in ("name server serves", "store opened", "disk", "broker serves"):
+        for event in ("name server started", "store opened", "disk", "broker started"):
             assert any(line.startswith(f"info    {event} ") for line in lines), lines
         assert not [line for line in lines if "started" in line or not line.startswith("info")]
 

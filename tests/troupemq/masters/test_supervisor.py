@@ -192,7 +192,7 @@ def test_who_tells_it_twice_to_stop_ends_all_at_once(start: Start) -> None:
     running = start(NEVER_STOPS)
     pids = running.pids()
     running.process.send_signal(signal.SIGTERM)
-    running.says("stopping")
+    running.says("stop requested")
     running.process.send_signal(signal.SIGTERM)  # the same one
     running.process.send_signal(signal.SIGINT)
     assert running.ends() == 1
@@ -205,7 +205,7 @@ def test_who_dies_is_started_again_alone(start: Start) -> None:
     running = start()
     first, second = running.pids()
     os.kill(second, signal.SIGKILL)
-    running.says("broker serves again after_ms=")
+    running.says("broker restarted after_ms=")
     wait_until(lambda: running.pids()[1] != second, "the new pid", WAIT_S)
     assert running.pids()[0] == first and not is_gone(first)
     died = next(line for line in running.lines() if "broker ended" in line)
@@ -229,7 +229,7 @@ def test_who_dies_becomes_the_process_that_waits_and_there_is_another_one_then(
     running.says("waits")
     [waiting] = spares(running)
     os.kill(second, signal.SIGKILL)
-    running.says("broker serves again")
+    running.says("broker restarted")
     running.says("waits", times=2)
     assert running.pids() == [first, waiting]
     assert running.log.read_text().count("broker-b begins broker=broker-b") == 2
@@ -249,7 +249,7 @@ def test_without_the_process_that_waits_who_dies_is_started_anew(start: Start) -
     os.kill(waiting, signal.SIGKILL)
     running.says("spare process ended")
     os.kill(second, signal.SIGKILL)
-    running.says("broker serves again")
+    running.says("broker restarted")
     wait_until(lambda: running.pids()[1] not in (second, waiting), "the new pid", WAIT_S)
     running.says("waits", times=2)
     running.process.kill()
@@ -298,7 +298,7 @@ def test_every_line_of_the_log_is_json_and_names_its_broker(start: Start) -> Non
     running = start(BROKER_WITH_JSON, as_json=True)
     _, second = running.pids()
     os.kill(second, signal.SIGKILL)
-    running.says("broker serves again")
+    running.says("broker restarted")
     running.process.terminate()
     assert running.ends() == 0
     lines = [json.loads(line) for line in running.lines()]
@@ -367,10 +367,10 @@ def test_a_manager_is_told_in_order_and_a_stuck_broker_is_started_again_alone(
         first, second = running.pids()
         stuck = tmp_path / "broker-b.ready.stuck"
         stuck.touch()
-        running.says("broker aborted why='the loop is stuck' broker=broker-b")
+        running.says("broker aborted why='event loop hangs' broker=broker-b")
         stuck.unlink()
         running.says("broker ended how=SIGABRT")
-        running.says("broker serves again")
+        running.says("broker restarted")
         assert is_gone(second) and not is_gone(first)
         running.process.terminate()
         heard("STOPPING=1")
