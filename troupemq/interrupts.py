@@ -1,8 +1,8 @@
 """Handling of Ctrl-C in commands, without tracebacks.
 
 The first Ctrl-C interrupts the command; repeated ones are ignored for PATIENCE_S. During imports
-Ctrl-C ends the process silently; during interpreter shutdown it has no effect. Servers install their
-own handlers (daemon.py).
+Ctrl-C ends the process silently; during interpreter shutdown it has no effect. Servers install
+their own handlers (daemon.py).
 """
 
 import os
