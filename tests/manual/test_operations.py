@@ -66,6 +66,6 @@ def test_the_lines_for_a_store_do_what_they_say(inhabited: Servers) -> None:
     assert "commit log" in whole.lower() and "another" in log and "Orders" in topics
     assert queue
     inhabited.stop(20)
-    assert "nothing is wrong" in run(*check)
+    assert "no faults found" in run(*check)
     run(*rebuild)
-    assert "nothing is wrong" in run(*check)
+    assert "no faults found" in run(*check)

@@ -124,7 +124,7 @@ def test_settings_that_can_be_read_only_once_are_not_lost(
 ) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    with pytest.raises(WrongSetting, match="can be read only once: set PYTHON_JIT=0"):
+    with pytest.raises(WrongSetting, match="is not a regular file: set PYTHON_JIT=0"):
         obey_setting(False, str(pipe), OURS, executed)
     assert executed.calls == []
 

@@ -48,6 +48,7 @@ LOOPBACK = "127.0.0.1"
 DATA = Path("data")
 NAMESRV_PORT, BROKER_PORT = 9876, 10911
 """Default ports of `run`."""
+STARTING = "Starting a name server and a broker on this machine."
 TOUR = "A tour follows: it takes a few seconds, with Spark about a minute."
 JOBS_DIRECTORY = "jobs"
 SMALL_FILES = {
@@ -146,9 +147,7 @@ def run(
     started: list[Servers] = []
 
     def start(on_give_up: Callable[[str], None]) -> Serving:
-        tell(
-            f"Starting a name server and a broker on this machine. {TOUR * (not no_tour)}".rstrip()
-        )
+        tell(STARTING if no_tour else f"{STARTING} {TOUR}")
         servers = _start_both(data, namesrv_port, broker_port, on_give_up)
         started.append(servers)
         ports = servers.ports
@@ -169,8 +168,7 @@ def run(
     def tour(over: Event) -> None:
         Tour(started[0], data, sys.stdout, over).run()
         if not once:
-            tell(next_steps(started[0].ports["namesrv"]))
-            tell(f"\nServing. {CTRL_C_ENDS_IT}")
+            tell(f"{next_steps(started[0].ports['namesrv'])}\n\nServing. {CTRL_C_ENDS_IT}")
 
     keep_files_private()  # before the log file, the first one
     try:

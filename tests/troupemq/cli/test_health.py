@@ -37,7 +37,7 @@ def test_a_server_that_starts_lives_and_is_not_ready(server: PageServer, health:
     port = str(server.port)
     assert (ask("live", "-p", port).exit_code, ask("live", "-p", port).output) == (0, "")
     unready = ask("-p", port)
-    assert unready.exit_code == 1 and unready.output.startswith("serving: it starts")
+    assert unready.exit_code == 1 and unready.output.startswith("serving: it is starting")
     health.joins(lambda: [HealthCheck("disk", True)])
     assert (ask("-p", port).exit_code, ask("-p", port).output) == (0, "")
     assert ask("ready", "-v", "-p", port).output == "serving: ok\nloop: ok\ndisk: ok\n"
@@ -74,8 +74,8 @@ def test_the_own_port_of_a_server_is_no_health_port(code: ResponseCode, server: 
         own.handlers[RequestCode.GET_KV_CONFIG] = lambda asked: asked.answer(code, remark="no")
         result = ask("-p", own.address.rpartition(":")[2])
     assert result.exit_code == 2
-    assert f"{own.address} is the own port of {server} and not its healthPort" in result.stderr
-    assert f"ask it with -a {own.address}" in result.stderr and result.stderr.count("\n") == 1
+    assert f"{own.address} is the main port of {server} not its healthPort" in result.stderr
+    assert f"use -a {own.address}" in result.stderr and result.stderr.count("\n") == 1
 
 
 def test_what_speaks_no_http_is_said_without_its_bytes() -> None:
@@ -112,7 +112,7 @@ def test_odd_checks_of_a_stranger_s_port_are_one_sentence(body: bytes) -> None:
         served = pool.submit(serve)
         result = ask("-p", str(listening.getsockname()[1]))
         served.result()
-    assert result.exit_code == 1 and "is no healthPort" in result.stderr
+    assert result.exit_code == 1 and "is not a healthPort" in result.stderr
     assert result.stderr.count("\n") == 1
 
 

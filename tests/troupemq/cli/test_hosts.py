@@ -74,4 +74,4 @@ def test_a_broker_that_refuses_is_said_to_and_none_to_be_unregistered() -> None:
         done = CliRunner().invoke(admin, ["clusterList", "-n", namesrv.address])
     assert done.exit_code == 1
     assert "a 0 refuses to say how it is: " in done.stderr and refusal[1] in done.stderr
-    assert "No broker has answered." in done.stderr and "registered" not in done.stderr
+    assert "No broker answered." in done.stderr and "registered" not in done.stderr

@@ -36,7 +36,7 @@ def test_ctrl_c_says_that_nothing_was_written(store: Path, monkeypatch: pytest.M
     result = run(store)
     over.set()
     assert (result.exit_code, result.stdout) == (130, "")
-    assert result.stderr.endswith("troupemq: The job traffic was cancelled, nothing written.\n")
+    assert result.stderr.endswith("troupemq: The job traffic was cancelled; nothing was written.\n")
 
 
 def test_without_spark_no_log_is_named_and_no_folder_made(

@@ -72,9 +72,11 @@ def test_a_tag_that_nobody_sends_is_said_with_those_that_are_sent(broker: FakeBr
 def test_a_group_that_has_consumed_all_is_told_so(broker: FakeBroker) -> None:
     broker.add(0, b"one", TAGS="new")
     broker.committed.update({("g", 0): 1, ("g", 1): 0})
-    all_read = "consumed all 1 messages of T; another group (-g) begins at the first one"
-    assert said(broker) == f"troupemq: nothing new: the group g has {all_read}\n"
-    assert "consumed or did not match all 1 messages" in said(broker, "--tags", "new")
+    all_read = (
+        "consumed all 1 messages of T; use another group (-g) to read them from the first one"
+    )
+    assert said(broker) == f"troupemq: no new messages: group g has {all_read}\n"
+    assert "consumed or filtered out all 1 messages" in said(broker, "--tags", "new")
 
 
 @pytest.mark.parametrize("tags", ["*", "new", "new || paid", "new||paid", " new "])
@@ -87,4 +89,6 @@ def test_messages_that_another_member_has_are_said_to_wait(broker: FakeBroker) -
     broker.add(0, b"two")
     with Admin(broker.namesrv.address) as session:
         found = why_nothing_came(session, TOPIC, "g", "*", is_sql=False)
-    assert found.startswith("2 messages of T wait for the group g: another member may have their")
+    assert found.startswith(
+        "group g has a consumer lag of 2 messages in T: another member may have the"
+    )

@@ -24,9 +24,9 @@ def run(monkeypatch: pytest.MonkeyPatch, python: JobsPython, *words: str) -> Res
 @pytest.mark.parametrize(
     ("code", "said", "output"),
     [
-        (0, "/cache/class-data\n", "Spark's JVM starts from /cache/class-data now.\n"),
+        (0, "/cache/class-data\n", "Spark's JVM now starts from /cache/class-data.\n"),
         (1, "it needs Java\n", "troupemq: it needs Java.\n"),
-        (1, "", "troupemq: /opt/python made no class-data archive.\n"),
+        (1, "", "troupemq: /opt/python failed to make a class-data archive.\n"),
     ],
 )
 def test_another_python_makes_it_with_our_packages(

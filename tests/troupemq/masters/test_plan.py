@@ -129,17 +129,17 @@ def test_only_the_first_runs_jobs_by_itself(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "settings, sentence",
     [
-        (("listenPort=65520",), "listenPort is 65520: 3 masters have ports up to 65541"),
-        (("monitoringPort=10919",), "monitoringPort is 10919, which is a port of one"),
+        (("listenPort=65520",), "listenPort 65520 is too high: 3 masters need ports up to 65541"),
+        (("monitoringPort=10919",), "monitoringPort 10919 conflicts: one of the 3"),
         (
             ("metricsExporterType=PROM", "metricsPromExporterPort=10901"),
-            "metricsPromExporterPort is 10901: 3 masters have theirs at 10911",
+            "metricsPromExporterPort 10901 conflicts: 3 masters also need port 10911",
         ),
         (
             ("monitoringPort=10935", "healthPort=10915"),
-            "monitoringPort is 10935, which is a port of one",
+            "monitoringPort 10935 conflicts: one of the 3",
         ),
-        (("monitoringPort=10932",), "monitoringPort is 10932, which is a port of one"),
+        (("monitoringPort=10932",), "monitoringPort 10932 conflicts: one of the 3"),
         (("masters=65",), "masters is 65: it must be 1 to 64."),
         (("masters=0",), "masters is 0: it must be 1 to 64."),
     ],

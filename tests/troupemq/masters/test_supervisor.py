@@ -167,7 +167,7 @@ def test_one_signal_stops_all_in_order(start: Start, number: signal.Signals) -> 
     running.process.send_signal(number)
     assert running.ends() == 0
     assert all(map(is_gone, pids))
-    assert f"stopping signal={number.name}" in running.lines()[-1]
+    assert f"stop requested signal={number.name}" in running.lines()[-1]
 
 
 @pytest.mark.slow
@@ -197,7 +197,7 @@ def test_who_tells_it_twice_to_stop_ends_all_at_once(start: Start) -> None:
     running.process.send_signal(signal.SIGINT)
     assert running.ends() == 1
     assert all(map(is_gone, pids))
-    assert "Told twice to stop." in running.lines()[-1]
+    assert "Received a second signal." in running.lines()[-1]
 
 
 @pytest.mark.slow
