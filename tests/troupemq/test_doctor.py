@@ -92,7 +92,7 @@ def test_an_advertised_address_that_is_not_listened_on_is_refused_as_by_a_start(
     assert exit_code_of_all(found) == code_of_a_start(tmp_path, brokerIP1="::1") == 10
 
 
-def test_where_all_is_well_nothing_is_refused(tmp_path: Path) -> None:
+def test_a_healthy_machine_has_no_problems(tmp_path: Path) -> None:
     found = examined(tmp_path)
     assert refused(found) == [] and exit_code_of_all(found) == 0
     assert not (tmp_path / "store").exists()
@@ -161,7 +161,7 @@ def test_a_store_that_may_not_be_written_is_found(
     assert f"cannot read and write {made}/checkpoint" in str(found)
 
 
-def test_a_store_that_somebody_has_is_found(
+def test_a_store_in_use_is_found(
     tmp_path: Path, made: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doctor, "lock_owner", lambda path: 4242)
@@ -200,7 +200,7 @@ def test_each_kernel_setting_is_read_and_judged(tmp_path: Path) -> None:
     assert "1024" in found["net.core.somaxconn"].cure
 
 
-def test_what_cannot_be_seen_is_no_reason_to_complain(tmp_path: Path) -> None:
+def test_an_unreadable_kernel_setting_is_ok(tmp_path: Path) -> None:
     found = {each.name: each for each in examine_machine({}, tmp_path)}
     assert found["vm.swappiness"].found == "not readable here"
 

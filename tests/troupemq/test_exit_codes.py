@@ -75,7 +75,7 @@ def test_wrong_settings_of_broker_and_store_have_one_code() -> None:
         assert exit_code_of(caught.value) == 10
 
 
-def test_what_has_no_code_of_its_own_is_1() -> None:
+def test_errors_without_their_own_code_give_1() -> None:
     assert exit_code_of(StoreError("damaged")) == exit_code_of(OSError(5, "I/O error")) == FAILED
 
 

@@ -1,4 +1,4 @@
-"""Which Java is taken for Spark, with shell scripts that stand for JVMs."""
+"""Tests of the search for Java, with shell scripts as JVMs."""
 
 import os
 import subprocess

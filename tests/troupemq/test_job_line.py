@@ -1,4 +1,4 @@
-"""What people read of a run that is going on."""
+"""Tests of the progress line of a run."""
 
 from dataclasses import replace
 

@@ -91,7 +91,7 @@ def test_check_takes_the_sizes_of_a_broker_conf(tmp_path: Path) -> None:
     assert run("check", root, "-c", conf).exit_code == 0
 
 
-def test_check_says_who_uses_the_store(tmp_path: Path) -> None:
+def test_check_names_the_process_that_uses_the_store(tmp_path: Path) -> None:
     root = store(BY_HAND, tmp_path)
     made = MessageStore(config(str(root)), RealDisk(), SystemClock())
     made.open()
@@ -108,7 +108,7 @@ def test_check_says_who_uses_the_store(tmp_path: Path) -> None:
     assert lock_owner(str(root / "lock")) == 0
 
 
-def test_what_is_no_store_is_refused_in_one_sentence(tmp_path: Path) -> None:
+def test_other_directories_are_refused_in_one_sentence(tmp_path: Path) -> None:
     for command in ("check", "rebuild"):
         result = run(command, tmp_path)
         assert result.exit_code == 1 and "is not a store" in result.output

@@ -10,7 +10,6 @@ redrive.py     job redrive
 broker_jobs.py job schedule, status, logs, cancel
 health.py      health
 doctor.py      doctor
-completion.py  completion SHELL
 ../store_commands.py    store dump
 ../store_mending.py     store check, store rebuild
 ../store_backup.py      store backup, store restore
@@ -136,8 +135,6 @@ class Commands(CommandGroup):
 
                 return doctor
             case "completion":
-                from troupemq.cli.completion import completion
-
                 return completion
         return None
 
@@ -150,6 +147,27 @@ def _store() -> click.Group:
     for command in (check, rebuild, backup, restore):
         store.add_command(command)
     return store
+
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(SHELLS))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print a script that lets SHELL complete commands and options.
+
+    \b
+    For bash, store it once and open a new shell:
+    troupemq completion bash > ~/.local/share/bash-completion/completions/troupemq
+    """
+    from click.shell_completion import get_completion_class
+
+    made = get_completion_class(shell)
+    assert made is not None, shell
+    root = ctx.find_root()
+    click.echo(made(root.command, {}, "troupemq", "_TROUPEMQ_COMPLETE").source())
 
 
 def _tell_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:

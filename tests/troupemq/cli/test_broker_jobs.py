@@ -125,7 +125,7 @@ def test_an_entry_of_the_schedule_is_run_at_once_and_shown(broker: str) -> None:
 
 @pytest.mark.slow
 def test_the_lines_of_the_manual_ask_a_broker(broker: str) -> None:
-    """Those of docs/operations.md, in their order, at this broker and with a run of its."""
+    """Run the commands of docs/operations.md in order, with this broker and one of its runs."""
     (block,) = (each for each in blocks("operations.md") if "job schedule" in each)
     run, printed = "", []
     for program, command, *words in commands(block):

@@ -41,7 +41,7 @@ def test_a_prefix_is_a_path(prefix: str, tmp_path: Path) -> None:
         (["--https-cert", "a.pem", "--https-key", "a.key"], "a.key cannot be read", 10),
     ],
 )
-def test_what_cannot_be_is_one_sentence(
+def test_invalid_options_are_one_sentence(
     words: list[str], sentence: str, expected: int, tmp_path: Path
 ) -> None:
     code, said = console(*words, "--data", str(tmp_path), "--port", "0")
@@ -67,7 +67,7 @@ def test_the_keys_of_servers_say_where_it_listens() -> None:
             parse_namesrv_config(wrong)
 
 
-def test_of_several_masters_the_first_has_the_console() -> None:
+def test_the_first_of_several_masters_has_the_console() -> None:
     broker, _, _ = parse_broker_config(
         "consolePort=8088\nbrokerName=a\nmasters=2\nnamesrvAddr=127.0.0.1:9876\n"
     )

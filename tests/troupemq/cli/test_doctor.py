@@ -24,7 +24,7 @@ def no_java(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def no_ports(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of `run`: others may have them."""
+    """Replace the ports of `run`, which may be in use."""
     doctors = sys.modules["troupemq.cli.doctor"]
     monkeypatch.setattr(doctors, "BROKER_PORT", 0)
     monkeypatch.setattr(doctors, "examine_namesrv", lambda *_: Diagnosis("port", OK, "free"))

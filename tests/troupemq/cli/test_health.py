@@ -43,7 +43,7 @@ def test_a_server_that_starts_lives_and_is_not_ready(server: PageServer, health:
     assert ask("ready", "-v", "-p", port).output == "serving: ok\nloop: ok\ndisk: ok\n"
 
 
-def test_who_does_not_answer_is_unwell_in_a_sentence(server: PageServer) -> None:
+def test_an_unreachable_server_fails_with_one_sentence(server: PageServer) -> None:
     server.close()
     gone = ask("-p", str(server.port))
     assert gone.exit_code == 1 and f"{HOST}:{server.port} does not answer" in gone.stderr
@@ -56,7 +56,7 @@ def test_a_name_that_the_server_does_not_know_is_said_with_the_setting(server: P
     assert refused.exit_code == 1 and "name it in monitoringHosts" in refused.stderr
 
 
-def test_without_a_port_nobody_can_be_asked() -> None:
+def test_health_without_a_port_is_a_wrong_option() -> None:
     assert ask().exit_code == 2
     assert ask("-a", "nowhere").exit_code == 2
 
@@ -69,7 +69,7 @@ def test_without_a_port_nobody_can_be_asked() -> None:
     ],
 )
 def test_the_own_port_of_a_server_is_no_health_port(code: ResponseCode, server: str) -> None:
-    """It "does not answer: Remote end closed connection", said the command of a healthy broker."""
+    """The command used to say that a healthy broker "does not answer"."""
     with FakeServer() as own:
         own.handlers[RequestCode.GET_KV_CONFIG] = lambda asked: asked.answer(code, remark="no")
         result = ask("-p", own.address.rpartition(":")[2])
@@ -78,7 +78,7 @@ def test_the_own_port_of_a_server_is_no_health_port(code: ResponseCode, server: 
     assert f"use -a {own.address}" in result.stderr and result.stderr.count("\n") == 1
 
 
-def test_what_speaks_no_http_is_said_without_its_bytes() -> None:
+def test_a_non_http_answer_is_reported_without_its_bytes() -> None:
     """The replication port of a broker: its first bytes were the sentence."""
     with create_server((HOST, 0)) as listening:
 
@@ -99,7 +99,7 @@ def test_what_speaks_no_http_is_said_without_its_bytes() -> None:
 
 @pytest.mark.parametrize("body", [b'{"ok":true,"checks":[1]}', b'{"ok":true,"checks":[{"ok":0}]}'])
 def test_odd_checks_of_a_stranger_s_port_are_one_sentence(body: bytes) -> None:
-    """They were a traceback."""
+    """Such answers used to end in a traceback."""
     with create_server((HOST, 0)) as listening, ThreadPoolExecutor() as pool:
 
         def serve() -> None:

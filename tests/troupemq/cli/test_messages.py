@@ -199,7 +199,7 @@ def test_a_terminal_gets_nothing_that_moves_its_cursor(
     assert out.endswith("+0 [a\\x1bb] \\x1b]0;owned\\x07\\rx\\ny\\x9b2J\n")
 
 
-def test_what_a_broker_says_is_a_line_on_stderr(broker: FakeBroker) -> None:
+def test_a_broker_error_is_one_line_on_stderr(broker: FakeBroker) -> None:
     def refused(command: RemotingCommand) -> RemotingCommand:
         return command.answer(ResponseCode.NO_PERMISSION, remark="no\x1b[2J\r\nsent \u202eok")
 
@@ -256,7 +256,7 @@ def test_tags_and_sql92_are_not_for_one_subscription(broker: FakeBroker) -> None
 
 
 @pytest.mark.parametrize("option, kept_by_broker", [("--orderly", True), ("--broadcast", False)])
-def test_consume_in_order_and_to_everybody(
+def test_consume_in_order_and_in_broadcast(
     broker: FakeBroker,
     option: str,
     kept_by_broker: bool,

@@ -60,7 +60,7 @@ def test_a_tour_sends_stores_and_consumes_a_thousand_messages(
 
 
 def listening() -> list[str]:
-    """Where sockets of this process wait for connections: host in hexadecimal, and port."""
+    """Return the listening sockets of this process: host in hexadecimal, and port."""
     descriptors = [os.readlink(each) for each in Path("/proc/self/fd").iterdir() if each.exists()]
     lines = [
         line.split()
@@ -94,7 +94,7 @@ def test_run_listens_on_loopback_and_nowhere_else(
 def test_a_console_is_there_without_being_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It prints its address and how to log in itself: tests/troupemq/test_console_child.py."""
+    """The console prints its address and how to log in: tests/troupemq/test_console_child.py."""
     begun: list[tuple[int, Path]] = []
 
     def serve_a_moment(start: Callable[[Callable[[str], None]], Serving], **_: object) -> int:
@@ -234,7 +234,7 @@ def test_a_name_server_and_a_broker_find_each_other(
 def test_a_start_is_a_few_lines_that_an_operator_needs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a first start and of a restart; actors that start are no news."""
+    """Check a first start and a restart; starting actors must not be logged."""
     log = tmp_path / "logs" / "troupemq.log"
     lines: list[str] = []
 

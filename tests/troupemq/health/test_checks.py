@@ -96,7 +96,7 @@ def test_a_loop_that_is_held_is_not_alive_and_is_again_afterwards(system: ActorS
     assert is_well(health.live(20.0))
 
 
-def test_who_has_given_up_is_not_alive(system: ActorSystem) -> None:
+def test_a_process_that_gave_up_is_not_alive(system: ActorSystem) -> None:
     health = Health()
     health.watch(system)
     system.give_up("it fails again and again")

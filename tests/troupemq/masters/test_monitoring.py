@@ -116,7 +116,7 @@ def get(port: int, path: str) -> tuple[int, str]:
         connection.close()
 
 
-def test_one_that_is_down_or_hangs_is_marked_and_holds_nobody_up(
+def test_a_master_that_is_down_or_hangs_is_marked_without_delay(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(monitoring, "ASK_S", 0.3)
@@ -167,7 +167,7 @@ def test_health_does_not_wait_for_one_that_hangs(
     ]
 
 
-def test_a_plan_that_is_none_is_one_sentence(tmp_path: Path) -> None:
+def test_an_invalid_plan_is_one_sentence(tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"
     with pytest.raises(StoreError, match=r"cannot read .*plan.json: No such file"):
         masters_of(str(plan))

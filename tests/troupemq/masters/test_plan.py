@@ -115,7 +115,7 @@ def test_a_spare_becomes_the_broker_whose_command_it_is_told(
         monkeypatch.setattr(sys, "stdin", stdin)
         assert [*BROKER, *arguments_for_spare()] == second
         with pytest.raises(SystemExit) as ended:
-            arguments_for_spare()  # its stdin is empty from then on, whoever has the pipe
+            arguments_for_spare()  # its stdin is empty from then on, even while the pipe is open
     assert ended.value.code == 0
 
 
@@ -176,7 +176,7 @@ def test_fewer_masters_than_stores_are_refused(tmp_path: Path) -> None:
         planned(tmp_path)
 
 
-def test_nobody_may_have_a_store_of_theirs_and_nothing_is_made_then(tmp_path: Path) -> None:
+def test_a_store_in_use_refuses_the_plan_and_nothing_is_written(tmp_path: Path) -> None:
     second = tmp_path / "store-masters" / "1"
     lock = StoreLock(StoreConfig(str(second)), RealDisk())
     lock.acquire()
@@ -187,7 +187,7 @@ def test_nobody_may_have_a_store_of_theirs_and_nothing_is_made_then(tmp_path: Pa
     planned(tmp_path)
 
 
-def test_of_two_supervisors_the_second_is_refused(
+def test_the_second_of_two_supervisors_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     programs: list[list[str]] = []
