@@ -1,10 +1,10 @@
 """Sender of copies of stored messages, one at a time, rate-limited, without duplicates.
 
-Each copy bears a mark: a key or message id by which brokers find it. Progress is committed after
-each copy, so an interruption leaves at most one copy sent but uncommitted. A copy is therefore
-looked up by its mark before it is sent in these cases:
+Each copy bears a mark: a key or message id by which brokers find it. Progress is committed only
+for copies that were sent, so after an interruption a few copies may be sent but uncommitted. A
+copy is therefore looked up by its mark before it is sent in these cases:
 
-* It is the first copy after the committed progress.
+* All copies since the committed progress were already present.
 * An earlier try to send it was not answered.
 * `doubts_all` is set, because another run may have sent the same copies.
 """

@@ -32,7 +32,7 @@ from troupemq.text import one_line
     help="Send at most N messages a second.",
 )
 @click.option("--count", type=click.IntRange(1), metavar="N", help="Send at most N. [default: all]")
-@click.option("--id", "one", metavar="ID", help="Send only the message with this broker id.")
+@click.option("--id", "one", metavar="ID", help="Send only this message, by the broker's id.")
 @click.option(
     "--without-original",
     "believes",
