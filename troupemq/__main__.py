@@ -9,7 +9,6 @@ SERVERS = ("broker", "namesrv", "run")
 
 
 def main() -> None:
-    """Run the command line and end the process with its exit code."""
     end_quietly()
     if sys.argv[1:2] and sys.argv[1] in SERVERS:
         from troupemq.interpreter_environment import execute_for_server

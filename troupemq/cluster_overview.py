@@ -26,8 +26,6 @@ ACTORS_MAX = 12
 
 @dataclass(slots=True)
 class BrokerFigures:
-    """State of one broker."""
-
     place: BrokerPlace
     trouble: str = ""
     """Reason for missing figures; else empty."""
@@ -62,8 +60,6 @@ class GroupFigures:
 
 @dataclass(slots=True)
 class ClusterOverview:
-    """State of all brokers and groups."""
-
     at_s: float = 0.0
     brokers: list[BrokerFigures] = field(default_factory=list)
     groups: list[GroupFigures] = field(default_factory=list)
@@ -95,8 +91,6 @@ class ClusterOverview:
 
 
 class ClusterPoller:
-    """Source of overviews."""
-
     def __init__(self, admin: Admin) -> None:
         self._admin = admin
         self._groups: list[GroupFigures] = []

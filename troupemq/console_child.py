@@ -43,7 +43,6 @@ def console_is_installed() -> bool:
 
 
 def console_missing() -> str:
-    """Return a sentence on how to install the console."""
     return f"the console is not installed: {install_command('console')}"
 
 
@@ -92,7 +91,6 @@ class ConsoleChild:
         return 0 if self._process is None else self._process.pid
 
     def start(self) -> None:
-        """Start without waiting."""
         self._data.mkdir(parents=True, exist_ok=True)
         self._ready_file.unlink(missing_ok=True)
         self._thread.start()

@@ -59,8 +59,6 @@ OPERATOR_ERRORS = (StoreError, PortTaken, ClientError)
 
 @dataclass(frozen=True)
 class Serving:
-    """Started servers: ports, stop function and liveness."""
-
     ports: Mapping[str, int]
     stop: Callable[[float], bool]
     """Stops within a timeout in seconds; returns False after an unclean stop."""
@@ -303,5 +301,4 @@ def sentence_of(error: BaseException) -> str:
 
 
 def ports_text(ports: Mapping[str, int]) -> str:
-    """Return the ports as text."""
     return ", ".join(f"{name} port {port}" for name, port in ports.items())

@@ -197,7 +197,6 @@ def examine_jobs(named: str, environment: Mapping[str, str]) -> Iterator[Diagnos
 
 
 def examine_namesrv(port: int, bind_address: str) -> Diagnosis:
-    """Examine the port of a name server."""
     return _port(port, "listenPort of the name server", bind_address)
 
 

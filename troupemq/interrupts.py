@@ -28,8 +28,6 @@ READ_BYTES = 4096
 
 
 class Interrupts:
-    """Handler of SIGINT for one command."""
-
     def __init__(self) -> None:
         self._first_s: float | None = None
 

@@ -25,8 +25,6 @@ LOCAL_JOBS_CONF = Path("conf", "jobs.conf")
 
 @dataclass(frozen=True)
 class JobsPlace:
-    """Log folder and schedule file of a broker's jobs."""
-
     directory: Path
     schedule: Path | None = None
     """None: conf/jobs.conf, if present."""

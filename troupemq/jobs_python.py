@@ -43,8 +43,6 @@ class NoSpark(StoreError):
 
 @dataclass(frozen=True)
 class JobsPython:
-    """Interpreter that can run Spark jobs."""
-
     path: str
     runtime: str
     java_package: Path | None = None
@@ -52,7 +50,6 @@ class JobsPython:
 
     @property
     def is_this(self) -> bool:
-        """Whether it runs this process."""
         return self.path == sys.executable
 
     @property
@@ -83,7 +80,6 @@ def find_jobs_python(named: str = "") -> JobsPython:
 
 
 def has_spark(named: str = "") -> bool:
-    """Return whether jobs can run here."""
     try:
         find_jobs_python(named)
     except NoSpark:

@@ -45,8 +45,6 @@ class Redriven:
 
 
 class Redrive:
-    """One run of a redrive."""
-
     def __init__(
         self,
         group: str,
@@ -73,7 +71,6 @@ class Redrive:
 
     @property
     def done(self) -> Redriven:
-        """Counts up to now."""
         copied = self._copier.sent, self._copier.found
         return Redriven(*copied, self._without_origin, self._without_original)
 

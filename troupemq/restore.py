@@ -52,8 +52,6 @@ class Restored:
 
 
 class Restore:
-    """One run of a restore."""
-
     def __init__(
         self,
         archive: str,
@@ -77,7 +75,6 @@ class Restore:
 
     @property
     def done(self) -> Restored:
-        """Counts up to now."""
         copier = self._copier
         return Restored(copier.sent, copier.found, tuple(self._left_out), self._left_out_count)
 

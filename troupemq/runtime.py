@@ -24,8 +24,6 @@ _DEBIANS_FOLDERS = ("build-shared", "build-static")
 
 
 class Runtime(NamedTuple):
-    """Name, version and build of a Python interpreter."""
-
     name: str
     version: str
     """Version of the implementation; with PyPy not that of the language."""
@@ -44,7 +42,6 @@ class Runtime(NamedTuple):
         return self.jit == JIT_ON
 
     def __str__(self) -> str:
-        """Return the text for the log."""
         text = f"{self.name} {self.version}"
         if self.name != "CPython":
             return f"{text} (Python {self.language})"
@@ -54,7 +51,6 @@ class Runtime(NamedTuple):
 
 
 def this_runtime() -> Runtime:
-    """Return the interpreter of this process."""
     own = sys.implementation
     language = "{}.{}".format(*sys.version_info)
     if own.name != "cpython":
@@ -91,7 +87,6 @@ def jit_of_3_13(options: str, wish: str) -> str:
 
 
 def main(packages: list[str]) -> None:
-    """Print the description of this interpreter as JSON."""
     found = {name: find_spec(name) for name in packages}
     places = {name: each.origin for name, each in found.items() if each is not None}
     language = sys.version_info[:2]

@@ -65,7 +65,6 @@ class Servers:
         self.broker: RunningBroker | None = None
         self._namesrv: RunningNamesrv | None = None
         self._pages: PageServer | None = None
-        """Server of the health pages."""
         self._on_give_up = on_give_up
         self._systems: list[ActorSystem] = []
         self._console: ConsoleChild | None = None
@@ -77,7 +76,6 @@ class Servers:
 
     @property
     def reserve(self) -> Reserve:
-        """Disk space that the broker's store reserves."""
         assert self.broker is not None
         return self.broker.broker.reserve
 
@@ -98,7 +96,6 @@ class Servers:
         return self._pages
 
     def is_alive(self, timeout_s: float) -> bool:
-        """Return whether all event loops answer within the timeout."""
         return is_well(self.health.live(timeout_s))
 
     def start_namesrv(self, config: NamesrvConfig) -> None:

@@ -22,8 +22,6 @@ _FOLDERS = (_HERE / "conf", _HERE.parent / "conf")
 
 @dataclass(frozen=True)
 class SettingMeaning:
-    """Description of one setting."""
-
     words: str
     default: str
     """Default as written in the file; empty without one, or if it depends on the machine."""

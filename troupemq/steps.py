@@ -27,7 +27,6 @@ class Steps:
         self._output.flush()
 
     def progress(self, text: str) -> None:
-        """Append to the line of the step."""
         self._output.write(f" {text}")
         self._output.flush()
 

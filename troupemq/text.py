@@ -37,7 +37,6 @@ def one_line(text: str) -> str:
 
 
 def escaped_lines(text: str) -> str:
-    """Escape each line of a text."""
     return "\n".join(map(escaped, text.split("\n")))
 
 

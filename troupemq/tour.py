@@ -55,8 +55,6 @@ class TourFailed(StoreError):
 
 @dataclass
 class TourFigures:
-    """Results for the table."""
-
     found: int = 0
     """Messages of earlier tours in the topic."""
     sent: int = 0
@@ -83,7 +81,6 @@ class Tour:
         self._run = ""
 
     def run(self) -> TourFigures:
-        """Run all steps. Raises StoreError and ClientError."""
         with Admin(self._namesrv) as admin:
             self._create_topic(admin)
             before = self._figures.found = admin.message_count(TOPIC)
@@ -216,7 +213,6 @@ class Tour:
 
 
 def table(figures: TourFigures, data: Path) -> Iterator[str]:
-    """Yield the lines of the table."""
     consumed = f"group {GROUP}, tags {', '.join(TAGS)}"
     if figures.twice:
         consumed += f"; {figures.twice:,} of them more than once"

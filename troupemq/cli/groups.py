@@ -30,7 +30,6 @@ class CommandGroup(click.Group):
             raise click.UsageError(error.message + hint, ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the commands with their whole first sentences."""
         with formatter.section("Commands"):
             self.write_commands(ctx, formatter, self.list_commands(ctx))
 

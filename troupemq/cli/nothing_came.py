@@ -38,7 +38,6 @@ class SilenceAdvice:
             say(hint)
 
     def topic(self) -> None:
-        """Warn of a missing topic."""
         self._is_missing = self._say(lambda admin: missing_topic(admin, self.topic_name))
 
     def nothing_came(self) -> None:

@@ -46,7 +46,6 @@ class FiniteRange(click.FloatRange):
 
 
 def namesrv_option(function: Command) -> Command:
-    """Add -n: the addresses of name servers."""
     return click.option(
         "-n",
         "--namesrv",
@@ -179,14 +178,12 @@ def _keys_and_values(
 
 
 def json_option(function: Command) -> Command:
-    """Add --json: one object per line on stdout."""
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")(
         function
     )
 
 
 def daemon_options(function: Command) -> Command:
-    """Add --ready-file and --log-json, the options of long-running processes."""
     ready = click.option(
         "--ready-file",
         type=click.Path(dir_okay=False, path_type=Path),

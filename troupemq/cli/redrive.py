@@ -73,7 +73,6 @@ def redrive(
 
 
 def sentence_of(group: str, done: Redriven) -> str:
-    """Return the result as sentences."""
     sentence = f"{done.sent} dead letters of {group} were sent to their original topics."
     if done.found:
         sentence += f" {done.found} had been sent before."

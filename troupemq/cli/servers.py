@@ -75,7 +75,6 @@ def broker_settings(data: Path, port: int, namesrv_port: int) -> dict[str, str]:
 
 
 def next_steps(namesrv_port: int) -> str:
-    """Return the commands to try after the tour."""
     at = "" if namesrv_port == NAMESRV_PORT else f" -n {LOOPBACK}:{namesrv_port}"
     return f"""
 Next steps, in another terminal:

@@ -75,7 +75,6 @@ def _follow(take: Callable[[], ClusterOverview], interval_s: float) -> None:
 
 
 def drawn(overview: ClusterOverview) -> "Group":
-    """Return the overview for rich to print."""
     from rich.console import Group
     from rich.text import Text
 

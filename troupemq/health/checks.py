@@ -27,8 +27,6 @@ RECOVERS = "it is starting; recovery of a large store takes a while"
 
 @dataclass(frozen=True)
 class HealthCheck:
-    """Result of one check."""
-
     check: str
     ok: bool
     why: str = ""
@@ -39,7 +37,6 @@ Look = Callable[[], Sequence[HealthCheck]]
 
 
 def is_well(checks: Sequence[HealthCheck]) -> bool:
-    """Return whether all checks pass."""
     return all(each.ok for each in checks)
 
 

@@ -21,7 +21,6 @@ JSON = "application/json"
 
 
 def health_pages(health: Health) -> Mapping[str, Page]:
-    """Return both pages by path."""
     return {"/health/live": _page(health.live), "/health/ready": _page(health.ready)}
 
 

@@ -46,7 +46,6 @@ class Notifier:
             self._begin(lambda: self._feed(is_alive))
 
     def stopping(self) -> None:
-        """Report the begin of the stop."""
         self._started.set()
         self._send("STOPPING=1\nSTATUS=Stopping.")
 

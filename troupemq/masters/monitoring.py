@@ -43,8 +43,6 @@ _NODE = 'node_id="'
 
 @dataclass(frozen=True)
 class MonitoredMaster:
-    """Master known by its name and ready file."""
-
     name: str
     ready_file: str
 
@@ -87,8 +85,6 @@ def asked(host: str, port: int, path: str, timeout_s: float) -> tuple[int, bytes
 
 @dataclass(frozen=True, slots=True)
 class MasterSaid:
-    """Result of a request to one master."""
-
     body: bytes | None
     """None without an answer in time."""
     took_s: float
@@ -181,8 +177,6 @@ def _with_node(samples: str, text: str) -> str:
 
 
 class Monitoring:
-    """Pages of the monitoring port."""
-
     def __init__(self, masters: Sequence[MonitoredMaster], config: BrokerConfig) -> None:
         self._masters, self._config = masters, config
         self._all = AllAsked()

@@ -156,7 +156,6 @@ def _command(
     *,
     is_first: bool,
 ) -> Sequence[str]:
-    """Return the command of one master."""
     settings = {**line.overrides, "masters": str(config.masters), **own}
     jobs = line.jobs if is_first else Path(os.devnull)
     return [

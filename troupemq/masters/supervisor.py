@@ -94,7 +94,6 @@ class MastersPlan:
     monitoring: PlannedBroker | None = None
     """Monitoring process, started and restarted like a broker."""
     spare: Sequence[str] | None = None
-    """Command of the spare process."""
 
 
 def labelled(line: bytes, name: str) -> bytes:
@@ -119,7 +118,6 @@ class SharedLog:
             return
 
     def tell(self, level: str, event: str, **fields: object) -> None:
-        """Write a log line of this process."""
         now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         if self._as_json:
             text = json.dumps({"event": event, **fields, "level": level, "timestamp": now})
@@ -303,7 +301,6 @@ class BrokerProcess:
         self.start_at_s: float | None = None
         """Time of the next restart; None while it runs or must not restart."""
         self.ended_at_s: float | None = None
-        """Time of the last death."""
         self._ready_file = instance.ready_file
         self._deaths = 0
         """Number of deaths since it last served for STEADY_S."""
@@ -581,7 +578,6 @@ class BrokerSupervisor:
 
 
 def main() -> int:
-    """Run the supervisor process; return its exit code."""
     with open(sys.argv[1], encoding="utf-8") as file:
         found = json.load(file)
     instances = [PlannedBroker(**each) for each in found.pop("instances")]

@@ -60,7 +60,6 @@ def option(short: str, name: str, help: str, *, to: str = "", **more: Any) -> cl
 
 
 def flag(short: str, name: str, help: str, *, to: str = "") -> click.Option:
-    """Make an option without a value."""
     return option(short, name, help, to=to, is_flag=True)
 
 
@@ -205,7 +204,6 @@ def yes_no(
 
 
 def whole_number(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
-    """Convert a choice among numbers."""
     return None if value is None else int(value)
 
 

@@ -50,7 +50,6 @@ class Output:
             yield each.row() if isinstance(each, Result) else each
 
     def changes(self, done: Iterable[Change]) -> None:
-        """Print the changes that were made, and the failures."""
         for each in done:
             self.done(each)
         if isinstance(done, Answers):
