@@ -6,6 +6,19 @@ line, which also imports this package, loads no client.
 
 import sys
 
+if sys.version_info < (3, 11):  # noqa: UP036  before all code that older versions cannot run
+    _importer = sys._getframe(1)
+    while _importer.f_back and _importer.f_globals["__name__"].startswith("importlib."):
+        _importer = _importer.f_back
+    _program = "".join(sys.argv[:1]).rpartition("/")[2]
+    _version = ".".join(map(str, sys.version_info[:2]))
+    _sentence = f"TroupeMQ needs Python 3.11 or later, but this is {_version}: use a newer one."
+    # `python -m troupemq` imports this package from runpy, the installed command from its script.
+    if _importer.f_globals["__name__"] == "runpy" or _program == "troupemq":
+        sys.stderr.write(f"troupemq: {_sentence}\n")
+        raise SystemExit(17)  # troupemq/exit_codes.py
+    raise ImportError(_sentence)
+
 if sys.argv[:1] == ["-m"] and not sys.flags.safe_path:  # `python -m …` is looking for its module
     _named = sys.orig_argv[sys.orig_argv.index("-m") + 1 :] if "-m" in sys.orig_argv else []
     _here = __file__.rpartition("/")[0].rpartition("/")[0]
@@ -14,10 +27,6 @@ if sys.argv[:1] == ["-m"] and not sys.flags.safe_path:  # `python -m …` is loo
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
-
-if sys.version_info < (3, 11):  # noqa: UP036  older versions can run up to this line
-    sys.stderr.write("troupemq: TroupeMQ needs Python 3.11 or later: install one, or name it.\n")
-    raise SystemExit(17)  # troupemq/exit_codes.py
 
 if TYPE_CHECKING:
     from protocol.signature import Credentials

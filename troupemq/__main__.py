@@ -1,4 +1,4 @@
-"""`troupemq` and `python -m troupemq`: the same command line."""
+"""Entry point of `troupemq` and `python -m troupemq`."""
 
 import os
 import sys
@@ -9,18 +9,17 @@ SERVERS = ("broker", "namesrv", "run")
 
 
 def main() -> None:
-    """Runs the command line and ends the process with its exit code."""
     end_quietly()
     if sys.argv[1:2] and sys.argv[1] in SERVERS:
         from troupemq.interpreter_environment import execute_for_server
 
         execute_for_server(os.environ)
-    from troupemq.cli import cli  # here: a Ctrl-C meanwhile shall leave no traceback
+    from troupemq.cli import cli  # here: Ctrl-C during the import must print no traceback
 
     try:
         interrupt_once()
         cli(prog_name="troupemq")
-    except KeyboardInterrupt:  # outside of a command
+    except KeyboardInterrupt:  # outside a command
         raise SystemExit(INTERRUPTED) from None
     finally:
         ignore_signals()

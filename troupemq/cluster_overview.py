@@ -1,10 +1,10 @@
-"""Overview of a cluster at one moment, by request codes alone, so of official brokers, too.
+"""Overview of a cluster at one moment, from answers of its servers.
 
-what          code                             official brokers
-brokers       106 GET_BROKER_CLUSTER_INFO      the same
-rates, disk   28 GET_BROKER_RUNTIME_INFO       the same
-lag           317 GET_BROKER_CONSUME_STATS     the same; it costs them much, so it is asked less
-actors        30015 GET_ACTORS                 have none
+what                request                         RocketMQ's brokers
+brokers             106 GET_BROKER_CLUSTER_INFO     yes
+throughput, disk    28 GET_BROKER_RUNTIME_INFO      yes
+consumer lag        317 GET_BROKER_CONSUME_STATS    yes, but slow: requested less often
+actors              30015 GET_ACTORS                no
 """
 
 from collections.abc import Sequence
@@ -26,11 +26,9 @@ ACTORS_MAX = 12
 
 @dataclass(slots=True)
 class BrokerFigures:
-    """One broker, now."""
-
     place: BrokerPlace
     trouble: str = ""
-    """Why there are no figures."""
+    """Reason for missing figures; else empty."""
     version: str = ""
     in_tps: float = 0.0
     out_tps: float = 0.0
@@ -38,73 +36,68 @@ class BrokerFigures:
     disk_ratio: float = 0.0
     log_bytes: int = 0
     behind_bytes: int = 0
-    """What is written and not dispatched."""
+    """Bytes of the commit log that are not dispatched yet."""
     actors: Sequence[ActorLine] | None = None
-    """None: it has none."""
+    """None for a broker of RocketMQ."""
     slow_handlers: int = 0
 
 
 @dataclass(slots=True)
 class GroupFigures:
-    """One group in one topic, at all brokers."""
+    """State of one group in one topic, at all brokers."""
 
     group: str
     topic: str
     lag: int = 0
     tps: float = 0.0
     consumed_ms: int = 0
-    """Of the queues that are behind: when the message was stored that was consumed last, the
-    oldest of these; 0: not known."""
+    """Earliest store time of the last consumed message, over the queues with lag; 0: unknown."""
 
     def late_s(self, now_ms: float) -> float | None:
-        """Return the time lag; None where there is no lag, or it is not known."""
+        """Return the time lag; None without lag, or if it is unknown."""
         return (now_ms - self.consumed_ms) / 1000 if self.lag and self.consumed_ms else None
 
 
 @dataclass(slots=True)
 class ClusterOverview:
-    """All brokers and groups."""
-
     at_s: float = 0.0
     brokers: list[BrokerFigures] = field(default_factory=list)
     groups: list[GroupFigures] = field(default_factory=list)
 
     @property
     def troubles(self) -> list[str]:
-        """Sentences on what is wrong."""
+        """Problems, one sentence each."""
         found = [f"{each.place.name}: {each.trouble}" for each in self.brokers if each.trouble]
         for each in self.brokers:
             name = each.place.name
             if each.disk_ratio >= 0.85:
-                found.append(f"{name}: its disk is {each.disk_ratio:.0%} full.")
+                found.append(f"{name}: the disk is {each.disk_ratio:.0%} full.")
             for actor in each.actors or ():
                 if not actor.is_up and actor.handled:
                     found.append(f"{name}: the actor {actor.name} is down.")
         return found
 
     def busiest_actors(self) -> list[tuple[str, ActorLine]]:
-        """Return broker and actor, those with the deepest inboxes first."""
+        """Return broker name and actor, longest inbox first."""
         lines = [(each.place.name, actor) for each in self.brokers for actor in each.actors or ()]
         lines.sort(key=lambda line: (-line[1].inbox, -line[1].restarts, -line[1].handled))
         return lines[:ACTORS_MAX]
 
     def worst_groups(self) -> list[GroupFigures]:
-        """Return the groups with the largest consumer lag."""
+        """Return the groups with the largest consumer lag, largest first."""
         return sorted(self.groups, key=lambda each: (-each.lag, each.group, each.topic))[
             :GROUPS_MAX
         ]
 
 
 class ClusterPoller:
-    """Takes one overview after the other."""
-
     def __init__(self, admin: Admin) -> None:
         self._admin = admin
         self._groups: list[GroupFigures] = []
         self._groups_s = -LAG_EVERY_S
 
     def take(self) -> ClusterOverview:
-        """Return the overview of now. Raises ClientError when no name server answers."""
+        """Return the present overview. Raises ClientError if no name server answers."""
         brokers = [self._broker(place) for place in self._admin.brokers()]
         now_s = monotonic()
         if now_s - self._groups_s >= LAG_EVERY_S:

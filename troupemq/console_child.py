@@ -1,7 +1,7 @@
-"""A console beside a server: a child process that is started again when it dies, and ends with us.
+"""Console as a child process of a server, restarted when it dies.
 
-The child reads what it never gets: when this process ends, however it does, the pipe does, too.
-Nothing of the console is imported here.
+The child reads from a pipe that this process never writes to. The pipe closes when this process
+ends in any way, and the child then stops. This module imports nothing of the console.
 """
 
 import json
@@ -26,10 +26,10 @@ from troupemq.masters.supervisor import STEADY_S, pause_s
 log = get_logger(__name__)
 
 KEY_PASSWORD = "TROUPEMQ_CONSOLE_KEY_PASSWORD"
-"""In the environment of a console: of the key of its certificate."""
+"""Environment variable with the password of the console's private key."""
 
 _NOT_PASSED_ON = (BROKER_ACCESS_KEY, BROKER_SECRET_KEY)
-"""A broker's own account is no console's."""
+"""Variables with the broker's own account, which a console must not use."""
 
 STOP_S = 5.0
 READY_S = 20.0
@@ -37,18 +37,20 @@ LOOK_S = 0.05
 
 
 def console_is_installed() -> bool:
-    """Whether what the extra `console` brings is there, and the console itself."""
+    """Return whether the console and the libraries of its extra are installed."""
     folder = Path(__file__).with_name("console")
     return folder.is_dir() and is_installed("console")
 
 
 def console_missing() -> str:
-    """Return the sentence that says how to install the console."""
     return f"the console is not installed: {install_command('console')}"
 
 
 class ConsoleChild:
-    """One console, for as long as the server runs. Raises WrongSetting if none is installed."""
+    """Console process that runs as long as the server.
+
+    Raises WrongSetting if the console is not installed.
+    """
 
     def __init__(
         self,
@@ -60,9 +62,11 @@ class ConsoleChild:
         hosts: Sequence[str] = (),
         tls: TlsSettings | None = None,
     ) -> None:
-        """`namesrv`: host:port, several with `;` between. `data`: its accounts and audit log.
-        `tls`: the server's: with a certificate the console shows it, too, and calls servers with
-        TLS where this one does or must be.
+        """Prepare the command; `start` runs it.
+
+        `namesrv`: addresses, separated by `;`. `data`: folder of accounts and audit log. `tls`: the
+        server's settings. The console serves HTTPS with the same certificate, and connects with TLS
+        if the server does or requires it.
         """
         if not console_is_installed():
             raise WrongSetting(console_missing())
@@ -83,17 +87,19 @@ class ConsoleChild:
 
     @property
     def pid(self) -> int:
-        """0 while there is none."""
+        """Process id; 0 before the first start."""
         return 0 if self._process is None else self._process.pid
 
     def start(self) -> None:
-        """Returns at once."""
         self._data.mkdir(parents=True, exist_ok=True)
         self._ready_file.unlink(missing_ok=True)
         self._thread.start()
 
     def wait_until_ready(self, timeout_s: float = READY_S) -> int | None:
-        """The port once it answers; None if it does not, and says itself why."""
+        """Wait until the console answers and return its port.
+
+        Return None if it does not answer; it prints the reason itself.
+        """
         until_s = monotonic() + timeout_s
         while monotonic() < until_s and not self._over.wait(LOOK_S):
             try:
@@ -105,7 +111,7 @@ class ConsoleChild:
         return None
 
     def stop(self, timeout_s: float = STOP_S) -> bool:
-        """False if it had to be killed."""
+        """Stop the console; return False if it had to be killed."""
         self._over.set()
         process = self._process
         in_order = True
@@ -130,7 +136,7 @@ class ConsoleChild:
                 process_group=0,  # Ctrl-C is for the server
             ) as process:
                 self._process = process
-                if self._over.is_set():  # told to stop as it was started
+                if self._over.is_set():  # stopped while it was being started
                     process.terminate()
                 code = process.wait()
             if self._over.is_set():
@@ -142,7 +148,7 @@ class ConsoleChild:
 
 
 def _shown(tls: TlsSettings) -> Sequence[str]:
-    """The options by which it shows the server's certificate."""
+    """Return the options for serving HTTPS with the server's certificate."""
     if tls.port_mode == DISABLED:
         return ()
     if tls.tls_test_mode:
@@ -151,7 +157,7 @@ def _shown(tls: TlsSettings) -> Sequence[str]:
 
 
 def _called(tls: TlsSettings) -> Mapping[str, str]:
-    """The environment by which it calls servers, unless that of this process says otherwise."""
+    """Return environment variables for calling servers; this process's variables override them."""
     found = {}
     if tls.tls_server_key_password:
         found[KEY_PASSWORD] = tls.tls_server_key_password

@@ -1,9 +1,12 @@
-"""Sends copies of stored messages: one after the other, at a rate, none twice.
+"""Sender of copies of stored messages, one at a time, rate-limited, without duplicates.
 
-Each copy bears a mark, a key or a message id by which brokers find it. What is committed has been
-sent. As copies go one after the other, only the first ones behind that can be in doubt after an
-interruption: they are looked up by their marks before they are sent. So is a copy whose send had no
-answer, before it is tried again; and each of them, where others may have sent the same ones.
+Each copy bears a mark: a key or message id by which brokers find it. Progress is committed only
+for copies that were sent, so after an interruption a few copies may be sent but uncommitted. A
+copy is therefore looked up by its mark before it is sent in these cases:
+
+* All copies since the committed progress were already present.
+* An earlier try to send it was not answered.
+* `doubts_all` is set, because another run may have sent the same copies.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,14 +23,14 @@ TRIES = 5
 
 
 class Copier:
-    """Counts what it sends, and what it finds there already."""
+    """Copier with counts of copies sent and copies already present (`found`)."""
 
     def __init__(
         self, rate: float, wait: Callable[[float], object], *, doubts_all: bool = False
     ) -> None:
-        """`rate`: messages a second. `wait` is called with seconds between two of them.
+        """`rate`: messages a second. `wait`: sleeps for a number of seconds.
 
-        `doubts_all`: each copy is looked up before it is sent.
+        `doubts_all`: look up each copy before it is sent.
         """
         self._doubts_all = doubts_all
         self._pause_s = 1 / rate
@@ -35,19 +38,22 @@ class Copier:
         self._next_s = 0.0
         self._in_doubt = True
         self._readable: dict[str, frozenset[MessageQueue]] = {}
-        """By topic."""
+        """Queues that consumers read, by topic."""
         self.sent = 0
         self.found = 0
 
     def begin(self) -> None:
-        """What follows is of another queue, with commits of its own."""
+        """Start with a new source queue, which has its own committed progress."""
         self._in_doubt = True
         self._readable.clear()
 
     def copy(
         self, message: Message, mark: str, choose: QueueChoice, admin: Admin, producer: Producer
     ) -> None:
-        """Until it is there, once. Raises ClientError; MessageIllegal if it never can be."""
+        """Send the message unless it is present.
+
+        Raises ClientError; MessageIllegal for a message that no broker accepts.
+        """
         if self._in_doubt and _is_there(admin, message.topic, mark):
             self.found += 1
             return
@@ -60,7 +66,7 @@ class Copier:
     def _send(
         self, message: Message, mark: str, choose: QueueChoice, admin: Admin, producer: Producer
     ) -> None:
-        """With a choice of its own a send has one try only."""
+        """Send with retries: with `choose`, the producer itself tries only once."""
         readable = self._readable_of(message.topic, admin)
 
         def choose_readable(queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
@@ -82,7 +88,7 @@ class Copier:
     def _readable_of(self, topic: str, admin: Admin) -> frozenset[MessageQueue]:
         """Return the queues that consumers read; messages in other queues reach no consumer."""
         if topic not in self._readable:
-            with suppress(RouteNotFound):  # then the send says so
+            with suppress(RouteNotFound):  # the send then raises it
                 self._readable[topic] = frozenset(admin.queues(topic))
         return self._readable.get(topic, frozenset())
 

@@ -1,12 +1,11 @@
-"""A process that serves until it is told to stop: signals, order, deadlines, exit codes.
+"""Life of a serving process: start, signals, stop, deadlines, exit codes.
 
-    exit 0   stopped in order: SIGTERM, SIGINT, or the end of work that was to be done once
-    exit 1   it gave up, or was not stopped in order (`abort` is kept then)
-    10 …     it could not start: troupemq/exit_codes.py says why; 1 where it has no code for it
+    exit 0    clean stop: after SIGTERM, SIGINT, or the end of one-time work
+    exit 1    failure while running, or an unclean stop (the store's file `abort` then remains)
+    10 …      failed start, see troupemq/exit_codes.py; 1 for a reason without a code
 
-The main thread does nothing but wait. A second signal, or a stop that takes too long, ends the
-process at once. SIGTERMs that come together are one signal: supervisors of processes send it to the
-process and then to its group.
+The main thread only waits. A second signal, or a stop past its deadline, ends the process at once.
+SIGTERMs in quick succession count as one: process managers signal the process, then its group.
 """
 
 import json
@@ -39,34 +38,32 @@ from troupemq.saying import FAILED, say, tell
 log = get_logger(__name__)
 
 SWITCH_INTERVAL_S = 0.0005
-"""How long a thread may keep the interpreter to itself: the loop must not wait 5 ms for it."""
+"""Thread switch interval; Python's default of 5 ms would delay the event loop."""
 
 STOP_TIMEOUT_S = 20.0
 DEADLINE_S = 25.0
-"""For all of the stop; a service that keeps to STOP_TIMEOUT_S has some time left over."""
+"""Deadline of the whole stop; leaves some time after STOP_TIMEOUT_S."""
 
 ONE_SIGTERM_S = 2.0
-"""SIGTERMs that come before that time has passed since the first are the same one."""
+"""SIGTERMs within this time of the first count as one."""
 
-CTRL_C_ENDS_IT = "Ctrl-C ends it."
+CTRL_C_ENDS_IT = "Press Ctrl-C to stop."
 STOPPED = "Stopped."
-"""What a terminal shows of a process that serves, first and last."""
 
 FILE_MASK = 0o027
-"""Directories 0750, files 0640."""
+"""umask that gives directories 0750 and files 0640."""
 
 OPERATOR_ERRORS = (StoreError, PortTaken, ClientError)
-"""What an operator can mend; the text is one sentence for them."""
+"""Errors that an operator can fix; their text is one sentence."""
 
 
 @dataclass(frozen=True)
 class Serving:
-    """What runs: where it listens, and how it stops (False: not in order)."""
-
     ports: Mapping[str, int]
     stop: Callable[[float], bool]
+    """Stops within a timeout in seconds; returns False after an unclean stop."""
     is_alive: Callable[[float], bool] = lambda _: True
-    """Whether every loop answers within so many seconds: for a watchdog."""
+    """Returns whether every loop answers within a timeout in seconds."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +72,7 @@ class _Signalled:
     at_s: float
 
     def insists_after(self, first: "_Signalled") -> bool:
-        """Whether somebody who had sent the first one wants more by this one."""
+        """Return whether this signal asks for an immediate end, not the same stop again."""
         is_repeated = self.number == first.number == signal.SIGTERM
         return not is_repeated or self.at_s - first.at_s >= ONE_SIGTERM_S
 
@@ -98,14 +95,14 @@ class _Stopped:
 
 _News: TypeAlias = _Signalled | _GaveUp | _WorkEnded | _Stopped
 Start: TypeAlias = Callable[[Callable[[str], None]], Serving]
-"""Starts everything; is given what to call when the supervisor gives up."""
+"""Starts the servers; its argument is to be called, with a reason, if a supervisor gives up."""
 
 Work: TypeAlias = Callable[[Event], None]
-"""Something to do while serving; the event says that nobody waits for it any more."""
+"""Work to do while serving; the event is set when the result is no longer wanted."""
 
 
 def keep_files_private() -> None:
-    """What this process makes is for its user and group only: directories 0750, files 0640."""
+    """Restrict new files to this process's user and group: directories 0750, files 0640."""
     os.umask(FILE_MASK)
 
 
@@ -121,13 +118,12 @@ def serve(
     end_process: Callable[[int], Any] = os._exit,
     clock: Callable[[], float] = monotonic,
 ) -> int:
-    """Starts, serves, stops; gives the exit code. Only on the main thread.
+    """Start, serve, stop, and return the exit code. Must run on the main thread.
 
-    `work` runs on a thread of its own; with `once` its end is the end. `ready_file` gets the real
-    ports as JSON as soon as they answer, and is removed at the end. `says_end`: that it has stopped
-    is told on stdout. `cancelled` is the last line where the stop is cut short, with exit code 130;
-    without it the line and the code are those of a server. `clock` tells, in seconds, when a signal
-    comes.
+    `ready_file`: file for process id and ports as JSON, written once they answer, removed at the
+    end. `work`: runs on its own thread; with `once` the process stops after it. `says_end`: print a
+    line after a clean stop. `cancelled`: last line of a stop that is cut short, with exit code 130
+    instead of 1. `clock`: time of signals in seconds.
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     keep_files_private()
@@ -139,8 +135,6 @@ def serve(
 
 
 class _Process:
-    """One run of `serve`."""
-
     def __init__(
         self,
         ready_file: Path | None,
@@ -173,7 +167,7 @@ class _Process:
         finally:
             self._notifier.close()
             if isinstance(before[signal.SIGINT], Interrupts):
-                ignore_signals()  # the command ends now: a signal changes nothing any more
+                ignore_signals()  # the command is ending
             else:
                 for number, handler in before.items():
                     signal.signal(number, handler)
@@ -185,15 +179,15 @@ class _Process:
         except (*OPERATOR_ERRORS, StartFailed, OSError) as error:
             say(sentence_of(error))
             return exit_code_of(error)
-        set_aside()  # what a start has made stays
+        set_aside()  # objects of the start live on
         try:
             self._write_ready_file(serving)
         except OSError as error:
             say(f"Cannot write the ready file {self._ready_file}: {reason_of(error)}.")
             self._stop(serving)
-            wrong = isinstance(error, FileNotFoundError)  # what the command line says cannot work
+            wrong = isinstance(error, FileNotFoundError)  # a wrong path on the command line
             return exit_code_of(WrongSetting(str(error)) if wrong else error)
-        self._notifier.ready(f"Serves; {ports_text(serving.ports)}.", serving.is_alive)
+        self._notifier.ready(f"Serving; {ports_text(serving.ports)}.", serving.is_alive)
         if self._work is not None:
             Thread(target=self._do_work, name="work", daemon=True).start()
         code = self._wait()
@@ -211,23 +205,23 @@ class _Process:
         self._tell(_Signalled(number, self._clock()))
 
     def _tell(self, news: _News) -> None:
-        """Tell the main thread: on any thread, and in a handler that interrupts the main one."""
+        """Send news to the main thread, from any thread or signal handler."""
         self._news.append(news)
         self._wakeup.wake()
 
     def _next(self, most_s: float) -> _News | None:
-        """Return what the main thread has been told; None: nothing, after a wait."""
+        """Return the next news for the main thread; None if none comes within `most_s`."""
         if not self._news:
             self._wakeup.wait(most_s)
         return self._news.popleft() if self._news else None
 
     def _wait(self) -> int:
-        """Returns when it is time to stop, with the exit code of a clean stop."""
+        """Wait until the process must stop; return the exit code of a clean stop."""
         while True:
             match self._next(inf):
                 case _Signalled(number) as news:
                     self._first_signal = news
-                    log.info("stopping", signal=signal.Signals(number).name)
+                    log.info("stop requested", signal=signal.Signals(number).name)
                     return 0
                 case _GaveUp(reason):
                     say(f"Gave up: {reason}")
@@ -245,12 +239,12 @@ class _Process:
         while True:
             left_s = deadline_s - monotonic()
             if left_s <= 0:
-                return self._end_now(f"Not stopped after {self._deadline_s:.0f} s.")
+                return self._end_now(f"Stop timed out after {self._deadline_s:.0f} s.")
             match self._next(left_s):
                 case _Signalled() as news:
                     first = self._first_signal = self._first_signal or news
                     if news is not first and news.insists_after(first):
-                        return self._end_now("Told twice to stop.")
+                        return self._end_now("Received a second signal.")
                 case _Stopped(failure):
                     if failure is not None:
                         say(failure)
@@ -258,10 +252,10 @@ class _Process:
                     return 0
 
     def _do_stop(self, serving: Serving) -> None:
-        failure: str | None = "Stopping failed: the traceback says where."
+        failure: str | None = "Stop failed: see the traceback above."
         try:
             in_order = serving.stop(STOP_TIMEOUT_S)
-            failure = None if in_order else "Not everything stopped in order: the log says what."
+            failure = None if in_order else "Stop was not clean: see the log for details."
         except OPERATOR_ERRORS as error:
             failure = str(error)
         finally:
@@ -269,7 +263,7 @@ class _Process:
 
     def _do_work(self) -> None:
         assert self._work is not None
-        failure: str | None = "Failed: the traceback says where."
+        failure: str | None = "Failed: see the traceback above."
         code = FAILED
         try:
             self._work(self._work_is_over)
@@ -282,7 +276,7 @@ class _Process:
 
     def _end_now(self, why: str) -> int:
         code = INTERRUPTED if self._cancelled else FAILED
-        say(self._cancelled or f"{why} What was not flushed will be recovered at the next start.")
+        say(self._cancelled or f"{why} The next start recovers the store.")
         sys.stdout.flush()
         self._end_process(code)
         return code
@@ -296,7 +290,7 @@ class _Process:
 
 
 def sentence_of(error: BaseException) -> str:
-    """What an operator should read of an error; what they cannot mend comes with its traceback."""
+    """Return the operator's sentence for an error; print the traceback of an unexpected one."""
     cause = error.__cause__ if isinstance(error, StartFailed) else error
     if isinstance(cause, OPERATOR_ERRORS):
         return str(cause)
@@ -307,5 +301,4 @@ def sentence_of(error: BaseException) -> str:
 
 
 def ports_text(ports: Mapping[str, int]) -> str:
-    """Where something listens, in words."""
     return ", ".join(f"{name} port {port}" for name, port in ports.items())

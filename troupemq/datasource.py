@@ -1,16 +1,14 @@
-"""The PySpark data source: `from troupemq.datasource import TroupeMQ`, then register it.
+"""PySpark data source, for import as `from troupemq.datasource import TroupeMQ`.
 
     spark.dataSource.register(TroupeMQ)
     messages = spark.read.format("troupemq").option("store", "/path/of/store").load()
     messages = spark.read.format("troupemq").option("nameServer", "host:9876").load()
 
-`behind(query.lastProgress)` tells how many messages of each queue a stream has yet to read.
+`behind(query.lastProgress)` returns the lag of a stream, in messages per queue.
+`read_archive(spark, path)` returns an archive as a DataFrame, `archive_files(path)` its files.
+`ship_code(spark)` sends the code of the tasks to cluster workers that do not have it.
 
-`read_archive(spark, path)` is an archive as a DataFrame, `archive_files(path)` its files.
-
-`ship_code(spark)` gives the code of the tasks to a cluster whose workers do not have it.
-
-It needs the extra `spark` of the wheel. docs/pipeline.md has columns and options.
+Needs the extra `spark`. docs/pipeline.md lists columns and options.
 """
 
 from spark.archive.frame import archive_files, read_archive

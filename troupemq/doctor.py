@@ -1,7 +1,7 @@
-"""The examination of a machine and of settings before a start: what to change, and why.
+"""Examination of a machine and of settings before a start.
 
-What would refuse a start has the name and exit code of that refusal (exit_codes.py); the rest are
-pieces of advice, for limits and kernel settings that serve a broker badly. Nothing is changed.
+A problem that would refuse a start has the name and exit code of that refusal (exit_codes.py).
+Other findings are advice, for example on kernel settings. Nothing is changed.
 """
 
 import os
@@ -42,14 +42,14 @@ from troupemq.start_checks import require_clock, require_extras, require_files
 
 FILES_WISHED = 65_536
 CLOCK_YEAR_MS = 1_735_689_600_000
-"""2025 began: a clock that says less was never set."""
+"""Start of 2025; a clock before that was never set."""
 
 BETTER_RUNTIMES = (
-    "take PyPy 3.11, which needs some 40 % less processor time for a send, or CPython 3.15 with its"
-    " JIT: some 15 % less"
+    "to save processor time per send, use PyPy 3.11 (about 40 % less) or CPython 3.15 with its JIT"
+    " (about 15 % less)"
 )
-BETTER_BUILD = "; or a build with --enable-optimizations: some 5 % less"
-"""64 sends at a time, beside an optimised CPython 3.11 and beside one that is not."""
+BETTER_BUILD = "; or a build with --enable-optimizations (about 5 % less)"
+"""Measured with 64 concurrent sends, against an optimised and a plain build of CPython 3.11."""
 
 Verdict = str
 OK, ADVICE, REFUSED = "ok", "advice", "refused"
@@ -58,7 +58,7 @@ SYS = Path("/")
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """One line: what was looked at, what was found, and, unless that is ok, what to do and why."""
+    """One finding: the check's name, what it found, and unless `ok`, what to change and why."""
 
     name: str
     verdict: Verdict
@@ -67,7 +67,7 @@ class Diagnosis:
 
     @property
     def exit_code(self) -> int:
-        """That of the start which it would be the end of; 0 for what only serves badly."""
+        """Exit code of the refused start; 0 for advice."""
         if self.verdict != REFUSED:
             return 0
         return next(each.code for each in REFUSALS if each.name == self.name)
@@ -75,7 +75,7 @@ class Diagnosis:
 
 @dataclass(frozen=True)
 class KernelSetting:
-    """A file below /proc/sys or /sys, the values that serve, and why others do not."""
+    """File below /proc/sys or /sys, a test of its value, and advice if the test fails."""
 
     path: str
     serves: Callable[[str], bool]
@@ -94,44 +94,44 @@ KERNEL = (
     KernelSetting(
         "proc/sys/net/core/somaxconn",
         _at_least(1024),
-        "set net.core.somaxconn=1024: after a restart all clients connect at once",
+        "set net.core.somaxconn=1024: all clients reconnect at once after a restart",
     ),
     KernelSetting(
         "proc/sys/net/ipv4/tcp_max_syn_backlog",
         _at_least(1024),
-        "set net.ipv4.tcp_max_syn_backlog=4096: after a restart all clients connect at once",
+        "set net.ipv4.tcp_max_syn_backlog=4096: all clients reconnect at once after a restart",
     ),
     KernelSetting(
         "proc/sys/vm/max_map_count",
         _at_least(65_530),
-        "set vm.max_map_count=655360: each file of log and queues that is read is mapped",
+        "set vm.max_map_count=655360: the broker maps each commit log and consume queue file",
     ),
     KernelSetting(
         "proc/sys/vm/swappiness",
         _at_most(10),
-        "set vm.swappiness=1: a broker that is swapped out answers late",
+        "set vm.swappiness=1: swapping delays the broker's answers",
     ),
     KernelSetting(
         "proc/sys/vm/dirty_ratio",
         _at_most(20),
-        "set vm.dirty_bytes=536870912 and vm.dirty_background_bytes=67108864: gigabytes that gather"
-        " are what one sync then waits for",
+        "set vm.dirty_bytes=536870912 and vm.dirty_background_bytes=67108864: a sync waits for all"
+        " unwritten data, which may reach gigabytes",
     ),
     KernelSetting(
         "proc/sys/vm/zone_reclaim_mode",
         _at_most(0),
-        "set vm.zone_reclaim_mode=0: else the page cache of one node is thrown away early",
+        "set vm.zone_reclaim_mode=0: the kernel else evicts page cache while memory is free",
     ),
     KernelSetting(
         "sys/kernel/mm/transparent_hugepage/enabled",
         lambda text: "[always]" not in text,
-        "write madvise there: the kernel stops processes to put pages together",
+        "write madvise to this file: with always, the kernel pauses processes to merge pages",
     ),
 )
 
 
 def examine_machine(environment: Mapping[str, str], root: Path = SYS) -> Iterator[Diagnosis]:
-    """What does not depend on settings: Python, limits, kernel, clock."""
+    """Examine what does not depend on settings: Python, open files, kernel, clock."""
     yield python_of(this_runtime(), environment)
     yield _files()
     yield from (_kernel(each, root) for each in KERNEL)
@@ -141,7 +141,7 @@ def examine_machine(environment: Mapping[str, str], root: Path = SYS) -> Iterato
 def examine_broker(
     config: BrokerConfig, store: StoreConfig, findings: ConfigFindings | None = None
 ) -> Iterator[Diagnosis]:
-    """What a start with these settings would find, as far as it can be seen from outside."""
+    """Examine settings, ports, store and disk for a broker with these settings."""
     yield _settings(config, store, findings or ConfigFindings())
     yield from _extras(config)
     yield from _ports(config)
@@ -164,7 +164,7 @@ def _settings(config: BrokerConfig, store: StoreConfig, findings: ConfigFindings
     if findings:
         found += f"; {findings.sentence()}"
     if findings.unknown or findings.old_spelling:
-        cure = "correct these keys or take them out: neither 4.9.7 nor this broker reads them"
+        cure = "correct or remove these keys: neither RocketMQ 4.9.7 nor this broker reads them"
         return Diagnosis("settings", ADVICE, found, cure)
     return Diagnosis("settings", OK, found)
 
@@ -177,55 +177,55 @@ def _extras(config: BrokerConfig) -> Iterator[Diagnosis]:
 
 
 def examine_jobs(named: str, environment: Mapping[str, str]) -> Iterator[Diagnosis]:
-    """Yield what runs Spark jobs, a Python and a Java; `named` is the setting jobsPython."""
+    """Examine the Python and Java of Spark jobs; `named` is the setting jobsPython."""
     try:
         python = find_jobs_python(named)
     except NoSpark as error:
         if named:
-            yield Diagnosis("jobs", ADVICE, "a broker starts, its jobs do not", f"{error}.")
+            yield Diagnosis("jobs", ADVICE, "the broker starts, but no Spark jobs", f"{error}.")
         else:
-            yield Diagnosis("jobs", OK, f"none can run, and a broker needs none. {error}.")
-        yield Diagnosis("java", OK, "not looked for: only Spark jobs need one")
+            yield Diagnosis("jobs", OK, f"Spark jobs are unavailable (optional). {error}.")
+        yield Diagnosis("java", OK, "not checked: only Spark jobs need Java")
         return
     yield Diagnosis("jobs", OK, f"{python.runtime}, {python.path}")
     try:
         found = find_java(environment, package=python.java_package)
         yield Diagnosis("java", OK, found)
     except StoreError as error:
-        yield Diagnosis("java", ADVICE, "none: a broker starts, its jobs do not", f"{error}.")
+        found = "not found: the broker starts, but no Spark jobs"
+        yield Diagnosis("java", ADVICE, found, f"{error}.")
 
 
 def examine_namesrv(port: int, bind_address: str) -> Diagnosis:
-    """What a name server would find that listens there."""
     return _port(port, "listenPort of the name server", bind_address)
 
 
 def verdict_of(found: Sequence[Diagnosis]) -> Diagnosis:
-    """The last line: ready, or how many problems there are."""
+    """Return the last line: ready, or the number of problems."""
     problems = [each.name for each in found if each.verdict == REFUSED]
     advice = sum(each.verdict == ADVICE for each in found)
     if not problems:
         more = f"; advice: {advice}" if advice else ""
-        return Diagnosis("verdict", OK, f"ready: a start would not be refused{more}")
+        return Diagnosis("verdict", OK, f"ready: a start would succeed{more}")
     count = f"{len(problems)} problem{'s' * (len(problems) > 1)}"
     names = ", ".join(dict.fromkeys(problems))
-    return Diagnosis("verdict", REFUSED, f"{count}, a start would be refused: {names}")
+    return Diagnosis("verdict", REFUSED, f"{count}, a start would fail: {names}")
 
 
 def python_of(runtime: Runtime, environment: Mapping[str, str]) -> Diagnosis:
-    """Return what is found of an interpreter, and what another one would give."""
+    """Examine the interpreter; advise on faster ones."""
     found = f"{runtime}, {sys.executable}"
     if runtime.compiles:
         return Diagnosis("python", OK, found)
     if runtime.jit == JIT_OFF:
         if not environment.get(JIT):
             if may_make_code():
-                found += "; a start switches it on, unless pythonJit is false"
+                found += "; a start switches it on unless pythonJit is false"
                 return Diagnosis("python", OK, found)
-            cure = "let the system allow it to make code (MemoryDenyWriteExecute=no)"
+            cure = "allow the process to make code (MemoryDenyWriteExecute=no in its unit)"
         else:
             cure = f"unset {JIT}"
-        cure += ": with its JIT a send takes some 15 % less processor time"
+        cure += ": the JIT saves about 15 % of the processor time of a send"
         return Diagnosis("python", ADVICE, found, cure)
     cure = BETTER_RUNTIMES if runtime.is_optimised else BETTER_RUNTIMES + BETTER_BUILD
     return Diagnosis("python", ADVICE, found, cure)
@@ -239,7 +239,7 @@ def _files() -> Diagnosis:
     except StoreError as error:
         return Diagnosis("files", REFUSED, found, str(error))
     if 0 <= hard < FILES_WISHED:
-        cure = f"raise it to {FILES_WISHED} or more: each client takes one, the store some hundreds"
+        cure = f"raise it to {FILES_WISHED} or more: each client needs one, the store some hundreds"
         return Diagnosis("files", ADVICE, found, cure)
     return Diagnosis("files", OK, found)
 
@@ -250,7 +250,7 @@ def _kernel(setting: KernelSetting, root: Path) -> Diagnosis:
         text = (root / setting.path).read_text(encoding="ascii").strip()
         serves = setting.serves(text)
     except (OSError, ValueError, IndexError):
-        return Diagnosis(name, OK, "cannot be seen here")
+        return Diagnosis(name, OK, "not readable here")
     return Diagnosis(name, OK, text) if serves else Diagnosis(name, ADVICE, text, setting.cure)
 
 
@@ -258,7 +258,7 @@ def _set_clock() -> Diagnosis:
     now_ms = SystemClock().now_ms()
     found = f"{now_ms} ms since 1970, steps of {clock_getres(CLOCK_REALTIME) * 1e9:.0f} ns"
     if now_ms < CLOCK_YEAR_MS:
-        cure = "set it, and keep it by NTP: delays and the age of files follow it"
+        cure = "set the clock, for example with NTP: delays and file retention depend on it"
         return Diagnosis("clock of the machine", ADVICE, found, cure)
     return Diagnosis("clock of the machine", OK, found)
 
@@ -321,29 +321,29 @@ def _schedule(_: BrokerConfig) -> str:
 
 
 def _refusal(name: str, look: Callable[[], str]) -> Diagnosis:
-    """A line of what `look` finds, or of the StoreError with which a start would end."""
+    """Return what `look` finds, or the StoreError that would end a start."""
     try:
         return Diagnosis(name, OK, look())
     except StoreError as error:
-        return Diagnosis(name, REFUSED, "a start would be refused", str(error))
+        return Diagnosis(name, REFUSED, "a start would fail", str(error))
 
 
 def _writable(root: str) -> str:
-    """Of a store that is not there yet, the folder that it will be made in."""
+    """Check the store's files, or for a missing store, the folder to create it in."""
     path = root
     while not os.path.exists(path) and os.path.dirname(path) != path:
         path = os.path.dirname(path)
     if not os.path.isdir(path) or not os.access(path, os.W_OK | os.X_OK):
         raise NotPermitted(
-            f"{path} is no folder that this user may write: let it, or choose another"
-            " storePathRootDir."
+            f"{path} is not a folder that this user can write to: change its owner or mode, or"
+            " choose another storePathRootDir."
         )
     for folder, _, names in os.walk(root):
         for name in names:
             each = f"{folder}/{name}"
             if not os.access(each, os.R_OK | os.W_OK):
-                raise NotPermitted(f"{each} may not be read and written by this user: let it.")
-    return f"{path} can be written"
+                raise NotPermitted(f"cannot read and write {each}: change its owner or mode.")
+    return f"{path} is writable"
 
 
 def _unlocked(store: StoreConfig) -> str:
@@ -353,17 +353,17 @@ def _unlocked(store: StoreConfig) -> str:
             f"the store {store.root} is in use by process {owner}: stop that broker, or choose"
             " another storePathRootDir."
         )
-    return f"nobody has {store.root}"
+    return f"not in use: {store.root}"
 
 
 def _format(store: StoreConfig, disk: RealDisk) -> str:
     require_known_format(store, disk)
-    return f"{format_of(store, disk)}; this version opens those up to {STORE_FORMAT}"
+    return f"{format_of(store, disk)}; this version supports up to {STORE_FORMAT}"
 
 
 def _finished(store: StoreConfig, disk: RealDisk) -> str:
     require_finished_copy(store, disk)
-    return "no copy that is being made"
+    return "not an unfinished copy"
 
 
 def _after_the_store(store: StoreConfig, disk: RealDisk) -> str:
@@ -386,16 +386,17 @@ def _usage(store: StoreConfig, disk: RealDisk) -> Diagnosis:
     ratio = used_ratio(disk, path)
     found = f"{ratio:.0%} are used"
     if ratio > store.disk_warning_ratio:
-        cure = f"make room: beyond {store.disk_warning_ratio:.0%} sends are refused"
+        cure = f"free some space: above {store.disk_warning_ratio:.0%} sends are refused"
         return Diagnosis("disk use", ADVICE, found, cure)
     if ratio > store.disk_clean_forcibly_ratio:
-        cure = "make room: beyond this old files go whatever their age"
+        limit = f"{store.disk_clean_forcibly_ratio:.0%}"
+        cure = f"free some space: above {limit} old files are deleted before they expire"
         return Diagnosis("disk use", ADVICE, found, cure)
     return Diagnosis("disk use", OK, found)
 
 
 def exit_code_of_all(found: Sequence[Diagnosis]) -> int:
-    """That of the first refusal; 0 where a start would not be refused."""
+    """Return the exit code of the first problem; 0 if a start would succeed."""
     with suppress(StopIteration):
         return next(each.exit_code for each in found if each.exit_code)
     return 0

@@ -1,9 +1,9 @@
-"""The exit codes of commands: each refusal at a start has one of its own, in one table.
+"""Exit codes of commands.
 
-0   stopped in order, or the work of a command is done
-1   anything that has no code of its own: the sentence says what
-2   wrong options
-REFUSALS below; docs/operations.md, Exit codes, has the same table (a test compares them)
+0      clean stop, or success of a command
+1      failure without its own code
+2      invalid options
+10 …   REFUSALS below; docs/operations.md has the same table (a test compares them)
 """
 
 from dataclasses import dataclass
@@ -27,12 +27,12 @@ from troupemq.saying import FAILED
 
 WRONG_OPTIONS = 2
 WRONG_PYTHON = 17
-"""Given by troupemq/__init__.py, which an older Python reads and little else."""
+"""Exit code of troupemq/__init__.py, the only module that an older Python imports."""
 
 
 @dataclass(frozen=True)
 class StartRefusal:
-    """Why a start is refused: one exit code, and one line in `troupemq doctor`."""
+    """Reason to refuse a start, with its exit code; also a check of `troupemq doctor`."""
 
     name: str
     code: int
@@ -60,7 +60,7 @@ REFUSALS = (
 
 
 def exit_code_of(error: BaseException) -> int:
-    """The code of the refusal that the error, or the cause of a start that failed, belongs to."""
+    """Return the exit code for an error; for StartFailed, the code of its cause."""
     cause = error.__cause__ if isinstance(error, StartFailed) else error
     kind = kind_of(cause) if isinstance(cause, OSError) else type(cause)
     return next((each.code for each in REFUSALS if issubclass(kind, each.errors)), FAILED)

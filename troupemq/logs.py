@@ -1,4 +1,4 @@
-"""Log lines of our processes: on stderr, or in files that are kept small; for people or machines.
+"""Set-up of log lines, on stderr or in rotated files, as text or JSON.
 
 2026-01-31T12:00:00.000Z info    queue taken queue=Orders@broker-a:0 offset=17
 {"event": "queue taken", "queue": "Orders@broker-a:0", "offset": 17, "level": "info", …}
@@ -29,31 +29,30 @@ from troupemq.text import escaped_lines
 FILE_BYTES_MAX = 10 << 20
 FILES_KEPT = 5
 _handlers: list[logging.Handler] = []
-"""What `set_up_logs` added to the root logger: one, or none."""
+"""Handlers that `set_up_logs` added to the root logger; at most one."""
 
 _GOES_ON = "\n  "
-"""Before what follows a line break, such as a traceback: nothing in a line begins one that looks
-like a line of its own."""
+"""Indent after line breaks, so that no part of an event, such as a traceback, looks like a line."""
 _TIME = TimeStamper(fmt="%Y-%m-%dT%H:%M:%S.%fZ", utc=True)
 
 
 class _LogFile(RotatingFileHandler):
-    """A file of log lines; those that a full disk does not take are lost without a word.
+    """File of log lines that drops lines silently when the disk is full.
 
-    For the broker says itself that the disk is full, and a traceback for each line helps nobody.
+    The broker itself reports the full disk; a traceback for each line would not help.
     """
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Nothing."""
+        pass
 
 
 def set_up_logs(
     *, as_json: bool = False, path: Path | None = None, level: int = logging.INFO
 ) -> None:
-    """Sends every log line of this process, the libraries' too, to one place.
+    """Send all log lines of this process, including those of libraries, to stderr or to `path`.
 
-    With `path` that is a file, which becomes `path`.1 at 10 MiB, and so on to 5. Raises StoreError
-    if it cannot be written.
+    A file is renamed to `path`.1 at 10 MiB; five old files are kept. Raises StoreError if it cannot
+    be written.
     """
     handler: logging.Handler
     if path is None:
@@ -88,7 +87,7 @@ def set_up_logs(
 
 
 def shut_down_logs() -> None:
-    """Undoes `set_up_logs` and closes its file; nothing happens if there is nothing to undo."""
+    """Undo `set_up_logs`, if it was called, and close its file."""
     root = logging.getLogger()
     while _handlers:
         handler = _handlers.pop()
@@ -103,12 +102,12 @@ _RAW_IN_JSON = {
     code: f"\\u{code:04x}"
     for code in (
         *range(0x7F, 0xA0),  # control characters; JSON escapes those below
-        *(0x2028, 0x2029),  # they break a line
+        *(0x2028, 0x2029),  # line breaks
         *(0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)),  # direction
-        *range(0xD800, 0xE000),  # halves of pairs, which no file takes
+        *range(0xD800, 0xE000),  # surrogates, which UTF-8 cannot encode
     )
 }
-"""With these whoever reads the line would see another."""
+"""Characters, with their escapes, that would falsify the display of a line of JSON."""
 
 
 def _for_machines(logger: Any, method: str, event: MutableMapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Numbers that clients and servers report of themselves; None for anything that is no number."""
+"""Parsers for reported numbers; None for an invalid one."""
 
 from math import isfinite
 from re import ASCII
@@ -10,7 +10,7 @@ _TEXT_CHARS_MAX = 64
 
 
 def whole(value: object) -> int | None:
-    """Return a Java long, which may be a text; None for anything else."""
+    """Return a Java long, given as a number or text; None for anything else."""
     if isinstance(value, str):
         value = int(value) if _WHOLE.fullmatch(value) else None
     if isinstance(value, bool) or not isinstance(value, int):
@@ -19,7 +19,7 @@ def whole(value: object) -> int | None:
 
 
 def finite(text: str | None) -> float | None:
-    """Return a number that is finite and not beyond a long; None for any other text."""
+    """Return a finite number within a long's range; None for any other text."""
     if text is None or len(text) > _TEXT_CHARS_MAX:
         return None
     try:
@@ -30,13 +30,13 @@ def finite(text: str | None) -> float | None:
 
 
 def first_finite(text: str | None) -> float | None:
-    """Return the first of some numbers between blanks; None where it is none."""
+    """Return the first of several numbers separated by blanks; None if it is invalid."""
     words = (text or "").split(maxsplit=1)
     return finite(words[0]) if words else None
 
 
 def odd_number(value: object) -> str:
-    """Return words for a number that neither a page nor JSON can show; empty for any other."""
+    """Return a text for a number that JSON cannot represent; empty for any other."""
     if isinstance(value, float) and not isfinite(value):
         return str(value)
     if isinstance(value, int) and not -LONG_END <= value < LONG_END:

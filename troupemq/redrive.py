@@ -1,11 +1,11 @@
-"""Sends a group's dead letters to the topics that they came from: at a rate, resumable, none twice.
+"""Redrive of dead letters to their original topics: rate-limited, resumable, no duplicates.
 
-How far it has come is what the group `REDRIVE_<group>` has committed at the brokers of the
-dead-letter topic. Each copy has one more key, `redrive:<broker's id of the dead letter>`, by which
-troupemq/copier.py sends none twice.
+The progress is the consumer offset of the group `REDRIVE_<group>` in the dead-letter topic. Each
+copy has an additional key, `redrive:<broker's id of the dead letter>`, by which
+troupemq/copier.py avoids duplicates.
 
-A dead letter names its origin itself, and so does whoever could send it. Where brokers have access
-control, only a message that lies in that topic with the same body is sent there again.
+A dead letter names its original topic itself, so its sender can forge that name. With access
+control, a dead letter is only redriven if its original exists in that topic with the same body.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,27 +26,25 @@ MARK = "redrive:"
 GROUP_PREFIX = "REDRIVE_"
 POLL_MS = 1000.0
 SILENT_POLLS_MAX = 30
-"""Polls without a message before the end that was there at the start: then something is wrong."""
+"""Maximum empty polls in a row below the end of the queue; beyond it, the redrive fails."""
 
 
 @dataclass(frozen=True, slots=True)
 class Redriven:
-    """What became of the dead letters."""
+    """Counts of dead letters by outcome."""
 
     sent: int = 0
     found: int = 0
-    """Copies that were there already, from a run that was interrupted."""
+    """Copies already present, from an interrupted run."""
 
     without_origin: int = 0
-    """They do not say which topic they came from, and stay where they are."""
+    """Not sent, because they name no original topic."""
 
     without_original: int = 0
-    """No broker has the message that they say they are copies of; they stay where they are."""
+    """Not sent, because no broker has the original message."""
 
 
 class Redrive:
-    """One run."""
-
     def __init__(
         self,
         group: str,
@@ -57,8 +55,10 @@ class Redrive:
         believes: bool = False,
         wait: Callable[[float], object],
     ) -> None:
-        """`rate`: messages a second. `wait` is called with seconds between two of them.
-        `believes`: a dead letter without its original is sent to the topic that it names."""
+        """`rate`: messages a second. `wait`: sleeps for a number of seconds.
+
+        `believes`: send dead letters without an existing original, too.
+        """
         self.topic = DLQ_TOPIC_PREFIX + group
         self._namesrv = namesrv
         self._group = GROUP_PREFIX + group
@@ -71,12 +71,14 @@ class Redrive:
 
     @property
     def done(self) -> Redriven:
-        """What became of them up to now."""
         copied = self._copier.sent, self._copier.found
         return Redriven(*copied, self._without_origin, self._without_original)
 
     def run(self) -> Redriven:
-        """Up to the end that the dead letters have now. Raises ClientError; another run goes on."""
+        """Redrive all dead letters that exist at the start.
+
+        Raises ClientError; another run continues from the committed progress.
+        """
         with (
             Admin(self._namesrv) as admin,
             Producer(self._group, self._namesrv) as producer,
@@ -88,7 +90,7 @@ class Redrive:
                 queues = consumer.fetch_queues(self.topic)
             except RouteNotFound:
                 raise RouteNotFound(
-                    f"there is no topic {self.topic}: the group has no dead letters"
+                    f"topic {self.topic} not found: the group has no dead letters"
                 ) from None
             self._has_accounts = admin.has_accounts(self.topic)
             for queue in queues:
@@ -122,14 +124,14 @@ class Redrive:
 def redrive_one(
     group: str, namesrv: str | None, offset_message_id: str, *, believes: bool = False
 ) -> Redriven:
-    """Sends one dead letter, which the broker's id names; the commits of others stay.
+    """Send one dead letter, named by the broker's id, without changing the committed progress.
 
-    Raises ClientError; MessageIllegal for a message that is no dead letter of the group.
+    Raises ClientError; MessageIllegal for a message that is not a dead letter of the group.
     """
     with Admin(namesrv) as admin, Producer(GROUP_PREFIX + group, namesrv) as producer:
         view = admin.view_message(offset_message_id)
         if view.queue.topic != DLQ_TOPIC_PREFIX + group:
-            raise MessageIllegal(f"{offset_message_id} is no dead letter of {group}")
+            raise MessageIllegal(f"{offset_message_id} is not a dead letter of {group}")
         topic = view.properties.get(RETRY_TOPIC)
         if not topic:
             return Redriven(without_origin=1)
@@ -154,7 +156,7 @@ def _views(consumer: PullConsumer, queue: MessageQueue, end: int) -> Iterator[Me
             yield view
             if view.queue_offset == end - 1:
                 return
-    raise ClientError(f"{queue} gives no message, though it has some up to {end}")
+    raise ClientError(f"{queue} returned no messages, though its max offset is {end}")
 
 
 def _copy(view: MessageView, topic: str, mark: str) -> Message:

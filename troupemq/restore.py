@@ -1,10 +1,12 @@
-"""Sends messages of an archive to a topic again: at a rate, resumable, none twice.
+"""Restore of archived messages to a topic: rate-limited, resumable, no duplicates.
 
-Queues come one after the other, each in its order, into one queue of the topic each. How far it
-has come is what the group `RESTORE_<checksum of what was asked for>` has committed at a broker of
-the topic, under the numbers of the archived queues. A copy's message id (UNIQ_KEY) is the broker's
-id of what was archived, by which troupemq/copier.py sends none twice: neither after a kill, nor if
-another range, or another archive of the same messages, was restored before.
+Archived queues are sent one after the other, each in order, each into one queue of the topic. The
+progress is the consumer offsets of the group `RESTORE_<checksum of the request>` at a broker of the
+topic, under the ids of the archived queues.
+
+A copy's message id (UNIQ_KEY) is the broker's id of the archived message. By it
+troupemq/copier.py avoids duplicates, even after a kill, or if another range or another archive of
+the same messages was restored before.
 """
 
 import json
@@ -37,21 +39,19 @@ NAMED_MAX = 1000
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What became of the messages."""
+    """Counts of messages by outcome."""
 
     sent: int
     found: int
-    """Copies that were there already, from an interrupted run or another range."""
+    """Copies already present, from an interrupted run or another range."""
 
     left_out: tuple[str, ...]
-    """A sentence for each of the first that cannot be sent."""
+    """A sentence for each message that cannot be sent; at most NAMED_MAX."""
 
     left_out_count: int
 
 
 class Restore:
-    """One run."""
-
     def __init__(
         self,
         archive: str,
@@ -62,7 +62,7 @@ class Restore:
         rate: float,
         wait: Callable[[float], object],
     ) -> None:
-        """`rate`: messages a second. `wait` is called with seconds between two of them."""
+        """`rate`: messages a second. `wait`: sleeps for a number of seconds."""
         self._archive = str(Path(archive).absolute())
         self._wanted = wanted
         self._to = to
@@ -75,12 +75,14 @@ class Restore:
 
     @property
     def done(self) -> Restored:
-        """What became of them up to now."""
         copier = self._copier
         return Restored(copier.sent, copier.found, tuple(self._left_out), self._left_out_count)
 
     def run(self) -> Restored:
-        """All that was asked for. Raises ClientError and StoreError; another run goes on."""
+        """Send all wanted messages.
+
+        Raises ClientError and StoreError; another run continues from the committed progress.
+        """
         from spark.archive.messages import queue_ids
 
         ids = queue_ids(self._archive, self._wanted)
@@ -94,7 +96,7 @@ class Restore:
             try:
                 queues = consumer.fetch_queues(self._to)
             except RouteNotFound:
-                raise RouteNotFound(f"there is no topic {self._to}: create it first") from None
+                raise RouteNotFound(f"topic {self._to} not found: create it first") from None
             for queue_id in ids:
                 place = MessageQueue(self._to, queues[0].broker_name, queue_id)
                 self._queue(place, admin, producer, consumer)
@@ -103,7 +105,7 @@ class Restore:
     def _queue(
         self, place: MessageQueue, admin: Admin, producer: Producer, consumer: PullConsumer
     ) -> None:
-        """The archived queue of this number; `place` is where its progress is kept."""
+        """Restore one archived queue; `place` is the queue that holds its progress."""
         from spark.archive.messages import messages
 
         self._copier.begin()
@@ -123,7 +125,7 @@ class Restore:
 
 
 def copy_of(message: "ArchivedMessage", topic: str) -> Message:
-    """Body, keys, tags, flag and the application's properties. Raises MessageIllegal."""
+    """Return a message with the same content; raise MessageIllegal for a damaged one."""
     if message.body is None or not message.is_intact:
         raise MessageIllegal("its body is damaged in the archive")
     kept = {name: message.properties[name] for name in _KEPT if name in message.properties}
@@ -146,18 +148,18 @@ def wanted_of(
     from_ms: int | None = None,
     until_ms: int | None = None,
 ) -> "WantedMessages":
-    """A range of one topic. Raises StoreError where what reads Parquet is not installed."""
+    """Return a range of one topic; raise StoreError if pyarrow or numpy is missing."""
     try:
         from spark.archive.messages import WantedMessages
     except ModuleNotFoundError as error:
         cure = install_command("spark")
         if sys.implementation.name != "cpython":
             there = install_command("spark", python="PYTHON")
-            cure = f"run this with a CPython that has them: {there}"
+            cure = f"run this command with a CPython that has them: {there}"
         raise StoreError(f"reading an archive needs pyarrow and numpy: {cure}") from error
     return WantedMessages(topic, queue_id, first, end, from_ms, until_ms)
 
 
 def _always(queue_id: int) -> QueueChoice:
-    """The same queue for all of an archived queue, so that their order stays."""
+    """Choose one queue for a whole archived queue, to keep the order."""
     return lambda queues, message: queues[queue_id % len(queues)]

@@ -1,13 +1,13 @@
-"""The Python that a process runs on: its name, how it was built, and whether it compiles.
+"""Description of the Python interpreter that runs a process.
 
     CPython 3.15.0 with JIT
-    CPython 3.15.0, JIT off                       built with one
-    CPython 3.11.7, built without optimisation    some 5 % slower
+    CPython 3.15.0, JIT off                       built with a JIT
+    CPython 3.11.7, built without optimisation    about 5 % slower
     PyPy 8.0.1 (Python 3.11)                      always compiles
 
-As a program it prints, as JSON, this of the interpreter that runs it, and where the packages lie
-that are named to it. jobs_python.py gives this text to any interpreter: it is for old ones, too,
-and imports nothing but the standard library.
+As a program it prints JSON: the description, and the paths of the packages in its arguments.
+jobs_python.py runs this file with any interpreter. It must therefore work on old Pythons and import
+only the standard library.
 """
 
 import json
@@ -20,31 +20,28 @@ from typing import NamedTuple
 NO_JIT, JIT_OFF, JIT_ON = "none", "off", "on"
 _NAMES = {"cpython": "CPython", "pypy": "PyPy"}
 _DEBIANS_FOLDERS = ("build-shared", "build-static")
-"""Where Debian builds: optimised by its own rules, without the option that says so."""
+"""Debian's build folders; Debian optimises without the configure option."""
 
 
 class Runtime(NamedTuple):
-    """One interpreter."""
-
     name: str
     version: str
-    """Its own, which with PyPy is not that of the language."""
+    """Version of the implementation; with PyPy not that of the language."""
 
     language: str
-    """Of Python, as 3.11."""
+    """Version of the language, such as 3.11."""
 
     is_optimised: bool
-    """Whether a profile guided the compiler that made it."""
+    """Whether it was built with profile-guided optimisation."""
 
     jit: str
 
     @property
     def compiles(self) -> bool:
-        """Whether it turns what runs often into machine code."""
+        """Whether its JIT is on."""
         return self.jit == JIT_ON
 
     def __str__(self) -> str:
-        """Return what a start says."""
         text = f"{self.name} {self.version}"
         if self.name != "CPython":
             return f"{text} (Python {self.language})"
@@ -54,7 +51,6 @@ class Runtime(NamedTuple):
 
 
 def this_runtime() -> Runtime:
-    """Return the interpreter of this process."""
     own = sys.implementation
     language = "{}.{}".format(*sys.version_info)
     if own.name != "cpython":
@@ -67,12 +63,12 @@ def this_runtime() -> Runtime:
 
 
 def was_optimised(options: str, folder: str) -> bool:
-    """Return whether a CPython was, by the options of its `configure` and the folder it ran in."""
+    """Return whether a CPython is optimised, from its `configure` options and build folder."""
     return "--enable-optimizations" in options or os.path.basename(folder) in _DEBIANS_FOLDERS
 
 
 def jit_of_this() -> str:
-    """Return whether the interpreter of this process, a CPython, has a JIT, and has it on."""
+    """Return the state of the JIT in this process's CPython: NO_JIT, JIT_OFF or JIT_ON."""
     own = getattr(sys, "_jit", None)
     if own is not None:
         return JIT_ON if own.is_enabled() else JIT_OFF if own.is_available() else NO_JIT
@@ -83,7 +79,7 @@ def jit_of_this() -> str:
 
 
 def jit_of_3_13(options: str, wish: str) -> str:
-    """Return the same of a CPython 3.13, which does not tell: by its options and PYTHON_JIT."""
+    """Derive the JIT's state for CPython 3.13, which has no API, from options and PYTHON_JIT."""
     if "--enable-experimental-jit" not in options or "jit=interpreter" in options:
         return NO_JIT
     is_on = wish[0] != "0" if wish else "jit=yes-off" not in options
@@ -91,7 +87,6 @@ def jit_of_3_13(options: str, wish: str) -> str:
 
 
 def main(packages: list[str]) -> None:
-    """Print the line of JSON."""
     found = {name: find_spec(name) for name in packages}
     places = {name: each.origin for name, each in found.items() if each is not None}
     language = sys.version_info[:2]

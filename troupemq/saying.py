@@ -1,4 +1,4 @@
-"""Lines that a process says to whoever started it: what it does, and what is wrong."""
+"""Lines of a process on the terminal: stdout for status, stderr for errors."""
 
 import os
 import sys
@@ -6,19 +6,19 @@ import sys
 from troupemq.text import one_line
 
 FAILED = 1
-"""The exit code of anything that has none of its own (exit_codes.py)."""
+"""Exit code of failures without their own code (exit_codes.py)."""
 
 
 def tell(text: str) -> None:
-    """A line on stdout; that nobody reads it any more is no reason not to serve."""
+    """Print a line on stdout; a closed pipe must not stop a server."""
     try:
         print(text, flush=True)
     except BrokenPipeError:
         nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())  # or the flush at the exit would fail again
+        os.dup2(nowhere, sys.stdout.fileno())  # else the flush at exit would fail again
         os.close(nowhere)
 
 
 def say(sentence: str) -> None:
-    """One line for the operator, whatever others put into it."""
+    """Print one line on stderr, with line breaks and control characters escaped."""
     print(f"troupemq: {one_line(sentence)}", file=sys.stderr, flush=True)

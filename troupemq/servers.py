@@ -1,6 +1,6 @@
-"""Starts a name server, a broker, or both in one process, and the Spark jobs beside a broker.
+"""Start and stop of a name server, a broker, or both in one process, with the broker's Spark jobs.
 
-What only one of them needs is imported as it starts: a broker is most of what there is.
+The broker's modules are imported only when a broker starts; a name server needs few of them.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -41,22 +41,22 @@ log = get_logger(__name__)
 CONSOLE_DIRECTORY = "console"
 STOP_AFTER_FAILURE_S = 10.0
 LAST_TIMEOUT_S = 1.0
-"""For what is left to stop when the time is over already."""
+"""Minimum timeout of each stop, even past the deadline."""
 
 OnGiveUp = Callable[[str], None]
 
 
 def import_broker() -> None:
-    """Imports what `start_broker` does: for a process that waits until it is to be a broker."""
+    """Import the broker's modules ahead of time, in a spare process."""
     from actors import broker_server  # noqa: F401
     from troupemq import jobs_beside  # noqa: F401
 
 
 class Servers:
-    """A name server, a broker, or both; each has an actor system of its own.
+    """Name server, broker, or both, each with its own actor system.
 
-    In one system the name server would be told to stop at the same time as the broker, and would
-    not hear any more that the broker leaves.
+    The name server must stop after the broker, which unregisters there. In one actor system both
+    would stop at the same time.
     """
 
     def __init__(self, on_give_up: OnGiveUp) -> None:
@@ -65,26 +65,24 @@ class Servers:
         self.broker: RunningBroker | None = None
         self._namesrv: RunningNamesrv | None = None
         self._pages: PageServer | None = None
-        """Of health."""
         self._on_give_up = on_give_up
         self._systems: list[ActorSystem] = []
         self._console: ConsoleChild | None = None
 
     @property
     def system(self) -> ActorSystem:
-        """The system that was started last: the broker's, where there is one."""
+        """The actor system that was started last: the broker's, if there is one."""
         return self._systems[-1]
 
     @property
     def reserve(self) -> Reserve:
-        """How much of the disk the broker's store takes."""
         assert self.broker is not None
         return self.broker.broker.reserve
 
     def start_health(self, config: BrokerConfig | NamesrvConfig) -> PageServer | None:
-        """/health/live and /health/ready from now on. Raises PortTaken, StoreError.
+        """Serve /health/live and /health/ready. Raises PortTaken, StoreError.
 
-        Gives their server where metrics have the same port.
+        Return the page server if metrics share its port.
         """
         port = config.health_port
         if not port:
@@ -98,11 +96,13 @@ class Servers:
         return self._pages
 
     def is_alive(self, timeout_s: float) -> bool:
-        """Whether all loops answer."""
         return is_well(self.health.live(timeout_s))
 
     def start_namesrv(self, config: NamesrvConfig) -> None:
-        """Raises PortTaken, StoreError, StartFailed; then everything is stopped."""
+        """Start a name server.
+
+        Raises PortTaken, StoreError, StartFailed, after stopping everything.
+        """
         from actors.namesrv_server import start_namesrv
 
         with self.stopped_on_failure():
@@ -118,14 +118,14 @@ class Servers:
             self._start_console_of(config, own, folder)
         if running.metrics_port:
             self.ports["namesrv_metrics"] = running.metrics_port
-        log.info("name server serves", port=running.port, metrics=running.metrics_port or None)
+        log.info("name server started", port=running.port, metrics=running.metrics_port or None)
 
     def start_broker(
         self, config: BrokerConfig, store: StoreConfig, jobs: "JobsPlace | None" = None
     ) -> None:
-        """A broker, and beside it the Spark jobs that know its store.
+        """Start a broker and the Spark jobs beside it.
 
-        Raises PortTaken, StoreError, StartFailed; then everything is stopped.
+        Raises PortTaken, StoreError, StartFailed, after stopping everything.
         """
         from actors.broker_server import start_broker
         from actors.jobs.spark_jobs import SparkJobs
@@ -156,7 +156,7 @@ class Servers:
         if self.broker.metrics_port:
             self.ports["metrics"] = self.broker.metrics_port
         where = {"port": ports.main, "metrics": self.broker.metrics_port or None}
-        log.info("broker serves", name=config.broker_name, **where, root=store.root)
+        log.info("broker started", name=config.broker_name, **where, root=store.root)
 
     def _start_console_of(
         self, place: BrokerConfig | NamesrvConfig, namesrv: str, data: Path
@@ -174,7 +174,7 @@ class Servers:
             self._console.start()
 
     def start_console(self, port: int, data: Path) -> int | None:
-        """One of what runs here; the port once it answers, None if it does not."""
+        """Start a console for these servers; return its port, or None if it does not answer."""
         self._console = ConsoleChild(f"127.0.0.1:{self.ports['namesrv']}", port, data)
         self._console.start()
         return self._console.wait_until_ready()
@@ -186,7 +186,7 @@ class Servers:
         settings: Mapping[str, str] | None = None,
         python: str = "",
     ) -> None:
-        """Jobs without a broker; they keep their logs in `directory`."""
+        """Start Spark jobs without a broker, with logs in `directory`."""
         from actors.jobs.spark_jobs import SparkJobs
         from troupemq.jobs_beside import SPARK_JOBS, job_commands
 
@@ -201,7 +201,10 @@ class Servers:
         return self.system
 
     def stop(self, timeout_s: float) -> bool:
-        """In reverse order of the start. False if something was stuck. Raises StoreError."""
+        """Stop everything in reverse order; return False after an unclean stop.
+
+        Raises StoreError.
+        """
         deadline_s = monotonic() + timeout_s
         self.health.leaves()
         in_order = True
@@ -222,7 +225,7 @@ class Servers:
 
     @contextmanager
     def stopped_on_failure(self) -> Iterator[None]:
-        """Leaves nothing behind that nobody can stop."""
+        """Stop everything if the block fails."""
         try:
             yield
         except BaseException:
@@ -230,6 +233,6 @@ class Servers:
             raise
 
     def serving(self) -> Serving:
-        """For the daemon; the log names the Python that serves."""
-        log.info("runtime", python=str(this_runtime()))
+        """Return the started servers for daemon.py, and log the Python version."""
+        log.info("runtime detected", python=str(this_runtime()))
         return Serving(self.ports, self.stop, self.is_alive)

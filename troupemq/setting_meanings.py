@@ -1,6 +1,7 @@
-"""The meaning of each setting of a broker: the comment above it in the sample, and its default.
+"""Descriptions and defaults of a broker's settings.
 
-The samples of conf/ come with the package: the manual and the console are made of the same words.
+The description is the comment above a setting in the sample file of conf/, which the package
+contains. The manual and the console use the same text.
 """
 
 import re
@@ -16,23 +17,21 @@ from storage.config import StoreConfig
 SAMPLES = ("broker.conf", "namesrv.conf")
 _HERE = Path(__file__).resolve().parent
 _FOLDERS = (_HERE / "conf", _HERE.parent / "conf")
-"""In a wheel, and in a clone."""
+"""Folder of the samples in a wheel, then in a clone."""
 
 
 @dataclass(frozen=True)
 class SettingMeaning:
-    """What is known of one setting."""
-
     words: str
     default: str
-    """As it is written into the file; empty: none, or one that the machine decides."""
+    """Default as written in the file; empty without one, or if it depends on the machine."""
     is_live: bool
-    """Whether a change holds without a restart."""
+    """Whether a change takes effect without a restart."""
     is_secret: bool
 
 
 def sample(name: str) -> str:
-    """The text of a sample of conf/; empty where it did not come along."""
+    """Return the text of a sample file of conf/; empty if it is missing."""
     for folder in _FOLDERS:
         if (folder / name).is_file():
             return (folder / name).read_text(encoding="utf-8")
@@ -40,7 +39,7 @@ def sample(name: str) -> str:
 
 
 def meanings(text: str) -> dict[str, str]:
-    """What the comment above each key of a settings file says."""
+    """Return the comment above each key of a settings file."""
     found: dict[str, str] = {}
     comment: list[str] = []
     after_key = False
@@ -58,13 +57,13 @@ def meanings(text: str) -> dict[str, str]:
 
 
 def fields_with_keys(*classes: type[Any]) -> Iterator[Any]:
-    """The fields of configuration classes that are filled from settings."""
+    """Yield the fields of configuration classes that are filled from settings."""
     for config in classes:
         yield from (each for each in fields(config) if "key" in each.metadata)
 
 
 def default_text(field: Any) -> str:
-    """A field's default as one writes it; below ~ what lies in somebody's home."""
+    """Return a field's default as written in a settings file, with ~ for the home folder."""
     value = None if field.default is MISSING else field.default
     if value in (None, ""):
         return ""
@@ -75,7 +74,7 @@ def default_text(field: Any) -> str:
 
 @cache
 def broker_settings() -> dict[str, SettingMeaning]:
-    """Every setting of a broker and its store, by its key."""
+    """Return every setting of a broker and its store, by key."""
     words = meanings(sample("broker.conf"))
     return {
         each.metadata["key"]: SettingMeaning(

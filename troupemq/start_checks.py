@@ -1,4 +1,4 @@
-"""The checks of a start before anything is opened: open files, and the clock."""
+"""Checks before a start opens anything: open files, extras, clock."""
 
 import resource
 from datetime import UTC, datetime
@@ -13,13 +13,13 @@ from storage.recovery.checkpoint import newest_ms
 from troupemq.console_child import console_is_installed, console_missing
 
 FILES_MIN = 1024
-"""Some hundreds for the store, and one for each client: with less nothing goes for long."""
+"""Minimum of open files: some hundreds for the store, and one per client."""
 
 
 def raise_file_limit() -> int:
-    """Takes as many open files as the process may have; gives their number.
+    """Raise the limit of open files as far as allowed, and return it.
 
-    Raises TooManyFiles if those are too few to serve.
+    Raises TooManyFiles if it is below FILES_MIN.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
@@ -27,22 +27,22 @@ def raise_file_limit() -> int:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
             soft = hard
         except (OSError, ValueError):
-            pass  # what it has may do
+            pass  # the present limit may suffice
     require_files(soft)
     return soft
 
 
 def require_files(allowed: int) -> None:
-    """Raises TooManyFiles for too few; no limit is -1, or a large number (Python 3.15)."""
+    """Raise TooManyFiles for too few files; no limit is -1 or, in Python 3.15, a large number."""
     if 0 <= allowed < FILES_MIN:
         raise TooManyFiles(
-            f"this process may open {allowed} files, and a broker needs {FILES_MIN} at least:"
+            f"the limit of open files is {allowed}, but a broker needs at least {FILES_MIN}:"
             " raise `ulimit -Hn`, or LimitNOFILE of its unit."
         )
 
 
 def require_extras(config: BrokerConfig | NamesrvConfig) -> None:
-    """Raise WrongSetting for a setting that asks for what is not installed."""
+    """Raise WrongSetting for a setting that needs an extra that is not installed."""
     if config.serves_metrics:
         require_extra("metrics", "metricsExporterType=PROM")
     if isinstance(config, BrokerConfig) and config.otel_traces:
@@ -52,9 +52,9 @@ def require_extras(config: BrokerConfig | NamesrvConfig) -> None:
 
 
 def require_clock(config: StoreConfig, disk: Disk, clock: Clock) -> None:
-    """Raises ClockBehind where the store has messages of a time that is far from having come.
+    """Raise ClockBehind if the store's newest message is far in the future.
 
-    Their delays would wait, and old files would stay, until it has.
+    Until the clock reached that time, delayed messages and file retention would stall.
     """
     try:
         newest = newest_ms(disk, config.checkpoint_path)
@@ -64,7 +64,7 @@ def require_clock(config: StoreConfig, disk: Disk, clock: Clock) -> None:
     if newest - now <= config.clock_behind_max_ms:
         return
     raise ClockBehind(
-        f"the clock says {_utc(now)}, and the store {config.root} has messages of {_utc(newest)}:"
+        f"the clock is at {_utc(now)}, but the store {config.root} has messages of {_utc(newest)}:"
         " set the clock, or, if it is right, raise clockBehindMaxMs"
         f" to {newest - now + 1} or more."
     )

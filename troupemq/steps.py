@@ -1,4 +1,4 @@
-"""Tells people what a demonstration does while it does it: a line for each step."""
+"""Progress of a demonstration, a line per step."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,14 +7,14 @@ from typing import TextIO
 
 
 class Steps:
-    """Writes to one stream, at once."""
+    """Printer of steps; flushes after each write."""
 
     def __init__(self, output: TextIO) -> None:
         self._output = output
 
     @contextmanager
     def step(self, what: str) -> Iterator[None]:
-        """What is done meanwhile, and how long it took."""
+        """Print what the block does, and how long it took."""
         self._output.write(f"{what} ...")
         self._output.flush()
         begun_s = monotonic()
@@ -27,11 +27,9 @@ class Steps:
         self._output.flush()
 
     def progress(self, text: str) -> None:
-        """A word on the line of the step."""
         self._output.write(f" {text}")
         self._output.flush()
 
     def say(self, line: str) -> None:
-        """A line of its own."""
         self._output.write(line + "\n")
         self._output.flush()

@@ -1,6 +1,6 @@
-"""`store backup` and `store restore`: a copy of a store that is in use, and a store from a copy.
+"""Copy of a store in use, and a store from a copy: `store backup` and `store restore`.
 
-Neither needs a broker, nor asks one: what a broker has is in its files.
+Both work on files alone and never contact a broker.
 """
 
 import os
@@ -37,12 +37,12 @@ _FOLDER = click.Path(file_okay=False, path_type=Path)
 
 
 class Rate:
-    """Holds a copy back to so many bytes a second; 0: as fast as it goes."""
+    """Rate limiter in bytes a second; 0 is unlimited."""
 
     def __init__(self, bytes_a_second: float) -> None:
         self._rate = bytes_a_second
         self._due_s = monotonic()
-        self._nobody = Event()
+        self._never = Event()
 
     def __call__(self, count: int) -> None:
         if self._rate <= 0:
@@ -50,7 +50,7 @@ class Rate:
         now_s = monotonic()
         self._due_s = max(self._due_s, now_s) + count / self._rate
         if self._due_s > now_s:
-            self._nobody.wait(self._due_s - now_s)
+            self._never.wait(self._due_s - now_s)
 
 
 def _rate_option(default: float) -> Callable[[Command], Command]:
@@ -60,7 +60,7 @@ def _rate_option(default: float) -> Callable[[Command], Command]:
         default=default,
         show_default=True,
         metavar="MIB",
-        help="So many MiB a second at most; 0: as fast as the disks can.",
+        help="Copy at most MIB a second; 0 is unlimited.",
     )
 
 
@@ -72,16 +72,16 @@ def _rate_option(default: float) -> Callable[[Command], Command]:
 @click.option(
     "--link",
     is_flag=True,
-    help="Full log files as second names of those there are: no room, but the same disk.",
+    help="Hard-link full commit log files: this needs no space, but COPY must be on the same disk.",
 )
 @click.option(
     "--also",
     type=click.Path(exists=True, path_type=Path),
     multiple=True,
     metavar="PATH",
-    help="A file, or those of a folder, to keep beside it, as broker.conf; repeatable.",
+    help="Also copy this file or folder, such as broker.conf; repeatable.",
 )
-@click.option("--verify", is_flag=True, help="Read all of the copy again, as `store check` does.")
+@click.option("--verify", is_flag=True, help="Check the copy afterwards, as `store check` does.")
 @json_option
 def backup(
     directory: Path,
@@ -93,10 +93,11 @@ def backup(
     verify: bool,
     as_json: bool,
 ) -> None:
-    """Copies the store DIRECTORY into the folder COPY, also while a broker writes to it.
+    """Copy the store DIRECTORY to the folder COPY, even while a broker writes to it.
 
-    The copy has what was acknowledged before, and ends cleanly at one place of the log. Repeated,
-    it copies what is new; after an interruption, too. Files that the broker no longer has go.
+    The copy contains every message acknowledged before the start, and ends at a record's end.
+    Repeat the command to add new data or to continue after an interruption; files that the broker
+    has deleted are then deleted from the copy. Exit code 1 if --verify finds faults.
     """
     keep_files_private()
     store, _ = settings_of(directory, config)
@@ -114,7 +115,7 @@ def backup(
             also=[str(each.absolute()) for each in also],
         ).run()
     except StoreError as error:
-        again = "; the copy is not finished: run it again" if isinstance(error, DiskFull) else ""
+        again = "; the copy is unfinished, run it again" if isinstance(error, DiskFull) else ""
         leave(f"{str(error).removesuffix('.')}{again}.", exit_code_of(error))
     except OSError as error:
         leave(os_sentence(error), exit_code_of(error))
@@ -128,14 +129,14 @@ def backup(
         click.echo(
             f"{directory}: log {report.log_start} to {report.log_end} is in {copy};"
             f" {in_words(report.copied_bytes)} copied{shared}"
-            f"{'; nothing is wrong' if faults == [] else ''}"
+            f"{'; no faults found' if faults == [] else ''}"
         )
     if faults:
         raise SystemExit(1)
 
 
 def _print_json(report: BackupReport, faults: list[str] | None) -> None:
-    """`faults`: None where nobody has looked for them."""
+    """Print the report; `faults` is None if the copy was not checked."""
     values = {
         "logStart": report.log_start,
         "logEnd": report.log_end,
@@ -156,14 +157,15 @@ def _print_json(report: BackupReport, faults: list[str] | None) -> None:
     "--config",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="The broker.conf of the store: only its storePathCommitLog matters. [default: below it]",
+    help="The store's broker.conf, from which storePathCommitLog is read. [default: commitlog in"
+    " DIRECTORY]",
 )
 @_rate_option(0.0)
 def restore(copy: Path, directory: Path, config: Path | None, rate: float) -> None:
-    """Makes the store DIRECTORY from a copy that `store backup` has made.
+    """Create the store DIRECTORY from a copy made by `store backup`.
 
-    DIRECTORY may not have a store. A broker that is started on it, or RocketMQ's, recovers as after
-    a crash. What was kept by --also stays in the copy's folder `also`.
+    DIRECTORY must not contain a store. At its next start the broker, or RocketMQ's, recovers as
+    after a crash. Files copied by --also remain in the copy's folder `also`.
     """
     keep_files_private()
     disk = RealDisk()
@@ -180,11 +182,11 @@ def restore(copy: Path, directory: Path, config: Path | None, rate: float) -> No
         f" {in_words(report.copied_bytes)} copied"
     )
     if report.was_interrupted:
-        click.echo("A later run of the backup did not end: what it has copied is left out.")
+        click.echo("A later run of the backup was interrupted: its data is not restored.")
 
 
 def _settings_to_be(directory: Path, config: Path | None) -> StoreConfig:
-    """Of a store that is not there yet."""
+    """Return the settings of the store to create."""
     root = str(directory.absolute())
     if config is None:
         return StoreConfig(root=root)
@@ -192,7 +194,7 @@ def _settings_to_be(directory: Path, config: Path | None) -> StoreConfig:
 
 
 def _spare_bytes(store: StoreConfig, copy: Path) -> int:
-    """What has to stay free for the broker where the copy lies on its disk."""
+    """Return the bytes to leave free for the broker; 0 if the copy is on another disk."""
     above = copy.absolute()
     while not above.exists():
         above = above.parent
@@ -203,7 +205,7 @@ def _spare_bytes(store: StoreConfig, copy: Path) -> int:
 
 
 def _verified(copy: Path) -> list[str]:
-    """What `store check` finds wrong with it."""
+    """Return the faults that `store check` finds in the copy."""
     disk = RealDisk()
     store = with_sizes_of_files(disk, StoreConfig(root=str(copy.absolute())))
     try:

@@ -1,7 +1,4 @@
-"""`store`: what a store directory holds, without a broker and without its lock.
-
-dump     prints any file of a store, or sums up a whole one
-"""
+"""Contents of a store directory, read without a broker or its lock: `store dump`."""
 
 from json import dumps
 from pathlib import Path
@@ -20,7 +17,7 @@ from troupemq.text import escaped_json
 
 @click.group(cls=CommandGroup)
 def store() -> None:
-    """Looks into a store directory, and mends it. Needs no broker."""
+    """Inspect, repair, back up and restore a store directory. Needs no broker."""
 
 
 @store.command()
@@ -29,21 +26,21 @@ def store() -> None:
     "--limit",
     type=click.IntRange(0),
     metavar="N",
-    help="Print at most N records, units or entries.",
+    help="Print at most N records, units or entries. [default: all]",
 )
 @click.option(
     "--from",
     "from_number",
     type=click.IntRange(0),
     metavar="OFFSET",
-    help="Of the commit log, in bytes; of a queue, a table or an index, the number of a unit.",
+    help="Start there: at a physical offset of the commit log, or at a unit or entry's number.",
 )
 @json_option
 def dump(path: Path, limit: int | None, from_number: int | None, as_json: bool) -> None:
-    """Prints any file of a store for a human; of a directory, what lies in it.
+    """Print the contents of any file of a store, or a summary of a directory.
 
-    Only reads, also while a broker runs. A file is known by its place in a store; one that was
-    copied elsewhere, by what is in it. Times are UTC.
+    Only reads, and works while a broker runs. The kind of a file follows from its path in the
+    store, or outside a store from its contents. Times are in UTC.
     """
     try:
         path.stat()
@@ -56,9 +53,9 @@ def dump(path: Path, limit: int | None, from_number: int | None, as_json: bool) 
             for line in lines_of(items):
                 _print(line)
     except FileNotFoundError:
-        leave(f"There is no {path}.")
+        leave(f"{path} not found.")
     except BrokenPipeError:
-        raise  # `| head`: click ends without a word
+        raise  # `| head`: click ends the command silently
     except OSError as error:
         leave(f"Cannot read {error.filename or path}: {reason_of(error)}.")
     except DumpError as error:
@@ -66,5 +63,5 @@ def dump(path: Path, limit: int | None, from_number: int | None, as_json: bool) 
 
 
 def _print(line: str) -> None:
-    """As UTF-8, whatever the terminal's; a pipe that is closed ends the command."""
+    """Print in UTF-8 whatever the terminal's encoding; a closed pipe ends the command."""
     click.echo(line.encode("utf-8", "backslashreplace"))

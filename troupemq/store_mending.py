@@ -1,6 +1,6 @@
-"""`store check` and `store rebuild`: is a store directory whole, and make anew what can be.
+"""Check of a store directory, and rebuild of its derived files: `store check`, `store rebuild`.
 
-Neither needs a broker. `check` changes nothing and takes no lock; `rebuild` takes the store.
+Neither needs a broker. `check` changes nothing and takes no lock; `rebuild` locks the store.
 """
 
 from collections import Counter
@@ -28,15 +28,15 @@ from troupemq.exit_codes import exit_code_of
 from troupemq.text import escaped, escaped_json
 
 _LINES_MAX = 20
-"""Printed of each part of a store; --json gives more."""
+"""Maximum faults printed per part of a store; --json prints more."""
 _DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
 config_option = click.option(
     "-c",
     "--config",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="The broker.conf of the store: file sizes, storePathCommitLog, messageDelayLevel. "
-    "[default: sizes as the files have them]",
+    help="The store's broker.conf, with file sizes, storePathCommitLog, messageDelayLevel."
+    " [default: sizes of the existing files]",
 )
 
 
@@ -45,9 +45,10 @@ config_option = click.option(
 @config_option
 @json_option
 def check(directory: Path, config: Path | None, as_json: bool) -> None:
-    """Says what is wrong with a store: log, queues, index, checkpoint, config files.
+    """Check a store: commit log, consume queues, index, checkpoint, config files.
 
-    DIR is a storePathRootDir, of this broker or of RocketMQ 4.9.7. Exit code 0 if nothing is wrong.
+    DIR is the storePathRootDir of this broker or of RocketMQ 4.9.7. Nothing is changed. Exit code
+    0 if the store has no faults, else 1.
     """
     store_config, tables = settings_of(directory, config)
     try:
@@ -58,7 +59,7 @@ def check(directory: Path, config: Path | None, as_json: bool) -> None:
     except OSError as error:
         leave(f"Cannot check {error.filename or directory}: {reason_of(error)}.")
     if owner:
-        report.note("store", f"process {owner} uses it: what it is writing may look unfinished")
+        report.note("store", f"in use by process {owner}: its latest writes may look unfinished")
     if as_json:
         _print_json(report)
     else:
@@ -71,10 +72,11 @@ def check(directory: Path, config: Path | None, as_json: bool) -> None:
 @click.argument("directory", type=_DIRECTORY, metavar="DIR")
 @config_option
 def rebuild(directory: Path, config: Path | None) -> None:
-    """Makes queues, index and transaction table of a store anew, from its log.
+    """Rebuild a store's consume queues, index and transaction table from its commit log.
 
-    The log and the config files stay. Messages of deleted topics that are still in the log can be
-    read again. Stop the broker before; if it is interrupted, the next start goes on with it.
+    The commit log and the config files do not change. Stop the broker first. Messages of deleted
+    topics that are still in the commit log become readable again. After an interruption the next
+    start of the broker completes the rebuild.
     """
     store_config, _ = settings_of(directory, config)
     store = MessageStore(store_config, RealDisk(), SystemClock(), open_parts)
@@ -89,7 +91,7 @@ def rebuild(directory: Path, config: Path | None) -> None:
     except StoreError as error:
         leave(str(error), exit_code_of(error))
     except OSError as error:
-        leave(f"Cannot rebuild {error.filename or directory}: {reason_of(error)}.")
+        leave(f"cannot rebuild {error.filename or directory}: {reason_of(error)}.")
     units = sum(queue.max_offset - queue.min_offset for queue in store.consume_queues)
     click.echo(f"{directory}: the log ends at {recovery.end_offset}")
     click.echo(f"consume queues: {len(store.consume_queues)}, messages: {units}")
@@ -98,7 +100,7 @@ def rebuild(directory: Path, config: Path | None) -> None:
 
 
 def settings_of(directory: Path, config: Path | None) -> tuple[StoreConfig, TableSettings]:
-    """What is known of a store; ends the command when it is none."""
+    """Return the settings of a store; end the command if the directory is not a store."""
     tables = TableSettings()
     disk, overrides = RealDisk(), {"storePathRootDir": str(directory)}
     try:
@@ -112,7 +114,7 @@ def settings_of(directory: Path, config: Path | None) -> tuple[StoreConfig, Tabl
     except OSError as error:
         leave(f"Cannot read {error.filename or directory}: {reason_of(error)}.")
     if not disk.is_dir(settings.commit_log_dir):
-        leave(f"{directory} is no store: it has no {settings.commit_log_dir}.")
+        leave(f"{directory} is not a store: {settings.commit_log_dir} is missing.")
     return settings, tables
 
 
@@ -149,5 +151,5 @@ def _print_text(directory: Path, report: CheckReport) -> None:
         f"{directory}: log {report.log_start} to {report.log_end}, {counts.record_count} records; "
         f"{report.queue_count} queues, {counts.unit_count} units; "
         f"{report.index_file_count} index files: "
-        f"{'nothing is wrong' if report.is_clean else f'{report.wrong_counts.total()} wrong'}"
+        f"{'no faults found' if report.is_clean else f'{report.wrong_counts.total()} faults'}"
     )

@@ -1,16 +1,16 @@
-"""Text on a terminal: how wide it is, and what must not reach it as it is."""
+"""Escaping and width of text on a terminal."""
 
 from unicodedata import category, combining, east_asian_width
 
 _ESCAPED = frozenset({"Cc", "Cs", "Zl", "Zp"})
-"""Control characters, halves of surrogate pairs, and what breaks a line."""
+"""Categories of control characters, surrogates, and line and paragraph separators."""
 
 _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-"""What turns the direction of all that follows, and marks that turn what is beside them."""
+"""Characters that change the direction of text."""
 
 
 def escaped(text: str) -> str:
-    """What others wrote, on one line: it moves no cursor and changes no colour."""
+    """Escape foreign text for one line: it can neither move the cursor nor change colours."""
     if text.isprintable():
         return text
     return "".join(_escape(each) for each in text)
@@ -23,7 +23,7 @@ def _escape(each: str) -> str:
 
 
 def escaped_json(text: str) -> str:
-    """Return JSON with the same meaning that moves no cursor and changes no colour, either."""
+    """Escape JSON in the same way, without changing its meaning."""
     if text.isprintable():
         return text
     return "".join(
@@ -32,17 +32,16 @@ def escaped_json(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """A remark of a server as a sentence: line breaks are blanks."""
+    """Escape foreign text, with line breaks as blanks."""
     return escaped(" ".join(text.split()))
 
 
 def escaped_lines(text: str) -> str:
-    """A text of several lines, each of them escaped."""
     return "\n".join(map(escaped, text.split("\n")))
 
 
 def width_of(text: str) -> int:
-    """Columns of a terminal: Chinese characters take two, accents none."""
+    """Return the width in columns: Chinese characters take two, accents none."""
     if text.isascii():
         return len(text)
     return sum(map(_columns, text))
@@ -55,6 +54,6 @@ def _columns(each: str) -> int:
 
 
 def padded(text: str, width: int, right: bool = False) -> str:
-    """As wide as that, or wider: on the left side unless `right`."""
+    """Pad to at least `width` columns; text is on the left unless `right`."""
     blanks = " " * (width - width_of(text))
     return blanks + text if right else text + blanks

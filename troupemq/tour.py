@@ -1,6 +1,6 @@
-"""A short tour with real traffic: a topic, 1,000 messages there and back over TCP, two Spark jobs.
+"""Tour of `troupemq run`: a topic, 1,000 messages sent and consumed over TCP, two Spark jobs.
 
-Each step says what it does while it does it; a table at the end says what became of it.
+Each step prints what it does and how long it took; a table at the end shows the results.
 """
 
 from collections.abc import Iterator, Sequence
@@ -36,13 +36,13 @@ ARCHIVE = archive.__name__.rpartition(".")[2]
 
 JOBS_FILE = "jobs.conf"
 JOBS = """\
-# What this broker runs by itself; conf/jobs.conf of the project has all that can be said here.
+# Scheduled jobs of this broker; conf/jobs.conf of the project explains all options.
 [traffic]
 job = traffic
 cron = */10 * * * *
 """
 
-WITHOUT_SPARK = "Left out: a scheduled job, and the archive; Spark is not installed. To add it: "
+WITHOUT_SPARK = "Skipping the scheduled job and the archive: Spark is not installed. To add it: "
 REGISTRATION_TIMEOUT_S = 15.0
 CONSUME_TIMEOUT_S = 30.0
 JOB_TIMEOUT_S = 600.0
@@ -50,14 +50,13 @@ LOOK_AGAIN_S = 0.05
 
 
 class TourFailed(StoreError):
-    """A step did not come to its end; the text says which."""
+    """A step failed; the text says which."""
 
 
 @dataclass
 class TourFigures:
-    """What the table is made of."""
-
     found: int = 0
+    """Messages of earlier tours in the topic."""
     sent: int = 0
     stored: int = 0
     consumed: int = 0
@@ -67,7 +66,7 @@ class TourFigures:
 
 
 class Tour:
-    """Runs beside the servers that it shows; `over` says that nobody wants to see its end."""
+    """Tour on running servers; the event `over` interrupts it."""
 
     def __init__(self, servers: Servers, data: Path, output: TextIO, over: Event) -> None:
         self._servers = servers
@@ -82,20 +81,19 @@ class Tour:
         self._run = ""
 
     def run(self) -> TourFigures:
-        """All steps. Raises StoreError and ClientError with a sentence."""
         with Admin(self._namesrv) as admin:
             self._create_topic(admin)
             before = self._figures.found = admin.message_count(TOPIC)
             if before:
-                self._say(f"Found {before:,} messages of earlier tours in {TOPIC}.")
+                self._say(f"The topic {TOPIC} has {before:,} messages of earlier tours.")
             with self._step(f"Sending {MESSAGE_COUNT:,} messages with tags, keys and properties"):
                 self._send()
             self._figures.stored = admin.message_count(TOPIC) - before
-        with self._step(f"Consuming them in the group {GROUP}"):
+        with self._step(f"Consuming them with the consumer group {GROUP}"):
             self._consume()
         if has_spark():
             self._scheduled()
-            with self._step("Archiving the log as Parquet with Spark"):
+            with self._step("Archiving the messages as Parquet with a Spark job"):
                 self._archive()
         else:
             self._say(WITHOUT_SPARK + spark_cure())
@@ -182,30 +180,30 @@ class Tour:
         )
         state: JobState = future.result(JOB_TIMEOUT_S)
         if state.state != "finished" or state.report is None:
-            reason = state.sentence or "without a reason"
+            reason = state.sentence or "no reason given"
             raise TourFailed(f"The archive job {state.state}: {reason}")
         self._figures.rows = int(state.report["rows"])
         self._figures.archived_in = state.report["output"]
 
     def _scheduled(self) -> None:
-        """Runs the first entry of the schedule now, and prints its table."""
+        """Run the first entry of the schedule now and print its report."""
         path = self._data / JOBS_FILE
         entry = next(iter(load_jobs(path, job_names())), None)
         if entry is None:
-            return  # somebody has emptied the file
+            return  # the file was edited
         system = self._servers.system
-        with self._step(f"Running {entry.name}, the scheduled job of {path}, ahead of its time"):
+        with self._step(f"Running the scheduled Spark job {entry.name} (from {path}) now"):
             future = system.ask(
                 system.address(SPARK_JOBS), lambda reply: RunJob(entry.name, {}, reply)
             )
             state: JobState = future.result(JOB_TIMEOUT_S)
         if state.state != "finished" or state.report is None:
-            reason = state.sentence or "without a reason"
+            reason = state.sentence or "no reason given"
             raise TourFailed(f"The job {entry.name} {state.state}: {reason}")
         for line in state.report["text"].splitlines():
             self._say(f"  {line}")
         due = datetime.fromtimestamp(entry.occasions.after(system.clock.now_ms()) / 1000)
-        self._say(f"  By itself it runs next at {due:%H:%M}; `troupemq job schedule` shows it.")
+        self._say(f"  Its next scheduled run is at {due:%H:%M}; see `troupemq job schedule`.")
 
     def _wait_a_little(self, deadline_s: float, failure: str) -> None:
         if self._over.wait(LOOK_AGAIN_S):
@@ -215,13 +213,12 @@ class Tour:
 
 
 def table(figures: TourFigures, data: Path) -> Iterator[str]:
-    """The figures as lines of a table."""
     consumed = f"group {GROUP}, tags {', '.join(TAGS)}"
     if figures.twice:
         consumed += f"; {figures.twice:,} of them more than once"
     stored = str(data / "store")
     if figures.found:
-        stored += f"; {figures.found:,} were there before"
+        stored += f"; {figures.found:,} of earlier tours"
     rows: list[tuple[str, int, str]] = [
         ("messages sent", figures.sent, f"topic {TOPIC}, {QUEUE_COUNT} queues"),
         ("messages stored", figures.stored, stored),

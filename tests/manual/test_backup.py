@@ -57,7 +57,7 @@ def test_its_commands_do_what_it_says(
         wait_until(lambda: len(sender.sent) > 20, "some messages")
         before = set(sender.sent)
         printed = [run(*words) for words in commands(first)]
-        assert "is in copies/store" in printed[0] and "nothing is wrong" in printed[1]
+        assert "is in copies/store" in printed[0] and "no faults found" in printed[1]
         assert before <= bodies_in(Path("copies/store"))
         later = set(sender.sent)
         (words,) = commands(again)
@@ -67,6 +67,6 @@ def test_its_commands_do_what_it_says(
         over.set()
         sender.join()
     printed = [run(*words) for words in commands(restoring)]
-    assert "as of 2" in printed[0] and "nothing is wrong" in printed[1]
+    assert "as of 2" in printed[0] and "no faults found" in printed[1]
     assert not [line for line in printed[2].splitlines() if line.startswith("refused")]
     assert later <= bodies_in(Path("data/restored"))

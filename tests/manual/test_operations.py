@@ -61,11 +61,11 @@ def test_the_lines_for_a_store_do_what_they_say(inhabited: Servers) -> None:
     dumps = block_with("store dump")
     sizes = "".join(f"{key}={value}\n" for key, value in SMALL_FILES.items())
     Path("broker.conf").write_text(sizes)  # a page's reader has the usual ones
-    assert "uses it" in run(*check, "-c", "broker.conf")
+    assert "in use by process" in run(*check, "-c", "broker.conf")
     whole, log, queue, topics = (run(*without_from(words)) for words in dumps)
     assert "commit log" in whole.lower() and "another" in log and "Orders" in topics
     assert queue
     inhabited.stop(20)
-    assert "nothing is wrong" in run(*check)
+    assert "no faults found" in run(*check)
     run(*rebuild)
-    assert "nothing is wrong" in run(*check)
+    assert "no faults found" in run(*check)

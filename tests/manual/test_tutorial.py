@@ -40,5 +40,5 @@ def test_it_works_as_it_says(
     everything = "\n".join(printed)
     assert "a book" in everything
     assert "\nOK " in everything and "\nTrue\n" in everything
-    assert "nothing is wrong" in everything
+    assert "no faults found" in everything
     assert len(printed) == 10, printed

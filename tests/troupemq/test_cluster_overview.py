@@ -77,7 +77,7 @@ def test_all_brokers_are_there_and_one_that_is_gone_is_named(
     assert [actor.name for _, actor in overview.busiest_actors()] == ["pull_hold", "idle"]
     troubles = "\n".join(overview.troubles)
     assert "dead: " in troubles and GONE in troubles
-    assert "ours: its disk is 87% full." in troubles
+    assert "ours: the disk is 87% full." in troubles
     assert "ours: the actor pull_hold is down." in troubles
 
 

@@ -156,7 +156,7 @@ def test_a_server_that_shall_have_one_and_cannot_says_so(
 
 
 def options_of(tmp_path: Path, **settings: str) -> tuple[list[str], dict[str, str]]:
-    """What a broker's console is started with, of its TLS."""
+    """Return the TLS options and variables of a broker's console."""
     text = "".join(f"{name}={value}\n" for name, value in settings.items())
     broker, _, _ = parse_broker_config(text)
     child = ConsoleChild(GONE, 0, tmp_path, tls=broker)

@@ -75,7 +75,7 @@ def test_a_signal_stops_in_order_with_exit_code_0(number: int) -> None:
 def test_the_end_of_a_server_is_one_line(
     once: bool, says_end: bool, told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It was silence, as after a crash."""
+    """The stop used to be silent, as after a crash."""
     code = serve(Service().start, work=lambda _: terminate(), once=once, says_end=says_end)
     assert code == 0
     assert capsys.readouterr().out == told
@@ -259,7 +259,9 @@ def test_after_work_it_goes_on_serving() -> None:
     assert serve(service.start, work=work) == 0
 
 
-def test_work_learns_that_nobody_waits_for_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_work_learns_that_its_result_is_no_longer_wanted(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     learnt = Event()
 
     def work(over: Event) -> None:
@@ -291,6 +293,6 @@ def test_a_reader_of_stdout_that_has_gone_away_does_not_end_the_process(
     os.close(reading)
     with os.fdopen(writing, "w") as stdout:
         monkeypatch.setattr(sys, "stdout", stdout)
-        tell("nobody reads this")
+        tell("no reader")
         tell("nor this")
         monkeypatch.undo()

@@ -92,7 +92,7 @@ def test_an_advertised_address_that_is_not_listened_on_is_refused_as_by_a_start(
     assert exit_code_of_all(found) == code_of_a_start(tmp_path, brokerIP1="::1") == 10
 
 
-def test_where_all_is_well_nothing_is_refused(tmp_path: Path) -> None:
+def test_a_healthy_machine_has_no_problems(tmp_path: Path) -> None:
     found = examined(tmp_path)
     assert refused(found) == [] and exit_code_of_all(found) == 0
     assert not (tmp_path / "store").exists()
@@ -158,10 +158,10 @@ def test_a_store_that_may_not_be_written_is_found(
     monkeypatch.setattr(os, "access", lambda path, mode: not path.endswith("checkpoint"))
     found = examined(tmp_path)
     assert refused(found) == ["permissions"] and exit_code_of_all(found) == 14
-    assert f"{made}/checkpoint may not be read and written" in str(found)
+    assert f"cannot read and write {made}/checkpoint" in str(found)
 
 
-def test_a_store_that_somebody_has_is_found(
+def test_a_store_in_use_is_found(
     tmp_path: Path, made: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doctor, "lock_owner", lambda path: 4242)
@@ -200,9 +200,9 @@ def test_each_kernel_setting_is_read_and_judged(tmp_path: Path) -> None:
     assert "1024" in found["net.core.somaxconn"].cure
 
 
-def test_what_cannot_be_seen_is_no_reason_to_complain(tmp_path: Path) -> None:
+def test_an_unreadable_kernel_setting_is_ok(tmp_path: Path) -> None:
     found = {each.name: each for each in examine_machine({}, tmp_path)}
-    assert found["vm.swappiness"].found == "cannot be seen here"
+    assert found["vm.swappiness"].found == "not readable here"
 
 
 CPYTHON = Runtime("CPython", "3.11.2", "3.11", True, NO_JIT)
@@ -211,8 +211,13 @@ CPYTHON = Runtime("CPython", "3.11.2", "3.11", True, NO_JIT)
 @pytest.mark.parametrize(
     ("runtime", "environment", "verdict", "words"),
     [
-        (CPYTHON, {}, ADVICE, "PyPy 3.11, which needs some 40 % less"),
-        (CPYTHON._replace(is_optimised=False), {}, ADVICE, "--enable-optimizations: some 5 % less"),
+        (CPYTHON, {}, ADVICE, "PyPy 3.11 (about 40 % less)"),
+        (
+            CPYTHON._replace(is_optimised=False),
+            {},
+            ADVICE,
+            "--enable-optimizations (about 5 % less)",
+        ),
         (CPYTHON._replace(jit=JIT_ON), {}, OK, "CPython 3.11.2 with JIT"),
         (CPYTHON._replace(jit=JIT_OFF), {}, OK, "a start switches it on"),
         (CPYTHON._replace(jit=JIT_OFF), {"PYTHON_JIT": "0"}, ADVICE, "unset PYTHON_JIT"),
@@ -256,7 +261,7 @@ def test_without_spark_only_a_python_that_was_named_is_a_reason_for_advice(
     monkeypatch.setattr(doctor, "find_jobs_python", fails)
     jobs, java = examine_jobs(named, {})
     assert (jobs.verdict, java.verdict) == (verdict, OK)
-    assert "do this." in jobs.found + jobs.cure and "not looked for" in java.found
+    assert "do this." in jobs.found + jobs.cure and "not checked" in java.found
 
 
 def test_every_refusal_has_a_line(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Every refusal of a start has an exit code of its own, which the manual lists."""
 
+import os
 import re
 import subprocess
 import sys
@@ -74,15 +75,41 @@ def test_wrong_settings_of_broker_and_store_have_one_code() -> None:
         assert exit_code_of(caught.value) == 10
 
 
-def test_what_has_no_code_of_its_own_is_1() -> None:
+def test_errors_without_their_own_code_give_1() -> None:
     assert exit_code_of(StoreError("damaged")) == exit_code_of(OSError(5, "I/O error")) == FAILED
 
 
-@pytest.mark.slow
-def test_an_old_python_is_told_in_a_sentence() -> None:
-    program = "import sys; sys.version_info = (3, 9, 2); import troupemq"
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60
+OLD_PYTHON = "import sys; sys.version_info = (3, 9, 2)"
+NEEDED = "TroupeMQ needs Python 3.11 or later, but this is 3.9: use a newer one."
+
+
+def run_on_old_python(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    (directory / "sitecustomize.py").write_text(OLD_PYTHON)
+    return subprocess.run(
+        [sys.executable, *arguments],
+        env={**os.environ, "PYTHONPATH": f"{directory}{os.pathsep}{ROOT}"},
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
-    assert done.returncode == next(each.code for each in REFUSALS if each.name == "python")
-    assert done.stderr.startswith("troupemq: ") and done.stderr.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_import_with_an_old_python_raises_one_import_error(tmp_path: Path) -> None:
+    (tmp_path / "importer").mkdir()
+    (tmp_path / "importer" / "__init__.py").write_text("import troupemq")
+    for arguments in (("-c", "import troupemq"), ("-m", "importer")):
+        done = run_on_old_python(tmp_path, *arguments)
+        assert done.returncode == 1
+        assert done.stderr.splitlines()[-1] == f"ImportError: {NEEDED}"
+
+
+@pytest.mark.slow
+def test_command_line_with_an_old_python_has_its_own_exit_code(tmp_path: Path) -> None:
+    script = tmp_path / "troupemq"
+    script.write_text("from troupemq.__main__ import main")
+    for arguments in (("-m", "troupemq"), (str(script),)):
+        done = run_on_old_python(tmp_path, *arguments)
+        assert done.returncode == next(each.code for each in REFUSALS if each.name == "python")
+        assert done.stderr == f"troupemq: {NEEDED}\n"

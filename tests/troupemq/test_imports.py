@@ -1,4 +1,4 @@
-"""What is imported, and when: names of `troupemq` as they are asked for, and little at a start."""
+"""Tests of imports: names of `troupemq` at first use, and few modules at a start."""
 
 import ast
 import json
@@ -76,7 +76,7 @@ def test_a_start_imports_no_more_than_it_needs(statement: str, unwanted: tuple[s
 
 @pytest.mark.slow
 def test_a_spare_process_has_imported_all_that_a_broker_starts_with(tmp_path: Path) -> None:
-    """What it waited without would be imported when a master has died."""
+    """Modules missing in the spare would delay the restart of a master."""
     program = f"""
 import json, sys
 from pathlib import Path

@@ -38,11 +38,11 @@ print(os.getpid(), os.environ.get("PYTHON_JIT"), file=sys.stderr)
 from troupemq.__main__ import main
 main()
 """
-"""A server on a CPython whose JIT is off unless the environment says otherwise."""
+"""A server on a CPython with its JIT off, unless the environment switches it on."""
 
 
 class Executed:
-    """What would take the place of this process."""
+    """Record of the exec calls."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, list[str], Mapping[str, str]]] = []
@@ -70,7 +70,7 @@ def test_a_jit_that_is_off_is_switched_on_once_with_the_same_command_line(
 
 
 @pytest.mark.parametrize("wish", ["0", "1"])
-def test_what_the_environment_says_holds(executed: Executed, wish: str) -> None:
+def test_variables_of_the_environment_are_kept(executed: Executed, wish: str) -> None:
     execute_for_server({JIT: wish}, executed)
     obey_setting(False, None, {JIT: wish}, executed)
     assert executed.calls == []
@@ -85,7 +85,7 @@ def test_without_a_jit_or_with_one_that_is_on_nothing_happens(
     assert executed.calls == []
 
 
-def test_where_no_code_may_be_made_the_jit_stays_off(
+def test_the_jit_stays_off_if_making_code_is_forbidden(
     executed: Executed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """MemoryDenyWriteExecute of a unit: CPython ends with a fatal error at the first hot loop."""
@@ -102,7 +102,7 @@ def test_where_no_code_may_be_made_the_jit_stays_off(
     assert executed.calls == []
 
 
-def test_a_server_that_cannot_be_executed_anew_goes_on(executed: Executed) -> None:
+def test_a_failed_exec_does_not_stop_a_server(executed: Executed) -> None:
     def fails(*_: object) -> None:
         raise OSError("no such file")
 
@@ -124,7 +124,7 @@ def test_settings_that_can_be_read_only_once_are_not_lost(
 ) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    with pytest.raises(WrongSetting, match="can be read only once: set PYTHON_JIT=0"):
+    with pytest.raises(WrongSetting, match="is not a regular file: set PYTHON_JIT=0"):
         obey_setting(False, str(pipe), OURS, executed)
     assert executed.calls == []
 

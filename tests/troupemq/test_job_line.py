@@ -1,4 +1,4 @@
-"""What people read of a run that is going on."""
+"""Tests of the progress line of a run."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ def test_a_line_has_what_is_known() -> None:
     assert job_line(WRITING) == "running, writing: 3 of 80 tasks"
     more = replace(WRITING, rows_done=40_000, rows=900_000, remaining_ms=120_000)
     assert job_line(more) == (
-        "running, writing: 3 of 80 tasks, 40,000 of 900,000 messages, some 2.0 min left"
+        "running, writing: 3 of 80 tasks, 40,000 of 900,000 messages, about 2.0 min left"
     )
     assert job_line(replace(more, state="finished")) == "finished"
 

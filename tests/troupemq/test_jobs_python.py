@@ -77,7 +77,7 @@ def test_one_that_says_it_is_this_one_is_this_one(others: Others) -> None:
     ("more", "why"),
     [
         ({"packages": {"pyspark": "/x"}}, "(CPython 3.11.2) lacks pyarrow, numpy, crcmod"),
-        ({"language": [3, 9]}, " is Python 3.9, and 3.11 is the oldest that can"),
+        ({"language": [3, 9]}, " is Python 3.9, older than 3.11"),
     ],
 )
 def test_one_that_cannot_run_jobs_is_named_with_what_it_lacks(
@@ -93,9 +93,11 @@ def test_one_that_cannot_run_jobs_is_named_with_what_it_lacks(
 
 
 def test_without_another_python_both_are_named(others: Others) -> None:
-    with pytest.raises(NoSpark, match=f"{sys.executable} lacks it, and python3 is no program"):
+    with pytest.raises(
+        NoSpark, match=f"{sys.executable} lacks it, and python3 is not an executable program"
+    ):
         find_jobs_python()
-    with pytest.raises(NoSpark, match="jobsPython = /gone/python cannot be: /gone/python is no"):
+    with pytest.raises(NoSpark, match="invalid jobsPython /gone/python: /gone/python is not"):
         find_jobs_python("/gone/python")
 
 
@@ -103,7 +105,7 @@ def test_on_pypy_nothing_is_to_be_installed_for_pypy(monkeypatch: pytest.MonkeyP
     """Pyarrow is not made for it."""
     own = SimpleNamespace(**{**vars(sys.implementation), "name": "pypy"})
     monkeypatch.setattr(sys, "implementation", own)
-    assert spark_cure().startswith("name a CPython as jobsPython")
+    assert spark_cure().startswith("set jobsPython")
     assert ": PYTHON -m pip install " in spark_cure() and sys.executable not in spark_cure()
 
 
@@ -116,5 +118,5 @@ def test_another_python_is_asked_without_what_lies_in_the_working_directory(
     told = jobs_python._asked(sys.executable)
     assert told["path"] == sys.executable and told["language"] == list(sys.version_info[:2])
     for path in ("/bin/cat", str(tmp_path / "json.py"), os.devnull):
-        with pytest.raises(NoSpark, match=r"does not run as Python 3\.11 does"):
+        with pytest.raises(NoSpark, match=r"does not work as a Python interpreter"):
             jobs_python._asked(path)

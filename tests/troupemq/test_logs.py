@@ -50,7 +50,7 @@ def test_a_failure_comes_with_its_traceback(tmp_path: Path) -> None:
     assert lines.count("  ValueError: broken") == 2
 
 
-def test_what_is_below_the_level_is_left_out(tmp_path: Path) -> None:
+def test_lines_below_the_level_are_left_out(tmp_path: Path) -> None:
     set_up_logs(path=tmp_path / "log", level=logging.WARNING)
     get_logger("ours").info("chatter")
     client_logger("client").info("chatter")

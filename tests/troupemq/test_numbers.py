@@ -29,11 +29,11 @@ def test_a_long_is_one_as_a_text_too(value: object) -> None:
     assert whole(value) == int(str(value))
 
 
-def test_what_is_no_long_is_none() -> None:
+def test_whole_refuses_values_that_are_not_a_long() -> None:
     assert [each for each in (*NOT_WHOLE, 1 << 63, HUGE) if whole(each) is not None] == []
 
 
-def test_what_is_no_finite_number_is_none() -> None:
+def test_finite_refuses_texts_that_are_not_finite_numbers() -> None:
     for text in ("nan", "inf", "-inf", "1e400", "1e30", "", "x", "1" * 5000, None):
         assert finite(text) is None and first_finite(text) is None
     assert (finite("0.5"), first_finite("7.5 6.0 5"), first_finite("  ")) == (0.5, 7.5, None)

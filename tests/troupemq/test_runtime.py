@@ -93,7 +93,7 @@ def test_pypy_is_named_with_its_own_version_and_compiles(monkeypatch: pytest.Mon
     assert this_runtime().compiles
 
 
-def test_as_a_program_it_tells_where_packages_lie(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_program_prints_the_paths_of_packages(capsys: pytest.CaptureFixture[str]) -> None:
     runtime.main(["json", "no_such_package"])
     told = json.loads(capsys.readouterr().out)
     assert told["packages"] == {"json": json.__file__}

@@ -43,7 +43,9 @@ def test_a_start_takes_as_many_open_files_as_it_may(monkeypatch: pytest.MonkeyPa
 
 
 def test_too_few_are_refused_with_both_numbers() -> None:
-    with pytest.raises(TooManyFiles, match=f"open 200 files, and a broker needs {FILES_MIN}"):
+    with pytest.raises(
+        TooManyFiles, match=f"open files is 200, but a broker needs at least {FILES_MIN}"
+    ):
         require_files(200)
     require_files(FILES_MIN)
     require_files(resource.RLIM_INFINITY)

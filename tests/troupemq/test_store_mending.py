@@ -43,7 +43,7 @@ def test_check_of_a_store_of_the_original_says_in_one_line_that_nothing_is_wrong
     result = run("check", root)
     assert result.exit_code == 0, result.output
     assert result.output.count("\n") == 1
-    assert result.output.rstrip().endswith("nothing is wrong")
+    assert result.output.rstrip().endswith("no faults found")
     assert contents(root) == before
 
 
@@ -54,7 +54,7 @@ def test_check_names_what_is_wrong_and_exits_with_1(tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert "commit log: damaged from 0 to" in result.output
     assert "consume queues: unit 0 of queue" in result.output
-    assert "2 wrong" in result.output
+    assert "2 faults" in result.output
 
 
 def test_check_of_a_stranger_s_store_moves_no_cursor(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_check_takes_the_sizes_of_a_broker_conf(tmp_path: Path) -> None:
     assert run("check", root, "-c", conf).exit_code == 0
 
 
-def test_check_says_who_uses_the_store(tmp_path: Path) -> None:
+def test_check_names_the_process_that_uses_the_store(tmp_path: Path) -> None:
     root = store(BY_HAND, tmp_path)
     made = MessageStore(config(str(root)), RealDisk(), SystemClock())
     made.open()
@@ -99,7 +99,7 @@ def test_check_says_who_uses_the_store(tmp_path: Path) -> None:
         assert lock_owner(str(root / "lock")) > 0
         result = run("check", root)
         assert result.exit_code == 0
-        assert "(note) process" in result.output
+        assert "(note) in use by process" in result.output
         refused = run("rebuild", root)
         assert refused.exit_code == 12 and "is in use by" in refused.output
         assert refused.output.count("\n") == 1
@@ -108,10 +108,10 @@ def test_check_says_who_uses_the_store(tmp_path: Path) -> None:
     assert lock_owner(str(root / "lock")) == 0
 
 
-def test_what_is_no_store_is_refused_in_one_sentence(tmp_path: Path) -> None:
+def test_other_directories_are_refused_in_one_sentence(tmp_path: Path) -> None:
     for command in ("check", "rebuild"):
         result = run(command, tmp_path)
-        assert result.exit_code == 1 and "is no store" in result.output
+        assert result.exit_code == 1 and "is not a store" in result.output
         assert list(tmp_path.iterdir()) == []
     assert run("check", tmp_path / "missing").exit_code == 2
 

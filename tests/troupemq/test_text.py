@@ -9,7 +9,7 @@ import pytest
 from troupemq.text import escaped, escaped_json, escaped_lines, one_line, padded, width_of
 
 
-def test_what_moves_a_cursor_or_turns_a_line_is_escaped() -> None:
+def test_control_and_direction_characters_are_escaped() -> None:
     assert escaped("a\x1b[2J\x85\u2028\u202eb\ud800") == r"a\x1b[2J\x85\u2028\u202eb\ud800"
     assert escaped("née 名\u200d") == "née 名\u200d"
 

@@ -1,4 +1,4 @@
-"""The command line: `troupemq COMMAND`, each group of commands in a file of its own.
+"""Command line: `troupemq COMMAND`, with one file per group of commands.
 
 servers.py     run, namesrv, broker
 console.py     console
@@ -10,13 +10,12 @@ redrive.py     job redrive
 broker_jobs.py job schedule, status, logs, cancel
 health.py      health
 doctor.py      doctor
-completion.py  completion SHELL
 ../store_commands.py    store dump
 ../store_mending.py     store check, store rebuild
 ../store_backup.py      store backup, store restore
 
-A command's file is imported when the command is named: the broker, which half of them bring along,
-is more than half of what a command takes to start.
+A command's file is imported only when that command is named. Half of the files import the broker,
+which costs more than half of a command's start-up time.
 """
 
 import gc
@@ -32,8 +31,8 @@ from troupemq.interrupts import INTERRUPTED
 
 
 def version() -> str:
-    """The installed version; `source` in a clone that was never installed."""
-    # Here: to start, no command needs what it brings along.
+    """Return the installed version; `source` in a clone that was never installed."""
+    # Imported here because no command needs this slow import to start.
     from importlib.metadata import PackageNotFoundError
     from importlib.metadata import version as installed_version
 
@@ -61,17 +60,17 @@ NAMES = [
 
 
 GROUPS = ("store", "job", "admin")
-"""Those that have commands of their own; of equal names the last one counts."""
+"""Commands with subcommands. If two have a subcommand of one name, the later group wins."""
 
 
 class Commands(CommandGroup):
-    """Commands that are imported when they are named."""
+    """Top-level group that imports a command when it is named."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return NAMES
 
     def names(self, ctx: click.Context) -> Mapping[str, str]:
-        """Return also what the groups among them have: `topicList` is `admin topicList`."""
+        """Return the commands and all subcommands: `topicList` leads to `admin topicList`."""
         found: dict[str, str] = {}
         for name in GROUPS:
             group = self.get_command(ctx, name)
@@ -88,12 +87,12 @@ class Commands(CommandGroup):
         except OSError as error:
             if error.errno != ENOSPC or error.filename is not None:
                 raise
-            leave(f"the output cannot be written: {error.strerror}.")
+            leave(f"cannot write the output: {error.strerror}.")
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if not hasattr(gc, "freeze"):  # of PyPy's heap all that an import leaves would be a part
+        if not hasattr(gc, "freeze"):  # PyPy: the imports' garbage would stay in its heap
             return self._imported(cmd_name)
-        gc.disable()  # what an import makes stays; a twentieth of a start's processor time
+        gc.disable()  # imported objects live on; saves 5 % of the start's processor time
         try:
             return self._imported(cmd_name)
         finally:
@@ -136,8 +135,6 @@ class Commands(CommandGroup):
 
                 return doctor
             case "completion":
-                from troupemq.cli.completion import completion
-
                 return completion
         return None
 
@@ -150,6 +147,27 @@ def _store() -> click.Group:
     for command in (check, rebuild, backup, restore):
         store.add_command(command)
     return store
+
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(SHELLS))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print a script that lets SHELL complete commands and options.
+
+    \b
+    For bash, store it once and open a new shell:
+    troupemq completion bash > ~/.local/share/bash-completion/completions/troupemq
+    """
+    from click.shell_completion import get_completion_class
+
+    made = get_completion_class(shell)
+    assert made is not None, shell
+    root = ctx.find_root()
+    click.echo(made(root.command, {}, "troupemq", "_TROUPEMQ_COMPLETE").source())
 
 
 def _tell_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
@@ -170,7 +188,8 @@ def _tell_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     help="Show the version and exit.",
 )
 def cli() -> None:
-    """A message broker that RocketMQ 4.9 clients talk to, and its tools.
+    """Run and manage a message broker for Apache RocketMQ 4.9 clients.
 
-    `troupemq run` shows all of it in one process. `troupemq COMMAND --help` says more.
+    Start with `troupemq run`: it starts a name server and a broker on this machine and shows them
+    in a short tour. `troupemq COMMAND --help` explains each command.
     """

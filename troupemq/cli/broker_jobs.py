@@ -1,4 +1,4 @@
-"""`job schedule`, `status`, `logs`, `cancel`, `run -b`: the Spark jobs of a running broker."""
+"""Spark jobs of a running broker: `job schedule`, `status`, `logs`, `cancel`, `run -b`."""
 
 import json
 import sys
@@ -27,8 +27,6 @@ ENDED = ("finished", "failed", "cancelled")
 
 
 def broker_option(default: str | None = BROKER) -> Callable[[Command], Command]:
-    """-b: the broker whose jobs are meant."""
-
     def add(function: Command) -> Command:
         return click.option(
             "-b",
@@ -36,7 +34,7 @@ def broker_option(default: str | None = BROKER) -> Callable[[Command], Command]:
             metavar="HOST:PORT",
             default=default,
             show_default=default is not None,
-            help="The running broker whose jobs are meant.",
+            help="Address of the running broker.",
         )(function)
 
     return add
@@ -44,7 +42,7 @@ def broker_option(default: str | None = BROKER) -> Callable[[Command], Command]:
 
 @contextmanager
 def asking() -> Iterator[Admin]:
-    """Yield an Admin; what goes wrong with it ends the command with one sentence."""
+    """Yield an Admin; a ClientError ends the command with one sentence."""
     try:
         with Admin(silent_s=SILENT_S) as admin:
             yield admin
@@ -56,7 +54,7 @@ def asking() -> Iterator[Admin]:
 @broker_option()
 @json_option
 def schedule(broker: str, as_json: bool) -> None:
-    """Shows which jobs the broker runs by itself, and when each comes next."""
+    """Show the broker's scheduled jobs and when each runs next."""
     with asking() as admin:
         found = admin.read(Jobs, broker, RequestCode.GET_JOBS)
     newest = {run.entry: run for run in found.runs if run.entry}
@@ -75,7 +73,7 @@ def schedule(broker: str, as_json: bool) -> None:
         }
         for entry in found.schedule
     ]
-    nothing = "The broker runs no job by itself: start it with --jobs FILE (conf/jobs.conf)."
+    nothing = "The broker has no scheduled jobs: start it with --jobs FILE (see conf/jobs.conf)."
     Output(as_json=as_json).table(rows, nothing)
 
 
@@ -84,7 +82,7 @@ def schedule(broker: str, as_json: bool) -> None:
 @broker_option()
 @json_option
 def status(run: str | None, broker: str, as_json: bool) -> None:
-    """Shows the runs that the broker remembers, or all about RUN and its report."""
+    """List the job runs since the broker's start, or show RUN in full with its report."""
     out = Output(as_json=as_json)
     with asking() as admin:
         runs = admin.read(Jobs, broker, RequestCode.GET_JOBS, GetJobsHeader(run)).runs
@@ -94,7 +92,7 @@ def status(run: str | None, broker: str, as_json: bool) -> None:
         return
     found = next((each for each in runs if each.run == run), None)
     if found is None:
-        leave(f"{broker} remembers no run {run}: `troupemq job status` lists those it does.")
+        leave(f"run {run} not found at {broker}: `troupemq job status` lists the known runs.")
     text = found.report.get("text", "")
     further = {"entry": found.entry or None, "log": found.tail}
     if as_json:
@@ -108,12 +106,17 @@ def status(run: str | None, broker: str, as_json: bool) -> None:
 @click.command()
 @click.argument("run")
 @click.option(
-    "--lines", type=click.IntRange(1, 1000), default=100, show_default=True, help="At the most."
+    "--lines",
+    type=click.IntRange(1, 1000),
+    default=100,
+    show_default=True,
+    help="Print at most N lines.",
+    metavar="N",
 )
 @broker_option()
 @json_option
 def logs(run: str, lines: int, broker: str, as_json: bool) -> None:
-    """Prints the end of the log of RUN, and how far it is if it has not ended."""
+    """Print the last log lines of RUN, and its progress while it runs."""
     header = JobLogHeader(run, lines)
     with asking() as admin:
         found = admin.read(JobLog, broker, RequestCode.GET_JOB_LOG, header)
@@ -135,26 +138,26 @@ def logs(run: str, lines: int, broker: str, as_json: bool) -> None:
 @broker_option()
 @json_option
 def cancel(run: str, broker: str, as_json: bool) -> None:
-    """Ends RUN: it is asked first, and killed after some seconds."""
+    """Cancel RUN; after a few seconds' grace its process is killed."""
     with asking() as admin:
         admin.ask(broker, RequestCode.CANCEL_JOB, JobRunHeader(run))
-    Output(as_json=as_json).done(f"{run} is being ended.", run=run)
+    Output(as_json=as_json).done(f"{run} is being cancelled.", run=run)
 
 
 def run_there(
     broker: str, name: str, arguments: Mapping[str, Any], *, wait: bool, as_json: bool
 ) -> None:
-    """Runs a job, or an entry of the schedule, at a broker; ends the command unless it finished."""
+    """Run a job or a schedule entry at a broker; end the command unless the run finished."""
     with asking() as admin:
         header = RunJobHeader(name, json.dumps(dict(arguments)))
         answer = admin.ask(broker, RequestCode.RUN_JOB, header)
         run = understood(JobRun.decode, answer.body)
         if not wait:
-            Output(as_json=as_json).done(f"{run.run} runs when there is room.", run=run.run)
+            Output(as_json=as_json).done(f"{run.run} is queued.", run=run.run)
             return
         ended = _wait_for(admin, broker, run.run)
     if ended.state != "finished":
-        leave(f"The job {name} {ended.state}: {ended.sentence or 'somebody ended it'}")
+        leave(f"The job {name} {ended.state}: {ended.sentence or 'it was cancelled'}")
     report = ended.report
     text = escaped_lines(str(report.get("text", "")))
     click.echo(escaped_json(json.dumps(report)) if as_json else text)
@@ -167,7 +170,7 @@ def _wait_for(admin: Admin, broker: str, run: str) -> JobRun:
             runs = admin.read(Jobs, broker, RequestCode.GET_JOBS, GetJobsHeader(run)).runs
             found = next((each for each in runs if each.run == run), None)
             if found is None:
-                leave(f"{broker} does not remember the run {run} any more: it was restarted.")
+                leave(f"run {run} not found: broker {broker} has restarted since; run it again.")
             if found.state in ENDED:
                 return found
             if shown != (shown := f"{run}: {job_line(found)}"):
@@ -175,12 +178,12 @@ def _wait_for(admin: Admin, broker: str, run: str) -> JobRun:
             Event().wait(LOOK_AGAIN_S)
     except KeyboardInterrupt:
         admin.ask(broker, RequestCode.CANCEL_JOB, JobRunHeader(run))
-        click.echo(f"{run} is being ended.", err=True)
+        click.echo(f"{run} is being cancelled.", err=True)
         sys.exit(130)
 
 
 def _short(run: JobRun) -> Row:
-    """A run for people."""
+    """Return a run as a row of the text output."""
     return {
         "run": run.run,
         "job": run.job,

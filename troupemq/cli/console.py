@@ -1,4 +1,4 @@
-"""`console`: pages for operators, in a process of its own."""
+"""Web console in its own process: `console`."""
 
 import os
 import sys
@@ -33,14 +33,16 @@ PORT = 8088
 DATA = "~/.troupemq-console"
 ALERTS_FILE = "alerts.json"
 ACCOUNT_FILE = "account.yml"
-"""Among its data, for a console that a server starts: what the options name for others."""
+"""File in the data folder; a console started by a server has no --acl-file."""
 _PREFIX = compile_pattern(r"(/[\w-]+)+", ASCII)
 
 
 def _prefix(_: click.Context, __: click.Parameter, value: str) -> str:
     value = value.rstrip("/")
     if value and not _PREFIX.fullmatch(value):
-        raise click.BadParameter("write /mq: a slash and letters or digits")
+        raise click.BadParameter(
+            f"invalid prefix {value!r}: use a slash, then letters or digits, as in /mq"
+        )
     return value
 
 
@@ -49,17 +51,20 @@ def _if_there(path: Path) -> Path | None:
 
 
 def take_account(path: Path) -> None:
-    """The account in that file, if it is there and nothing else names one. Raises StoreError."""
+    """Use the account in the file, if the file exists and the environment names no account.
+
+    Raises StoreError.
+    """
     if path.exists() and account_of_environment(os.environ) is None:
         take_account_file(str(path))
 
 
 def _own_tls(certificate: str, key: str, *, is_test: bool) -> TlsSettings | None:
-    """Return the settings of https. Raises WrongSetting."""
+    """Return the settings of HTTPS; None without HTTPS. Raises WrongSetting."""
     if not certificate and not key and not is_test:
         return None
     if not is_test and not (certificate and key):
-        raise WrongSetting("--https-cert and --https-key belong together.")
+        raise WrongSetting("--https-cert needs --https-key, and vice versa: name both.")
     return TlsSettings(
         tls_test_mode=is_test,
         tls_server_certificate=certificate,
@@ -70,15 +75,16 @@ def _own_tls(certificate: str, key: str, *, is_test: bool) -> TlsSettings | None
 
 def _how_to_log_in(first_password: str | None, folder: Path) -> str:
     if first_password is not None:
-        return f"Log in as admin with the password {first_password} (it is shown this once)."
+        return f"Log in as admin with the password {first_password} (shown only this once)."
     path = folder / "accounts.json"
-    return f"Log in with an account of before; without {path} a start makes a new one."
+    return f"Log in with an existing account. A start without {path} creates a new admin."
 
 
 def _end_with_stdin() -> None:
-    """Whoever started this one has the other end, and never writes.
+    """Send SIGTERM to this process when its parent ends.
 
-    Not by sys.stdin: an end of the process would abort on the lock that its reader holds.
+    The parent holds the other end of stdin and never writes. The read bypasses sys.stdin: its
+    lock, held by this thread, would abort the interpreter at exit.
     """
     while os.read(0, 4096):
         pass
@@ -95,52 +101,64 @@ def _end_with_stdin() -> None:
     type=click.IntRange(0, 65_535),
     default=PORT,
     show_default=True,
-    help="0: a free one.",
+    metavar="PORT",
+    help="Listen on PORT; 0 takes a free one.",
 )
 @click.option(
-    "--bind", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Where to listen."
+    "--bind",
+    default="127.0.0.1",
+    show_default=True,
+    metavar="ADDRESS",
+    help="Listen on this address.",
 )
 @click.option(
     "--data",
     type=click.Path(file_okay=False, path_type=Path),
     default=Path(DATA),
     show_default=True,
-    help="Accounts, audit log and thresholds of alerts.",
+    help="Folder for accounts, audit log and alert thresholds.",
 )
-@click.option("--prefix", default="", callback=_prefix, metavar="/PATH", help="Of all its paths.")
+@click.option(
+    "--prefix", default="", callback=_prefix, metavar="/PATH", help="URL prefix of all pages."
+)
 @click.option(
     "--host",
     "hosts",
     multiple=True,
     metavar="NAME",
-    help="A name by which browsers call it, besides addresses and localhost; repeatable.",
+    help="Accept this host name in URLs, besides IP addresses and localhost; repeatable.",
 )
 @click.option(
-    "--proxy", default="", metavar="ADDRESS", help="A reverse proxy whose X-Forwarded-For counts."
+    "--proxy",
+    default="",
+    metavar="ADDRESS",
+    help="Trust X-Forwarded-For from the reverse proxy at ADDRESS.",
 )
-@click.option("--behind-tls", is_flag=True, help="Browsers reach it by https only.")
+@click.option(
+    "--behind-tls", is_flag=True, help="Expect a proxy with HTTPS: send cookies over HTTPS only."
+)
 @click.option(
     "--https-cert",
     default="",
     metavar="FILE",
-    help="Its own certificate, PEM: browsers reach it by https, without a proxy.",
+    help="Serve HTTPS with this certificate, PEM; needs --https-key.",
 )
 @click.option(
     "--https-key",
     default="",
     metavar="FILE",
-    help="The key of that; its password: TROUPEMQ_CONSOLE_KEY_PASSWORD.",
+    help="Private key of --https-cert; password in TROUPEMQ_CONSOLE_KEY_PASSWORD.",
 )
-@click.option("--https-test", is_flag=True, hidden=True, help="With a certificate made now.")
-@click.option("--hide-bodies", is_flag=True, help="Viewers see no bodies of messages.")
+@click.option("--https-test", is_flag=True, hidden=True, help="Use a new test certificate.")
+@click.option("--hide-bodies", is_flag=True, help="Hide message bodies from viewers.")
 @click.option(
     "--alerts",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Whom to tell what is wrong: a webhook, mail (docs/console.md).  [default: alerts.json"
-    " among its data, if it is there]",
+    help="Send alerts to the webhook and mail addresses in this file (docs/console.md)."
+    "  [default: alerts.json in --data, if present]",
 )
-@click.option("--until-stdin-ends", is_flag=True, hidden=True, help="With its parent.")
+@click.option("--until-stdin-ends", is_flag=True, hidden=True, help="Stop when stdin ends.")
 @daemon_options
 def console(
     namesrv: str | None,
@@ -160,10 +178,10 @@ def console(
     ready_file: Path | None,
     log_json: bool,
 ) -> None:
-    """Pages for operators in a browser: what is wrong, topics, groups, messages.
+    """Serve a web console: cluster health, topics, groups, messages.
 
-    It asks brokers and name servers as `troupemq admin` does, official ones of 4.9.7, too. The
-    first start makes the user admin, and prints its password once.
+    It works with these brokers and name servers and with those of RocketMQ 4.9.7. The first start
+    creates the user admin and prints its password once.
     """
     if not console_is_installed():
         leave(console_missing())

@@ -1,4 +1,4 @@
-"""`troupemq doctor`: what of this machine and of a broker's settings is to be changed, and why."""
+"""Examination of this machine and a broker's settings: `doctor`."""
 
 import os
 from collections.abc import Mapping
@@ -33,24 +33,24 @@ from troupemq.text import escaped, escaped_json
     "-c",
     "--config",
     type=click.Path(dir_okay=False, readable=False),
-    help="The settings of the broker that is to start. [default: those without a file]",
+    help="Examine the broker with this settings file. [default: built-in settings]",
 )
 @settings_option
 @click.option(
     "--data",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Check `troupemq run` with this data folder, and no broker of its own. [default: both a"
-    " broker and `run` with data; with -c or -s the broker alone]",
+    help="Examine `troupemq run` with this data folder instead of a broker. [default: both a broker"
+    " and `run` with folder data; with -c or -s the broker only]",
 )
 @json_option
 def doctor(config: str | None, settings: dict[str, str], data: Path | None, as_json: bool) -> None:
-    """Says what to change before a broker starts here: limits, kernel, clock, disk, ports, Java.
+    """Examine this machine before a start: limits, kernel, clock, disk, ports, Java, settings.
 
-    Nothing is changed or kept. The last line says whether a start would be refused: exit code 0 if
-    not, else that of the first refusal; advice alone is no reason. Beside the broker itself its
-    ports and its store are taken.
+    Each line says what was found and, after an arrow, what to change. Nothing is changed. The last
+    line says whether a start would succeed. The exit code is 0 if so, else that of the first
+    problem; advice never changes it. While the broker runs, its ports and store count as in use.
     """
-    set_up_logs(as_json=False)  # stdout has the findings alone
+    set_up_logs(as_json=False)  # log lines go to stderr; stdout holds only the findings
     is_named = config is not None or bool(settings)
     found = list(examine_machine(os.environ))
     if data is None or is_named:
@@ -59,7 +59,7 @@ def doctor(config: str | None, settings: dict[str, str], data: Path | None, as_j
         found.append(examine_namesrv(NAMESRV_PORT, LOOPBACK))
         settings = broker_settings((data or DATA).absolute(), BROKER_PORT, NAMESRV_PORT)
         found += _of_broker(None, settings, with_jobs=data is not None and not is_named)
-    found = list(dict.fromkeys(found))  # the ports of both are the same
+    found = list(dict.fromkeys(found))  # both brokers use the same ports
     verdict = verdict_of(found)
     if as_json:
         for each in (*found, verdict):

@@ -1,4 +1,4 @@
-"""Groups of commands: suggestions for misspelled names, and lists that are not cut off."""
+"""Command groups that suggest names and list whole first sentences."""
 
 from collections.abc import Mapping
 
@@ -7,20 +7,20 @@ import click
 from storage.spelling import HINT_RATIO, closest
 
 SENTENCE_CHARS = 1000
-"""Characters of a command's first sentence in a list: it goes on in further lines."""
+"""Maximum characters of a command's first sentence in a list; click's default cuts it at 45."""
 
 
 class CommandGroup(click.Group):
-    """A group that suggests the command which is meant."""
+    """Group that suggests the nearest name for a misspelled command."""
 
     def names(self, ctx: click.Context) -> Mapping[str, str]:
-        """Return what may be written, and the command that it names."""
+        """Return the accepted names, each with its command."""
         return {name: name for name in self.list_commands(ctx)}
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does, with a suggestion for a name that nearly exists."""
+        """Resolve as click does; add a suggestion to the error."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
@@ -30,14 +30,13 @@ class CommandGroup(click.Group):
             raise click.UsageError(error.message + hint, ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the commands with their whole first sentences."""
         with formatter.section("Commands"):
             self.write_commands(ctx, formatter, self.list_commands(ctx))
 
     def write_commands(
         self, ctx: click.Context, formatter: click.HelpFormatter, names: list[str]
     ) -> None:
-        """Write a line or more for each of these commands that is not hidden."""
+        """Write these commands with their first sentences, except hidden ones."""
         found = ((name, self.get_command(ctx, name)) for name in names)
         formatter.write_dl(
             [

@@ -1,4 +1,4 @@
-"""`troupemq health`: whether a server lives or is ready, for machines without curl."""
+"""Health of a server, for machines without curl: `health`."""
 
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
@@ -22,26 +22,31 @@ ASK = RemotingCommand(RequestCode.GET_KV_CONFIG, {"namespace": "TroupeMQ", "key"
 @click.command()
 @click.argument("what", type=click.Choice(["live", "ready"]), default="ready")
 @click.option(
-    "-p", "--port", type=int, envvar="TROUPEMQ_HEALTH_PORT", metavar="PORT", help="healthPort."
+    "-p",
+    "--port",
+    type=int,
+    envvar="TROUPEMQ_HEALTH_PORT",
+    metavar="PORT",
+    help="The server's healthPort. [default: the environment's TROUPEMQ_HEALTH_PORT]",
 )
-@click.option("--host", default="127.0.0.1", show_default=True, help="Where healthPort is.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="The server's host.")
 @click.option(
     "-a",
     "--address",
     metavar="HOST:PORT",
-    help="Ask a broker or name server over its own port instead, RocketMQ's too: does it answer?",
+    help="Only test whether a broker or name server answers on its main port; works with RocketMQ.",
 )
-@click.option("-v", "--verbose", is_flag=True, help="Each check, also those that are well.")
+@click.option("-v", "--verbose", is_flag=True, help="Print all checks, also the passed ones.")
 def health(what: str, port: int | None, host: str, address: str | None, verbose: bool) -> None:
-    """Whether a server is `ready` (the default), or at least `live`.
+    """Check whether a server is `ready` for clients (the default) or at least `live`.
 
-    Exit code 0 if it is, 1 if not: then a line for each check that is not well.
+    Exit code 0 if it is, 1 if not. Prints one line for each failed check.
     """
     if address is not None:
         _ask_over_remoting(address)
         return
     if not port:
-        leave("Name the healthPort with -p, or a server with -a HOST:PORT.", WRONG_OPTIONS)
+        leave("no server named: give its healthPort with -p, or -a HOST:PORT.", WRONG_OPTIONS)
     is_well, lines = _ask_over_http(host, port, what)
     for is_fine, line in lines:
         if verbose or not is_fine:
@@ -50,7 +55,7 @@ def health(what: str, port: int | None, host: str, address: str | None, verbose:
 
 
 def _ask_over_http(host: str, port: int, what: str) -> tuple[bool, list[tuple[bool, str]]]:
-    """Return whether all is well; and of each check whether it is, and a line."""
+    """Return whether all checks pass, and for each check whether it passes and a line of text."""
     connection = HTTPConnection(host, port, timeout=TIMEOUT_S)
     try:
         connection.request("GET", f"/health/{what}")
@@ -65,26 +70,26 @@ def _ask_over_http(host: str, port: int, what: str) -> tuple[bool, list[tuple[bo
         ]
         return bool(found["ok"]), lines
     except ConnectionRefusedError as error:
-        leave(f"{host}:{port} does not answer: {error}. Is healthPort set there?", UNWELL)
+        leave(f"{host}:{port} does not answer: {error}. Check that healthPort is set.", UNWELL)
     except (OSError, HTTPException) as error:
         server = _server_at(f"{host}:{port}")
         if server is None:
             is_text = isinstance(error, OSError)
-            why = str(error) if is_text else "it does not speak HTTP, so it is no healthPort"
+            why = str(error) if is_text else "it does not speak HTTP, so it is not a healthPort"
             leave(f"{host}:{port} does not answer: {why}.", UNWELL)
         leave(
-            f"{host}:{port} is the own port of a {server}, and not its healthPort: ask it with"
-            f" -a {host}:{port}, or set healthPort in its settings and name that with -p.",
+            f"{host}:{port} is the main port of a {server}, not its healthPort: use"
+            f" -a {host}:{port}, or set healthPort in its settings and give that port with -p.",
             WRONG_OPTIONS,
         )
     except (ValueError, KeyError, TypeError, RecursionError):
-        leave(f"{host}:{port} is no healthPort: what it answered is not known.", UNWELL)
+        leave(f"{host}:{port} is not a healthPort: its answer is not understood.", UNWELL)
     finally:
         connection.close()
 
 
 def _server_at(address: str) -> str | None:
-    """Return what serves RocketMQ's protocol at this port; None: nothing does."""
+    """Return the kind of server that speaks RocketMQ's protocol at this port; None if none."""
     try:
         with SyncConnection(address, timeout_ms=int(TIMEOUT_S * 1000)) as line:
             code = line.call(ASK).code
@@ -95,7 +100,7 @@ def _server_at(address: str) -> str | None:
 
 
 def _ask_over_remoting(address: str) -> None:
-    """Any answer will do, a refusal, too: it lives, and serves that port."""
+    """End the command unless the server answers. Any answer counts, even an error."""
     try:
         with SyncConnection(address, timeout_ms=int(TIMEOUT_S * 1000)) as line:
             line.call(ASK)

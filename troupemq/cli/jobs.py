@@ -1,11 +1,16 @@
-"""`job`: Spark jobs over a store directory, without a broker or by a running one."""
+"""Spark jobs over a store directory, run here or by a running broker: `job`.
+
+`job prepare` makes a class-data archive, with which Spark's JVM starts faster.
+"""
 
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Event
 from typing import Any, NoReturn
 
@@ -14,14 +19,16 @@ import click
 from actors.jobs.jobs_conf import argument_value
 from actors.jobs.messages import JobState, RunJob
 from spark.arguments import check_store
+from spark.class_data import MODULE, make_class_data
 from spark.jobs import job_names, summary_of
+from spark.runner import environment
+from storage.child_python import child_command, link_packages
 from storage.errors import StoreError
 from storage.spelling import did_you_mean
 from troupemq.cli.admin.output import Output
 from troupemq.cli.broker_jobs import broker_option, cancel, logs, run_there, schedule, status
 from troupemq.cli.groups import CommandGroup
-from troupemq.cli.options import json_option, leave
-from troupemq.cli.prepare import jobs_python_option, prepare
+from troupemq.cli.options import Command, json_option, leave
 from troupemq.cli.redrive import redrive
 from troupemq.cli.restore import restore
 from troupemq.daemon import Serving, serve
@@ -37,16 +44,64 @@ from troupemq.text import escaped, escaped_json, escaped_lines
 
 JOBS_DIRECTORY = "jobs"
 WAIT_S = 7 * 86_400.0
-"""The job has a deadline of its own."""
+"""Longer than any job's own deadline."""
 
 
 class JobFailed(StoreError):
-    """The job did not finish; the text says why."""
+    """Failure of a job; the text says why."""
+
+
+def jobs_python_option(function: Command) -> Command:
+    """Add --jobs-python, the counterpart of a broker's setting jobsPython."""
+    return click.option(
+        "--jobs-python",
+        default="",
+        metavar="PYTHON",
+        help="Run Spark with this Python; it needs pyspark, pyarrow, numpy and crcmod. [default:"
+        " this command's Python if it has them, else python3]",
+    )(function)
+
+
+@click.command()
+@jobs_python_option
+@json_option
+def prepare(jobs_python: str, as_json: bool) -> None:
+    """Speed up the start of Spark jobs with a class-data archive for this Java and Spark.
+
+    Run it once per machine, and again after an update of Java or Spark. It takes up to a minute
+    and 200 MB in the user's cache. Jobs then use the archive automatically.
+    """
+    try:
+        directory = _prepared(jobs_python)
+    except StoreError as error:
+        leave(f"{error}.", exit_code_of(error))
+    Output(as_json=as_json).done(f"Spark's JVM now starts from {directory}.", path=directory)
+
+
+def _prepared(named: str) -> str:
+    """Make the archive and return its path. Raises StoreError."""
+    python = find_jobs_python(named)
+    java = find_java(os.environ, package=python.java_package)
+    if python.is_this:
+        return str(make_class_data(environment(os.environ, java)))
+    with TemporaryDirectory() as folder:
+        link_packages(folder, python.packages)
+        done = subprocess.run(
+            child_command(MODULE, python=python.path),
+            env=environment(os.environ, java, python.code(folder)),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+    said = done.stdout.strip()
+    if done.returncode:
+        raise StoreError(said or f"{python.path} failed to make a class-data archive")
+    return said
 
 
 @click.group(cls=CommandGroup)
 def job() -> None:
-    """Spark jobs: what the stored log says, in bulk. `run` and `list` need no broker."""
+    """Run Spark jobs over stored messages. `run` and `list` need no broker."""
 
 
 for command in (schedule, status, logs, cancel, redrive, restore, prepare):
@@ -56,7 +111,7 @@ for command in (schedule, status, logs, cancel, redrive, restore, prepare):
 @job.command("list")
 @json_option
 def list_jobs(as_json: bool) -> None:
-    """Lists the jobs, and what each does."""
+    """List the jobs and what each does."""
     rows = [{"job": name, "does": summary_of(name)} for name in job_names()]
     Output(as_json=as_json).table(rows, "There is no job.")
 
@@ -66,35 +121,40 @@ def list_jobs(as_json: bool) -> None:
 @click.option(
     "--store",
     type=click.Path(path_type=Path),
-    help="storePathRootDir of the broker; it may be running. [default: data/store]",
+    help="The broker's storePathRootDir; the broker may be running. [default: data/store]",
 )
 @click.option(
     "--output",
     type=click.Path(path_type=Path),
-    help="Where the result goes. [default: beside the store, named like the job]",
+    help="Write the result to this folder. [default: beside the store, named after the job]",
 )
-@click.option("--topic", "topics", multiple=True, help="Only these; repeatable.")
+@click.option(
+    "--topic", "topics", multiple=True, metavar="NAME", help="Read only this topic; repeatable."
+)
 @click.option(
     "-a",
     "--argument",
     "further",
     multiple=True,
     metavar="NAME=VALUE",
-    help="A parameter of the job, JSON or text; repeatable.",
+    help="Set a parameter of the job, JSON or text; repeatable.",
 )
 @click.option(
     "--spark-conf",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Settings of Spark. [default: conf/spark.conf, if it is there]",
+    help="Read Spark's settings from this file. [default: conf/spark.conf, if present]",
 )
 @click.option(
     "--master",
-    help="Where its tasks run: local[*], spark://HOST:7077, yarn, k8s://…; overrides spark.master.",
+    metavar="URL",
+    help="Run the tasks there: local[*], spark://HOST:7077, yarn, k8s://…; overrides spark.master.",
 )
 @jobs_python_option
 @broker_option(None)
-@click.option("--verify", is_flag=True, help="Of archive: compare it with the log, write nothing.")
-@click.option("--no-wait", is_flag=True, help="With -b: do not wait for its end.")
+@click.option(
+    "--verify", is_flag=True, help="With archive: compare the archive with the log; write nothing."
+)
+@click.option("--no-wait", is_flag=True, help="With -b: return as soon as the job is queued.")
 @json_option
 def run_job(
     name: str,
@@ -110,11 +170,10 @@ def run_job(
     verify: bool,
     as_json: bool,
 ) -> None:
-    """Runs the job NAME to its end; prints its report. Ctrl-C cancels it, with exit code 130.
+    """Run the job NAME and print its report. Ctrl-C cancels it, with exit code 130.
 
-    Nothing of a run that fails or is cancelled becomes visible. With -b a running broker runs it,
-    over its own store; NAME may be an entry of its schedule then, and paths are those of its
-    machine.
+    A run that fails or is cancelled leaves no result. With -b a running broker runs the job over
+    its own store. NAME may then be an entry of its schedule, and paths are on its machine.
     """
     arguments: dict[str, Any] = dict(_argument(text) for text in further)
     if topics:
@@ -123,17 +182,21 @@ def run_job(
         arguments["verify"] = True
     if broker is not None:
         if master is not None:
-            raise click.UsageError("--master is not for -b: the broker's conf/spark.conf says it.")
+            raise click.UsageError(
+                "--master does not work with -b: set spark.master in the broker's conf/spark.conf."
+            )
         if jobs_python:
-            raise click.UsageError("--jobs-python is not for -b: the broker's jobsPython says it.")
+            raise click.UsageError(
+                "--jobs-python does not work with -b: set the broker's jobsPython."
+            )
         paths = {"store": store, "output": output}
         named = {key: str(path) for key, path in paths.items() if path is not None}
         run_there(broker, name, {**named, **arguments}, wait=not no_wait, as_json=as_json)
         return
     if name not in job_names():
-        known = f"there is {', '.join(job_names())}"
+        known = f"the jobs are {', '.join(job_names())}"
         hint = did_you_mean(name, job_names(), known)
-        raise click.UsageError(f"There is no job {name!r}: {hint}")
+        raise click.UsageError(f"job {name!r} not found: {hint}")
     store = store or Path("data", "store")
     output = (output or store.parent / name).absolute()
     arguments = {"store": str(store.absolute()), "output": str(output), **arguments}
@@ -152,7 +215,7 @@ def _run_here(
     *,
     as_json: bool,
 ) -> NoReturn:
-    """Run a job without a broker, and end the process; `folder` gets its log."""
+    """Run a job without a broker and end the process; its log goes to `folder`."""
     try:
         check_store(arguments["store"], arguments.get("commit_log"))
     except StoreError as error:
@@ -170,7 +233,7 @@ def _run_here(
     def work(_: Event) -> None:
         state = _run_to_end(started[0], name, arguments)
         if state.state != "finished" or state.report is None:
-            with suppress(NoSpark):  # without a Java that is the reason, and has its own code
+            with suppress(NoSpark):  # a missing Java is the real reason, with its own exit code
                 find_java(os.environ, package=find_jobs_python(python).java_package)
             has_log = state.log_path is not None and os.path.isfile(state.log_path)
             where = f" (log: {state.log_path})" if has_log else ""
@@ -180,7 +243,7 @@ def _run_here(
         text = escaped_json(json.dumps(report)) if as_json else escaped_lines(report["text"])
         click.echo(text)
 
-    cancelled = f"The job {name} was cancelled, nothing written."
+    cancelled = f"The job {name} was cancelled; nothing was written."
     code = serve(start, work=work, once=True, cancelled=cancelled)
     if code == 0 and not finished:
         leave(cancelled, INTERRUPTED)

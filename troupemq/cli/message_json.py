@@ -1,4 +1,4 @@
-"""Messages as JSON objects, for commands that print them."""
+"""Messages as JSON objects, for printing."""
 
 import base64
 from typing import Any
@@ -7,7 +7,7 @@ from troupemq.client.message import MessageView
 
 
 def as_object(view: MessageView) -> dict[str, Any]:
-    """A message for JSON; `body` where it is text, else `body_base64`."""
+    """Return a message for JSON, with `body` if that is UTF-8, else with `body_base64`."""
     fields: dict[str, Any] = {
         "topic": view.topic,
         "message_id": view.message_id,

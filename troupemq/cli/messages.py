@@ -1,4 +1,4 @@
-"""`send` and `consume`: messages from and to a terminal or a pipe."""
+"""Messages from and to a terminal or a pipe: `send` and `consume`."""
 
 import json
 import os
@@ -36,10 +36,10 @@ from troupemq.saying import say
 from troupemq.text import escaped, escaped_json
 
 LOOK_AFTER_S = 5.0
-"""Seconds without a message after which `consume` says why."""
+"""Seconds without a message before `consume` gives a reason."""
 
 IN_FLIGHT_MAX = 1000
-"""Lines of a pipe that are sent before the first of them is answered."""
+"""Maximum unanswered sends."""
 
 
 @click.command()
@@ -47,28 +47,59 @@ IN_FLIGHT_MAX = 1000
     "-t",
     "--topic",
     required=True,
-    help="Topic; the broker creates it if autoCreateTopicEnable says so.",
+    help="Send to this topic. A missing one is created if the broker's autoCreateTopicEnable is"
+    " true.",
 )
-@click.option("-b", "--body", help="One message. Without it each line of stdin is one.")
-@click.option("--tags", help="The one tag that subscriptions filter by.")
-@click.option("-k", "--key", "keys", multiple=True, help="A key to find it by; repeatable.")
+@click.option("-b", "--body", help="Send this body. [default: each line of stdin is a message]")
+@click.option("--tags", metavar="TAG", help="Set the tag that subscriptions filter by; only one.")
+@click.option(
+    "-k",
+    "--key",
+    "keys",
+    multiple=True,
+    metavar="KEY",
+    help="Set a key, by which messages are found; repeatable.",
+)
 @click.option(
     "-p",
     "--property",
     "properties",
     multiple=True,
     metavar="NAME=VALUE",
-    help="A property of each message; repeatable.",
+    help="Set a property of each message; repeatable.",
 )
 @click.option(
     "--delay-level",
     type=click.IntRange(0),
     default=0,
-    help="Deliver later, by the broker's levels: as a rule 1 is 1 s, 2 is 5 s, 3 is 10 s.",
+    metavar="LEVEL",
+    help="Delay delivery by the broker's level: normally 1 is 1 s, 2 is 5 s, 3 is 10 s."
+    " [default: 0, no delay]",
 )
-@click.option("-g", "--group", default="troupemq-send", show_default=True, help="Producer group.")
-@click.option("--count", type=click.IntRange(1), default=1, help="Send each that often.")
-@click.option("--timeout-ms", type=click.IntRange(1), default=3000, show_default=True)
+@click.option(
+    "-g",
+    "--group",
+    default="troupemq-send",
+    show_default=True,
+    metavar="NAME",
+    help="Send as this producer group.",
+)
+@click.option(
+    "--count",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Send each message N times.",
+)
+@click.option(
+    "--timeout-ms",
+    type=click.IntRange(1),
+    default=3000,
+    show_default=True,
+    metavar="MS",
+    help="Timeout of each send, in milliseconds.",
+)
 @namesrv_option
 @acl_option
 @tls_options
@@ -86,14 +117,14 @@ def send(
     namesrv: str | None,
     as_json: bool,
 ) -> None:
-    """Sends messages and says where they are stored.
+    """Send messages and print where each is stored.
 
-    Exit code 1 if one was not stored; those before it are.
+    Exit code 1 if a message was not stored. The messages before it are stored.
     """
     own = dict(_name_and_value(text) for text in properties)
     bodies = _lines_of_stdin() if body is None else iter([os.fsencode(body)])
     if body is None and sys.stdin.isatty():
-        say("each line is one message; Ctrl-D ends the input. One message: -b BODY.")
+        say("type one message per line; Ctrl-D ends the input. For a single message use -b BODY.")
     waiting: list[Future[SendResult]] = []
     try:
         with Producer(group, namesrv) as producer:
@@ -104,7 +135,7 @@ def send(
                         waiting.append(producer.send_async(message, timeout_ms))
                         if len(waiting) >= IN_FLIGHT_MAX:
                             _print_result(waiting.pop(0).result(), as_json)
-            finally:  # what was sent before a failure is stored, and is said
+            finally:  # messages sent before a failure are stored: print them
                 for future in waiting:
                     _print_result(future.result(), as_json)
     except ClientError as error:
@@ -116,10 +147,10 @@ def _lines_of_stdin() -> Iterator[bytes]:
     for number, line in enumerate(sys.stdin.buffer, 1):
         body = line.rstrip(b"\r\n")
         if not body:
-            raise MessageIllegal(f"line {number} of stdin is empty, and a message is not")
+            raise MessageIllegal(f"line {number} of stdin is empty: a message needs a body")
         yield body
     if number == 0:
-        say("stdin has no line, so nothing was sent. One message: -b BODY.")
+        say("nothing was sent: stdin is empty. For a single message use -b BODY.")
 
 
 def _name_and_value(text: str) -> tuple[str, str]:
@@ -147,28 +178,50 @@ def _print_result(result: SendResult, as_json: bool) -> None:
 
 
 @click.command()
-@click.option("-t", "--topic", required=True, help="Topic; a missing one is waited for.")
+@click.option(
+    "-t",
+    "--topic",
+    required=True,
+    metavar="NAME",
+    help="Consume this topic; if missing, wait for it.",
+)
 @click.option(
     "-g",
     "--group",
     default="troupemq-consume",
     show_default=True,
-    help="Consumer group: its members share the messages.",
+    metavar="NAME",
+    help="Consume as a member of this group. Members share the messages.",
 )
-@click.option("--tags", default="*", show_default=True, help="`a || b`, or * for all.")
+@click.option(
+    "--tags",
+    default="*",
+    show_default=True,
+    metavar="TAGS",
+    help="Consume only messages with these tags: `a || b`, or * for all.",
+)
 @click.option(
     "--sql",
     metavar="EXPRESSION",
-    help="By properties instead, in SQL92; needs the broker's enablePropertyFilter.",
+    help="Filter by properties in SQL92 instead of tags; needs the broker's enablePropertyFilter.",
 )
-@click.option("--orderly", is_flag=True, help="Of each queue in its order, whoever else consumes.")
-@click.option("--broadcast", is_flag=True, help="Every member gets all; offsets are kept here.")
-@click.option("--count", type=click.IntRange(1), help="End after that many. [default: at Ctrl-C]")
+@click.option(
+    "--orderly", is_flag=True, help="Consume each queue in order, under the broker's queue lock."
+)
+@click.option(
+    "--broadcast", is_flag=True, help="Deliver all messages to every member; keep offsets locally."
+)
+@click.option(
+    "--count",
+    type=click.IntRange(1),
+    metavar="N",
+    help="End after N messages. [default: run until Ctrl-C]",
+)
 @click.option(
     "--wait-s",
     type=FiniteRange(0, YEAR_S),
     metavar="SECONDS",
-    help="End after that time, with exit code 1 below --count.",
+    help="End after this time, with exit code 1 if fewer than --count messages came.",
 )
 @click.option(
     "--from",
@@ -176,7 +229,7 @@ def _print_result(result: SendResult, as_json: bool) -> None:
     type=click.Choice(["first", "last"]),
     default="first",
     show_default=True,
-    help="Where a group begins that has not consumed the topic yet.",
+    help="Start a group that is new to the topic at its first or last message.",
 )
 @namesrv_option
 @acl_option
@@ -195,21 +248,19 @@ def consume(
     namesrv: str | None,
     as_json: bool,
 ) -> None:
-    """Consumes messages in a group and prints them.
+    """Consume messages in a group and print them.
 
-    A missing topic is said at once; a tag that is not sent, or that there is nothing new, after
-    five seconds without a message.
+    If no message comes within five seconds, a line on stderr gives the reason. A missing topic is
+    reported at once.
 
-    A message is printed before it counts as consumed: it may be printed again, never lost. A pipe
-    or file gets bodies as they are; on a terminal what would move its cursor is shown as \\x1b.
+    A message counts as consumed after it was printed. It may be printed twice, but is never lost.
+    Pipes and files get bodies unchanged; a terminal gets control characters escaped, as \\x1b.
     """
-    if sys.stdout is None:  # closed by the shell: what is consumed would not be seen
-        leave("stdout is closed: messages would count as consumed, and be lost. Send it to a file.")
+    if sys.stdout is None:  # closed by the shell: consumed messages would be lost
+        leave("stdout is closed, consumed messages would be lost: redirect it to a file.")
     printer = _Printer(count, as_json)
     position = ConsumeFrom.FIRST_OFFSET if begin == "first" else ConsumeFrom.LAST_OFFSET
-    from troupemq.cli.nothing_came import (
-        SilenceAdvice,  # here: it brings the commands of admin along
-    )
+    from troupemq.cli.nothing_came import SilenceAdvice  # here: a slow import
 
     advice = SilenceAdvice(namesrv, topic, group, "*" if sql else tags, is_sql=bool(sql))
     advice.tags()
@@ -241,14 +292,14 @@ def consume(
 
 
 class _Printer:
-    """The listener: prints, and ends it all when that was enough."""
+    """Listener that prints messages and ends the command after `count` of them."""
 
     def __init__(self, count: int | None, as_json: bool) -> None:
         self.is_over = False
         self.wakeup = Wakeup()
         self.printed = 0
         self.failure: OSError | None = None
-        """Why the output takes no more: the messages since then come again."""
+        """First write error; messages from then on are retried."""
         self.on_enough: Callable[[], None] = lambda: None
         self._count = count
         self._as_json = as_json
@@ -266,25 +317,25 @@ class _Printer:
             return None if self.failure is None else RetryLater(reason="not printed")
 
     def end(self) -> None:
-        """End the command: nothing more is wanted. A signal handler calls it, too."""
+        """End the command. Signal handlers call this, too."""
         self.is_over = True
         self.wakeup.wake()
 
     def wait(self, timeout_s: float | None) -> bool:
-        """Wait for the end, for so long at most; return whether it has come."""
+        """Wait at most `timeout_s` for the end; return whether it has come."""
         until_s = inf if timeout_s is None else monotonic() + timeout_s
         while not self.is_over and (left_s := until_s - monotonic()) > 0:
             self.wakeup.wait(left_s)
         return self.is_over
 
     def leave_if_failed(self) -> None:
-        """End the command if the output takes no more; `| head` ends it without a word."""
+        """End the command after a write error; a closed pipe (`| head`) ends it silently."""
         if self.failure is None:
             return
         if self.failure.errno == EPIPE:
-            raise self.failure  # click ends then
+            raise self.failure  # click handles it
         why = self.failure.strerror
-        leave(f"the output cannot be written: {why}; what was not printed comes again.")
+        leave(f"cannot write the output: {why}; unprinted messages will be delivered again.")
 
     def _print(self, views: Sequence[MessageView]) -> None:
         for view in views if self.failure is None else ():
@@ -303,7 +354,7 @@ def _line(view: MessageView) -> str:
 
 @contextmanager
 def _until_signalled(printer: _Printer) -> Iterator[None]:
-    """Let SIGTERM and SIGINT end the waiting in place of the process."""
+    """Let SIGTERM and SIGINT end the wait instead of the process."""
     numbers = (signal.SIGTERM, signal.SIGINT)
     before = {number: signal.signal(number, lambda *_: printer.end()) for number in numbers}
     try:

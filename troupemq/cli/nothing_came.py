@@ -1,4 +1,4 @@
-"""Reasons why `consume` prints nothing: the topic is missing, the tag is not sent, all is read."""
+"""Reasons why `consume` prints nothing: missing topic, unused tag, no new messages."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,14 +16,14 @@ from troupemq.client.message import MessageQueue, MessageView
 from troupemq.saying import say
 
 SAMPLE_MAX = 256
-"""Newest messages whose tags are looked at."""
+"""Number of newest messages that are searched for the tag."""
 
 TAGS_SHOWN = 10
 
 
 @dataclass
 class SilenceAdvice:
-    """What one subscription of `consume` may wait for in vain, said on stderr."""
+    """Explanations on stderr why a subscription of `consume` gets no messages."""
 
     namesrv: str | None
     topic_name: str
@@ -33,16 +33,15 @@ class SilenceAdvice:
     _is_missing: bool = False
 
     def tags(self) -> None:
-        """Say that the tags look joined by something else than `||`."""
+        """Warn of tags that look joined by something else than `||`."""
         if (hint := tags_hint(self.expression)) is not None:
             say(hint)
 
     def topic(self) -> None:
-        """Say that the topic is missing."""
         self._is_missing = self._say(lambda admin: missing_topic(admin, self.topic_name))
 
     def nothing_came(self) -> None:
-        """Say why no message came, unless the topic was missing at the start."""
+        """Explain why no message came, unless the topic was missing at the start."""
         if not self._is_missing:
             self._say(
                 lambda admin: why_nothing_came(
@@ -55,7 +54,7 @@ class SilenceAdvice:
             with Admin(self.namesrv, silent_s=SILENT_S) as admin:
                 found = look(admin)
         except ClientError:
-            return False  # the consumer goes on trying, and logs it
+            return False  # the consumer retries and logs this itself
         if found is not None:
             say(found)
         return found is not None
@@ -97,7 +96,7 @@ def why_nothing_came(admin: Admin, topic: str, group: str, tags: str, *, is_sql:
     ends = {queue: admin.offsets(queue) for queue in queues}
     count = sum(last - first for first, last in ends.values())
     if count <= 0:
-        return f"nothing new: topic {topic} holds no message"
+        return f"no new messages: topic {topic} is empty"
     wanted = TagFilter.parse(tags).tags
     if wanted and not is_sql:
         newest = list(islice(_newest(admin, ends), SAMPLE_MAX))
@@ -111,13 +110,13 @@ def why_nothing_came(admin: Admin, topic: str, group: str, tags: str, *, is_sql:
     lag = _lag(admin, topic, group)
     if lag:
         return (
-            f"{lag} messages of {topic} wait for the group {group}: another member may have their"
-            f" queues (troupemq admin consumerStatus -g {group})"
+            f"group {group} has a consumer lag of {lag} messages in {topic}: another member may"
+            f" have the queues (see troupemq admin consumerStatus -g {group})"
         )
-    unmatched = " or did not match" if is_sql or wanted else ""
+    unmatched = " or filtered out" if is_sql or wanted else ""
     return (
-        f"nothing new: the group {group} has consumed{unmatched} all {count} messages of {topic};"
-        " another group (-g) begins at the first one"
+        f"no new messages: group {group} has consumed{unmatched} all {count} messages of {topic};"
+        " use another group (-g) to read them from the first one"
     )
 
 
@@ -128,7 +127,7 @@ def _newest(admin: Admin, ends: dict[MessageQueue, tuple[int, int]]) -> Iterator
 
 
 def _lag(admin: Admin, topic: str, group: str) -> int:
-    """Return the consumer lag; 0 where no broker says."""
+    """Return the consumer lag in messages; 0 if no broker answers."""
     lag = 0
     code, header = RequestCode.GET_CONSUME_STATS, GetConsumeStatsHeader(group, topic)
     for place in admin.topic_brokers(topic):

@@ -1,4 +1,4 @@
-"""Options that several commands have, and how commands end."""
+"""Options shared by commands, and the end of a command with an error."""
 
 import os
 import sys
@@ -24,17 +24,17 @@ _TLS_FILE = {
 }
 
 HELP_OPTIONS: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
-"""For every command that may be the first of a line."""
+"""Context settings of top-level commands."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 YEAR_S = 365 * 86_400
-"""The longest span that commands wait."""
+"""Maximum of waiting times, in seconds."""
 
 
 class FiniteRange(click.FloatRange):
-    """A number within a range, which nan and infinity are not."""
+    """Number within a range; refuses nan and infinity."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -46,20 +46,19 @@ class FiniteRange(click.FloatRange):
 
 
 def namesrv_option(function: Command) -> Command:
-    """-n: where clients find the name servers."""
     return click.option(
         "-n",
         "--namesrv",
         "--namesrvAddr",
         "namesrv",
         metavar="HOST:PORT",
-        help="Name servers, several with ; between. "
+        help="Name servers, separated by ;. "
         "[default: the environment's NAMESRV_ADDR, else 127.0.0.1:9876]",
     )(function)
 
 
 def acl_option(function: Command) -> Command:
-    """--acl-file: the account of servers with access control; it goes into the environment."""
+    """Add --acl-file: an account for servers with access control, put into the environment."""
     return click.option(
         "--acl-file",
         type=click.Path(dir_okay=False, path_type=Path),
@@ -67,25 +66,25 @@ def acl_option(function: Command) -> Command:
         expose_value=False,
         callback=_take_account,
         metavar="FILE",
-        help="accessKey and secretKey, as in mqadmin's conf/tools.yml. "
-        "[default: the environment's TROUPEMQ_ACL_FILE, or TROUPEMQ_ACCESS_KEY and"
+        help="Sign requests with the accessKey and secretKey in this file, as in mqadmin's"
+        " conf/tools.yml. [default: the environment's TROUPEMQ_ACL_FILE, or TROUPEMQ_ACCESS_KEY and"
         " TROUPEMQ_SECRET_KEY]",
     )(function)
 
 
 def tls_options(function: Command) -> Command:
-    """--tls and those beside it; they go into the environment, too."""
+    """Add --tls, --tls-ca, --tls-cert, --tls-key and --tls-config, put into the environment."""
     made = click.option(
         "--tls",
         is_flag=True,
         expose_value=False,
         callback=_take_tls,
-        help="Call servers with TLS. [default: as the environment's TROUPEMQ_TLS says]",
+        help="Connect to servers with TLS. [default: the environment's TROUPEMQ_TLS, else off]",
     )(function)
     for name, variable, text in (
-        ("--tls-ca", TRUST, "Certificates of who is trusted. [default: those of this machine]"),
-        ("--tls-cert", CERTIFICATE, "An own certificate, for servers that ask for it."),
-        ("--tls-key", KEY, "Its key; a password of it: TROUPEMQ_TLS_KEY_PASSWORD."),
+        ("--tls-ca", TRUST, "Trusted CA certificates, PEM. [default: the system's]"),
+        ("--tls-cert", CERTIFICATE, "Client certificate, PEM, for servers that require one."),
+        ("--tls-key", KEY, "Private key of --tls-cert; password in TROUPEMQ_TLS_KEY_PASSWORD."),
     ):
         made = click.option(
             name,
@@ -100,10 +99,10 @@ def tls_options(function: Command) -> Command:
         type=click.Path(dir_okay=False),
         metavar="FILE",
         expose_value=False,
-        is_eager=True,  # the other options go over it, in whatever order they come
+        is_eager=True,  # the other options override the file, whatever their order
         callback=_take_tls_file,
-        help="tls.client.* as in RocketMQ's tls.properties; tls.client.authServer=false believes"
-        " whoever answers.",
+        help="Read the tls.client.* settings of RocketMQ's tls.properties from this file."
+        " tls.client.authServer=false accepts any server certificate.",
     )(made)
 
 
@@ -116,14 +115,14 @@ def _take_file(variable: str, _: click.Context, __: click.Parameter, path: str |
     if path is None:
         return
     os.environ[variable] = path
-    if os.environ.get(ENABLE, "").lower() == "false":  # the command line goes over it
+    if os.environ.get(ENABLE, "").lower() == "false":  # the command line overrides it
         del os.environ[ENABLE]
 
 
 def _take_tls_file(_: click.Context, __: click.Parameter, path: str | None) -> None:
     if path is None:
         return
-    from actors.settings.tls_settings import read_tls_file  # here: few commands name such a file
+    from actors.settings.tls_settings import read_tls_file  # here: a slow import, seldom needed
 
     try:
         found = read_tls_file(path)
@@ -145,7 +144,7 @@ def _take_account(_: click.Context, __: click.Parameter, path: Path | None) -> N
 
 
 def take_account_file(path: str) -> None:
-    """Its account is that of this process from now on. Raises StoreError."""
+    """Put the file's account into this process's environment. Raises StoreError."""
     found = account_of_file(path)
     if found is not None:
         os.environ[ACCESS_KEY] = found.access_key
@@ -154,7 +153,7 @@ def take_account_file(path: str) -> None:
 
 
 def settings_option(function: Command) -> Command:
-    """-s: settings of the command line, as a dictionary over those of the file."""
+    """Add -s: settings that override the file's, passed as a dictionary."""
     return click.option(
         "-s",
         "--set",
@@ -162,7 +161,7 @@ def settings_option(function: Command) -> Command:
         metavar="KEY=VALUE",
         multiple=True,
         callback=_keys_and_values,
-        help="Set one setting; overrides the file; repeatable.",
+        help="Set one setting, overriding the file; repeatable.",
     )(function)
 
 
@@ -179,23 +178,23 @@ def _keys_and_values(
 
 
 def json_option(function: Command) -> Command:
-    """--json: one object a line on stdout."""
-    return click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")(function)
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")(
+        function
+    )
 
 
 def daemon_options(function: Command) -> Command:
-    """What every long-running process has."""
     ready = click.option(
         "--ready-file",
         type=click.Path(dir_okay=False, path_type=Path),
         metavar="FILE",
-        help="Write the process id and the real ports there, as JSON, once they answer.",
+        help="Write process id and port numbers to this file, as JSON, once the ports answer.",
     )
-    log_json = click.option("--log-json", is_flag=True, help="Log lines as JSON objects.")
+    log_json = click.option("--log-json", is_flag=True, help="Write log lines as JSON objects.")
     return ready(log_json(function))
 
 
 def leave(sentence: str, code: int = FAILED) -> NoReturn:
-    """Ends the command with one sentence on stderr, and this exit code."""
+    """End the command with one sentence on stderr and this exit code."""
     say(sentence)
     sys.exit(code)

@@ -1,4 +1,4 @@
-"""`job redrive`: a group's dead letters, sent to where they came from."""
+"""Dead letters sent back to their original topics: `job redrive`."""
 
 from threading import Event
 
@@ -28,15 +28,16 @@ from troupemq.text import one_line
     type=FiniteRange(0.01, 10_000),
     default=100,
     show_default=True,
-    help="Messages a second.",
+    metavar="N",
+    help="Send at most N messages a second.",
 )
-@click.option("--count", type=click.IntRange(1), help="At most so many. [default: all there are]")
-@click.option("--id", "one", metavar="ID", help="This one only, by the broker's id of it.")
+@click.option("--count", type=click.IntRange(1), metavar="N", help="Send at most N. [default: all]")
+@click.option("--id", "one", metavar="ID", help="Send only this message, by the broker's id.")
 @click.option(
     "--without-original",
     "believes",
     is_flag=True,
-    help="Send also dead letters whose original is gone, to the topic that they name themselves.",
+    help="Also send dead letters without an existing original, to the topic they name.",
 )
 @json_option
 def redrive(
@@ -48,19 +49,20 @@ def redrive(
     believes: bool,
     as_json: bool,
 ) -> None:
-    """Sends the dead letters of GROUP to the topics that they came from, none twice.
+    """Send the dead letters of GROUP back to their original topics, each only once.
 
-    Every group that consumes such a topic gets them, not only this one. They stay in the
-    dead-letter topic; how far it has come is remembered by the brokers: another run goes on there.
+    Every group that consumes such a topic gets the messages, not only GROUP. The dead letters stay
+    in the dead-letter topic. The brokers remember the progress, so the next run continues there.
 
-    A dead letter may name any topic as its origin. At brokers with access control only messages
-    that are still there are sent again, unless --without-original believes the dead letters.
+    A dead letter names its original topic itself, and any client can forge that name. Brokers with
+    access control therefore need the original message to exist, unless --without-original is
+    given.
     """
     run = Redrive(group, namesrv, rate=rate, count_max=count, believes=believes, wait=Event().wait)
     try:
         done = run.run() if one is None else redrive_one(group, namesrv, one, believes=believes)
     except ClientError as error:
-        leave(f"{one_line(str(error))} ({run.done.sent} were sent; run it again to go on)")
+        leave(f"{one_line(str(error))} ({run.done.sent} were sent; run it again to continue)")
     Output(as_json=as_json).done(
         sentence_of(group, done),
         sent=done.sent,
@@ -71,15 +73,14 @@ def redrive(
 
 
 def sentence_of(group: str, done: Redriven) -> str:
-    """What became of a group's dead letters."""
-    sentence = f"{done.sent} dead letters of {group} were sent to the topics they came from."
+    sentence = f"{done.sent} dead letters of {group} were sent to their original topics."
     if done.found:
         sentence += f" {done.found} had been sent before."
     if done.without_origin:
-        sentence += f" {done.without_origin} do not say where they came from."
+        sentence += f" {done.without_origin} were not sent: they name no original topic."
     if done.without_original:
         sentence += (
-            f" {done.without_original} were not sent: no broker has the message that they name as"
-            " their original (job redrive --id ID --without-original sends one all the same)."
+            f" {done.without_original} were not sent: no broker has their original message"
+            " (to send one anyway: job redrive --id ID --without-original)."
         )
     return sentence

@@ -1,4 +1,4 @@
-"""`job restore`: messages of an archive, sent to a topic again."""
+"""Archived messages sent to a topic again: `job restore`."""
 
 from pathlib import Path
 from threading import Event
@@ -31,18 +31,41 @@ SHOWN_MAX = 20
 @namesrv_option
 @acl_option
 @tls_options
-@click.option("--to", metavar="TOPIC", help="Send them there. [default: the archived topic]")
-@click.option("--queue", "queue_id", type=click.IntRange(0), help="Only this queue of the archive.")
-@click.option("--from-offset", type=click.IntRange(0), default=0, help="First queue offset.")
-@click.option("--to-offset", type=click.IntRange(0), help="The queue offset behind the last one.")
-@click.option("--from-time", metavar="TIME", help="Stored then or later: ISO, or ms since 1970.")
-@click.option("--to-time", metavar="TIME", help="Stored before then.")
+@click.option("--to", metavar="TOPIC", help="Send to this topic. [default: the archived topic]")
+@click.option(
+    "--queue",
+    "queue_id",
+    type=click.IntRange(0),
+    metavar="ID",
+    help="Send only this archived queue. [default: all]",
+)
+@click.option(
+    "--from-offset",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    metavar="OFFSET",
+    help="Send from this queue offset on.",
+)
+@click.option(
+    "--to-offset",
+    type=click.IntRange(0),
+    metavar="OFFSET",
+    help="Send up to this queue offset, exclusive. [default: to the end]",
+)
+@click.option(
+    "--from-time",
+    metavar="TIME",
+    help="Send messages stored at TIME or later: ISO 8601, or ms since 1970.",
+)
+@click.option("--to-time", metavar="TIME", help="Send messages stored before TIME.")
 @click.option(
     "--rate",
     type=FiniteRange(0.01, 10_000),
     default=100,
     show_default=True,
-    help="Messages a second, at most.",
+    metavar="N",
+    help="Send at most N messages a second.",
 )
 @json_option
 def restore(
@@ -58,12 +81,11 @@ def restore(
     rate: float,
     as_json: bool,
 ) -> None:
-    """Sends what the directory ARCHIVE has of TOPIC to a topic of a running broker.
+    """Send the messages of TOPIC in the directory ARCHIVE to a running broker.
 
-    The same command again goes on where it was interrupted, and sends nothing twice; nor does one
-    with a range that overlaps, as long as the broker has the copies of before. Keys, tags,
-    the application's properties, flag and body are those of the archive; offsets, times, hosts and
-    message ids are new.
+    After an interruption, repeat the command to continue. No message is sent twice, even by
+    overlapping ranges, while the broker still has the earlier copies. Copies keep body, tags, keys,
+    flag and application properties. Offsets, times, hosts and message ids are new.
     """
     from_ms, until_ms = _time_ms(from_time), _time_ms(to_time)
     run = None
@@ -73,7 +95,7 @@ def restore(
         done = run.run()
     except (ClientError, StoreError) as error:
         sent = 0 if run is None else run.done.sent
-        further = f" ({sent} were sent; run it again to go on)" if sent else ""
+        further = f" ({sent} were sent; run it again to continue)" if sent else ""
         leave(one_line(str(error)) + further)
     sentence = f"{done.sent} messages of {topic} were sent to {to or topic}."
     if done.found:

@@ -1,4 +1,4 @@
-"""`run`, `namesrv` and `broker`: the processes that serve."""
+"""Server processes: `run`, `namesrv` and `broker`."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -47,7 +47,9 @@ log = get_logger(__name__)
 LOOPBACK = "127.0.0.1"
 DATA = Path("data")
 NAMESRV_PORT, BROKER_PORT = 9876, 10911
-"""Of `run`, unless its options say otherwise."""
+"""Default ports of `run`."""
+STARTING = "Starting a name server and a broker on this machine."
+TOUR = "A tour follows: it takes a few seconds, with Spark about a minute."
 JOBS_DIRECTORY = "jobs"
 SMALL_FILES = {
     "mappedFileSizeCommitLog": str(16 << 20),
@@ -55,7 +57,7 @@ SMALL_FILES = {
     "maxHashSlotNum": "50000",
     "maxIndexNum": "200000",
 }
-"""Of a tour's store: some 20 MB on disk in place of 1.5 GB."""
+"""File sizes for the store of `run`: 20 MB on disk instead of 1.5 GB."""
 
 
 def broker_settings(data: Path, port: int, namesrv_port: int) -> dict[str, str]:
@@ -72,32 +74,50 @@ def broker_settings(data: Path, port: int, namesrv_port: int) -> dict[str, str]:
     }
 
 
+def next_steps(namesrv_port: int) -> str:
+    at = "" if namesrv_port == NAMESRV_PORT else f" -n {LOOPBACK}:{namesrv_port}"
+    return f"""
+Next steps, in another terminal:
+  troupemq send -t Hello -b hello{at}
+  troupemq consume -t Hello --count 1{at}
+  troupemq top{at}
+  troupemq admin --help"""
+
+
 @click.command()
-@click.option("--once", is_flag=True, help="End after the tour, with exit code 0 if it went well.")
+@click.option("--once", is_flag=True, help="Stop after the tour, with exit code 0 if it succeeded.")
 @click.option(
     "--data",
     type=click.Path(file_okay=False, path_type=Path),
     default=DATA,
     show_default=True,
-    help="Where store, logs and archive are kept; a later start finds what is there.",
+    help="Keep store, logs and archive in this folder; the next start continues with them.",
 )
 @click.option(
-    "--namesrv-port", type=int, default=NAMESRV_PORT, show_default=True, help="0: a free one."
+    "--namesrv-port",
+    type=int,
+    default=NAMESRV_PORT,
+    show_default=True,
+    metavar="PORT",
+    help="Port of the name server; 0 takes a free one.",
 )
 @click.option(
     "--broker-port",
     type=int,
     default=BROKER_PORT,
     show_default=True,
-    help="Two below it is the fast port; one above, HA's. 0: free ones.",
+    metavar="PORT",
+    help="Port of the broker, which also uses PORT-2 (fast port) and PORT+1 (replication); 0 takes"
+    " free ones.",
 )
-@click.option("--no-tour", is_flag=True, help="Only serve.")
+@click.option("--no-tour", is_flag=True, help="Serve without the tour.")
 @click.option(
     "--console-port",
     type=click.IntRange(0, 65_535),
     default=CONSOLE_PORT,
     show_default=True,
-    help="Where the console listens, if it is installed; not with --once. 0: none.",
+    metavar="PORT",
+    help="Port of the web console, if that is installed; 0 disables it, as --once does.",
 )
 @daemon_options
 def run(
@@ -110,20 +130,23 @@ def run(
     ready_file: Path | None,
     log_json: bool,
 ) -> None:
-    """Name server and broker in one process on this machine, with a short tour.
+    """Start a name server and a broker on this machine and show them in a short tour.
 
-    The tour creates a topic, sends 1,000 messages over TCP, consumes them in a group, runs a
-    scheduled job, shows its table and where its plot lies, and archives the messages with Spark;
-    then both keep serving until Ctrl-C. Only this machine can connect. Without Spark the jobs are
-    left out.
+    The tour creates a topic, sends 1,000 messages over TCP and consumes them. If Spark is
+    installed, it then runs a scheduled job and archives the messages as Parquet. Each step prints
+    what it does and how long it took; with Spark the tour takes about a minute, else seconds.
+
+    Both servers then keep serving until Ctrl-C, for clients on this machine only. Next, try
+    `troupemq send`, `troupemq consume` and `troupemq top`.
     """
-    from troupemq.tour import Tour  # here: it brings a client along
+    from troupemq.tour import Tour  # here: it imports the client
 
     data = data.absolute()
     log_path = data / "logs" / "troupemq.log"
     started: list[Servers] = []
 
     def start(on_give_up: Callable[[str], None]) -> Serving:
+        tell(STARTING if no_tour else f"{STARTING} {TOUR}")
         servers = _start_both(data, namesrv_port, broker_port, on_give_up)
         started.append(servers)
         ports = servers.ports
@@ -133,20 +156,20 @@ def run(
             f"log in {log_path}."
         )
         if console_port and not once and not console_is_installed():
-            tell(f"No console is shown, for {console_missing()}")
+            tell(f"Console not started: {console_missing()}")
         elif console_port and not once:
             with servers.stopped_on_failure():
                 servers.start_console(console_port, data / "console")
         if no_tour:
-            tell(f"Serving; {CTRL_C_ENDS_IT}")
+            tell(f"Serving. {CTRL_C_ENDS_IT}")
         return servers.serving()
 
     def tour(over: Event) -> None:
         Tour(started[0], data, sys.stdout, over).run()
         if not once:
-            tell(f"\nServing; {CTRL_C_ENDS_IT}")
+            tell(f"{next_steps(started[0].ports['namesrv'])}\n\nServing. {CTRL_C_ENDS_IT}")
 
-    keep_files_private()  # the log comes before everything else
+    keep_files_private()  # before the log file, the first one
     try:
         _, store, _ = parse_broker_config("", broker_settings(data, 0, NAMESRV_PORT))
         require_room(store, RealDisk())  # before the first file
@@ -195,10 +218,15 @@ def _start_both(
     "-c",
     "--config",
     type=click.Path(dir_okay=False, readable=False),
-    help="Settings in java properties; every key of RocketMQ 4.9.7 is accepted.",
+    help="Read settings from this file, Java properties with the keys of RocketMQ 4.9.7."
+    " [default: ~/namesrv/namesrv.properties, if present]",
 )
 @click.option(
-    "-p", "--port", type=int, help="Port to listen at; overrides listenPort. [default: 9876]"
+    "-p",
+    "--port",
+    type=int,
+    metavar="PORT",
+    help="Listen on PORT; overrides listenPort. [default: 9876]",
 )
 @settings_option
 @daemon_options
@@ -209,7 +237,7 @@ def namesrv(
     ready_file: Path | None,
     log_json: bool,
 ) -> None:
-    """A name server: tells clients where topics are."""
+    """Run a name server, which tells clients where topics are."""
     set_up_logs(as_json=log_json)
     overrides = settings if port is None else {**settings, "listenPort": str(port)}
     path = config or (NAMESRV_FILE if Path(NAMESRV_FILE).is_file() else None)
@@ -237,31 +265,33 @@ def namesrv(
     "-c",
     "--config",
     type=click.Path(dir_okay=False, readable=False),
-    help="Settings in java properties; every key of RocketMQ 4.9.7 is accepted.",
+    help="Read settings from this file, Java properties with the keys of RocketMQ 4.9.7.",
 )
 @click.option(
     "-n",
     "--namesrv",
     metavar="HOST:PORT",
-    help="Name servers, several with ; between; overrides namesrvAddr.",
+    help="Register at these name servers, separated by ;. Overrides namesrvAddr.",
 )
 @settings_option
 @click.option(
     "--jobs",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Spark jobs that run by themselves. [default: conf/jobs.conf, if it is there]",
+    help="Schedule the Spark jobs in this file. [default: conf/jobs.conf, if present]",
 )
 @click.option(
     "--masters",
     type=int,
     metavar="N",
-    help="Run N brokers, each on a core with its own store: broker-a, broker-a-1 and so on, ports "
-    "10 apart. Overrides masters of the settings. [default: 1]",
+    help="Run N broker processes, named broker-a, broker-a-1 and so on, ports 10 apart, one store"
+    " each. Overrides the setting masters. [default: 1]",
 )
-@click.option("--one-of", metavar="NAME", hidden=True, help="The first of those it runs beside.")
-@click.option(SPARE_OPTION, is_flag=True, hidden=True, help="Be the broker that stdin names.")
-@click.option("--monitors", metavar="PLAN", hidden=True, help="Show the masters of this plan.")
+@click.option("--one-of", metavar="NAME", hidden=True, help="Name of the first of the masters.")
+@click.option(
+    SPARE_OPTION, is_flag=True, hidden=True, help="Wait for a broker's command on stdin; run it."
+)
+@click.option("--monitors", metavar="PLAN", hidden=True, help="Monitor the masters of this plan.")
 @daemon_options
 def broker(
     config: str | None,
@@ -275,10 +305,10 @@ def broker(
     ready_file: Path | None,
     log_json: bool,
 ) -> None:
-    """A broker: stores messages and hands them out.
+    """Run a broker, which stores messages and delivers them to consumers.
 
-    Without storePathRootDir it uses ~/store; without brokerIP1 it advertises the address that
-    RocketMQ would. Both are said at the start.
+    The store is in ~/store unless storePathRootDir is set. Clients are sent to this machine's
+    address, chosen as RocketMQ does, unless brokerIP1 is set. The start prints both.
     """
     if spare:
         import_broker()
@@ -289,7 +319,7 @@ def broker(
     load = partial(_load_broker, config, overrides)
     try:
         broker_config, store_config, findings = load({})
-        if one_of is None:  # else the process above has decided
+        if one_of is None:  # else the supervisor has done so
             obey_setting(broker_config.python_jit, config)
         if monitors is not None:
             show = partial(_show_masters, monitors, broker_config)
@@ -333,7 +363,7 @@ def _show_masters(plan: str, config: BrokerConfig, _: Callable[[str], None]) -> 
 def _load_broker(
     config: str | None, overrides: Mapping[str, str], more: Mapping[str, str]
 ) -> tuple[BrokerConfig, StoreConfig, ConfigFindings]:
-    """The settings of a broker: those of the file, of the command line, and more over these."""
+    """Load a broker's settings: the file's, overridden by the command line's and by `more`."""
     if config is None:
         return parse_broker_config("", {**overrides, **more})
     return load_broker_config(config, {**overrides, **more})
@@ -341,4 +371,4 @@ def _load_broker(
 
 def _log_findings(findings: ConfigFindings) -> None:
     if findings:
-        log.warning("settings", findings=findings.sentence())
+        log.warning("settings ignored", findings=findings.sentence())

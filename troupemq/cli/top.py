@@ -1,4 +1,4 @@
-"""`top`: the overview of a cluster in a terminal, refreshed while one looks."""
+"""Cluster overview in a terminal: `top`."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -26,22 +26,22 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 @click.command()
-@click.option("--once", is_flag=True, help="Print one picture and end, for scripts.")
+@click.option("--once", is_flag=True, help="Print the overview once and end, for scripts.")
 @click.option(
     "--interval",
     type=FiniteRange(min=0.2, max=3600),
     default=1.0,
     show_default=True,
     metavar="SECONDS",
-    help="How often to look.",
+    help="Refresh at this interval.",
 )
 @acl_option
 @namesrv_option
 def top(namesrv: str | None, once: bool, interval: float) -> None:
-    """Rates, lag, actors and disk of all brokers, refreshed until Ctrl-C.
+    """Show throughput, consumer lag, actors and disk of all brokers until Ctrl-C.
 
-    Also of official brokers, which have no actors. Lag is looked at every five seconds. "Late" is
-    how long ago the message was stored that a group consumed last, of a queue where it is behind.
+    Works with RocketMQ's brokers, too, which have no actors. Lag is refreshed every five seconds.
+    LATE is the time lag: the age of the last consumed message, in queues with consumer lag.
     """
     if not is_installed(EXTRA):
         leave(f"top needs the library rich: {install_command(EXTRA)}")
@@ -51,7 +51,7 @@ def top(namesrv: str | None, once: bool, interval: float) -> None:
             if once:
                 _print(poller.take())
             else:
-                with sigterm_interrupts():  # the terminal is left as it was
+                with sigterm_interrupts():  # so that SIGTERM also restores the terminal
                     _follow(poller.take, interval)
     except ClientError as error:
         leave(one_line(str(error)))
@@ -75,7 +75,6 @@ def _follow(take: Callable[[], ClusterOverview], interval_s: float) -> None:
 
 
 def drawn(overview: ClusterOverview) -> "Group":
-    """Return the overview as text of the terminal."""
     from rich.console import Group
     from rich.text import Text
 
@@ -95,7 +94,7 @@ def drawn(overview: ClusterOverview) -> "Group":
 
 
 def _table(*columns: tuple[str, bool]) -> "Table":
-    """Columns by name; True: numbers."""
+    """Return a table with these columns: heading, and whether its cells are numbers."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -149,7 +148,7 @@ def _groups(overview: ClusterOverview) -> "Table":
             _safe(each.group), _safe(each.topic), f"{each.lag:,}", late, f"{each.tps:,.0f}"
         )
     if not overview.groups:
-        table.add_row("no group has consumed here", "", "", "", "")
+        table.add_row("no consumer groups", "", "", "", "")
     return table
 
 
@@ -165,7 +164,7 @@ def _actors(overview: ClusterOverview) -> "Table":
 
 
 def _safe(text: str) -> str:
-    """What a server calls itself: no control characters, and no markup of the terminal's."""
+    """Escape control characters and rich's markup in a name from a server."""
     from rich.markup import escape
 
     return escape(one_line(text))
@@ -179,7 +178,7 @@ def _size(count: float) -> str:
 
 
 def _span(seconds: float) -> str:
-    """As people say it: 5 s, 3 min, 2.5 h, 4 d."""
+    """Return a duration in one unit: 5 s, 3 min, 2 h, 4 d."""
     for limit, divisor, unit in ((120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h")):
         if seconds < limit:
             return f"{seconds / divisor:.0f} {unit}"

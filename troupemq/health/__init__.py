@@ -1,6 +1,6 @@
-"""Health of a server: does it live, is it ready; for whoever starts it, and for balancers.
+"""Health of a server (live, ready), for service managers and load balancers.
 
-checks.py   what is looked at
+checks.py   the checks
 http.py     /health/live and /health/ready
-notify.py   the service manager's protocol (sd_notify), and its watchdog
+notify.py   the service manager's protocol (sd_notify) with its watchdog
 """

@@ -1,12 +1,12 @@
-"""The checks of health: each with what it found, and why it is not well.
+"""Health checks of servers.
 
-    live    the loop answers an actor within a second, and no supervisor has given up
-    ready   broker   it has recovered and listens; it is registered at a name server at least, where
-                     there are any; the disk is below the ratio from which sends are refused; no
-                     flush has failed; a slave follows its master
-            name server   it has listened for five seconds: brokers have had time to register
+    live    the event loop answers an actor within a second, and no supervisor has given up
+    ready   broker        it has recovered and listens; if name servers are configured, it is
+                          registered at one; the disk is below the ratio at which sends are refused;
+                          no flush has failed; a slave is connected to its master
+            name server   it has listened for five seconds, so brokers have had time to register
 
-Nobody who asks waits for the disk or a peer: all of it is known already, but for the loop's answer.
+No check waits for the disk or a peer; only the event loop's answer takes time.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,29 +22,26 @@ if TYPE_CHECKING:
 
 LOOP_TIMEOUT_S = 1.0
 NAMESRV_SETTLES_S = 5.0
-RECOVERS = "it starts; a large store is recovered for a while"
+RECOVERS = "it is starting; recovery of a large store takes a while"
 
 
 @dataclass(frozen=True)
 class HealthCheck:
-    """One line of an answer."""
-
     check: str
     ok: bool
     why: str = ""
-    """What is wrong; empty if nothing is."""
+    """Reason for a failure; else empty."""
 
 
 Look = Callable[[], Sequence[HealthCheck]]
 
 
 def is_well(checks: Sequence[HealthCheck]) -> bool:
-    """Whether nothing is wrong."""
     return all(each.ok for each in checks)
 
 
 class Health:
-    """What is asked for live and ready; servers join as they come up."""
+    """Health of a process, to which servers are added when they have started."""
 
     def __init__(self) -> None:
         self._systems: list[ActorSystem] = []
@@ -52,26 +49,26 @@ class Health:
         self._stopping = False
 
     def watch(self, system: ActorSystem) -> None:
-        """From now on its loop has to answer."""
+        """Add an actor system, which must answer from now on."""
         self._systems.append(system)
 
     def joins(self, look: Look) -> None:
-        """Something serves, and this says how well."""
+        """Add a started server's function for its checks of readiness."""
         self._ready.append(look)
 
     def leaves(self) -> None:
-        """The stop has begun: alive, and not ready any more."""
+        """Begin the stop: live, but no longer ready."""
         self._stopping = True
 
     def live(self, timeout_s: float = LOOP_TIMEOUT_S) -> list[HealthCheck]:
-        """Whether it should be let live. A start that recovers a store is alive."""
+        """Return the check of liveness; it also passes during a start."""
         whys = [system.why_not_alive(timeout_s) for system in list(self._systems)]
         return [_check("loop", next(filter(None, whys), ""))]
 
     def ready(self) -> list[HealthCheck]:
-        """Whether clients should be sent here."""
+        """Return the checks of readiness for clients."""
         if self._stopping:
-            return [HealthCheck("serving", False, "it stops")]
+            return [HealthCheck("serving", False, "it is stopping")]
         if not self._ready:
             return [HealthCheck("serving", False, RECOVERS)]
         return [
@@ -82,23 +79,24 @@ class Health:
 
 
 def broker_checks(broker: "Broker") -> list[HealthCheck]:
-    """Of a broker that listens."""
+    """Return the checks of a broker that listens."""
     config, store = broker.config, broker.store
     found = [_registered(broker), _disk(broker)]
     failure = store.commit_log.sync_failure
-    found.append(_check("flush", failure and f"a flush of the log failed ({failure}): restart it"))
+    why = failure and f"a flush of the commit log failed ({failure}): restart the broker"
+    found.append(_check("flush", why))
     if config.is_slave:
         found.append(_check("master", broker.attachment.why_behind.value))
     return found
 
 
 def namesrv_checks(clock: Callable[[], float] = monotonic) -> Look:
-    """Of a name server that listens from now on."""
+    """Return the function for the checks of a name server that listens from now on."""
     began_s = clock()
 
     def look() -> list[HealthCheck]:
         settles = clock() - began_s < NAMESRV_SETTLES_S
-        why = "brokers have not had time to register" if settles else ""
+        why = "it has just started, brokers may not have registered yet" if settles else ""
         return [_check("settled", why)]
 
     return look
@@ -107,7 +105,7 @@ def namesrv_checks(clock: Callable[[], float] = monotonic) -> Look:
 def _registered(broker: "Broker") -> HealthCheck:
     wanted = len(broker.config.namesrv_addresses)
     is_out = wanted and not broker.attachment.registered.value
-    return _check("registered", "no name server knows this broker" if is_out else "")
+    return _check("registered", "not registered at any name server" if is_out else "")
 
 
 def _disk(broker: "Broker") -> HealthCheck:
@@ -116,7 +114,7 @@ def _disk(broker: "Broker") -> HealthCheck:
     limit = config.disk_warning_ratio
     if ratio <= limit:
         return HealthCheck("disk", True)
-    return _check("disk", f"{ratio:.0%} of the disk are used: beyond {limit:.0%} sends are refused")
+    return _check("disk", f"{ratio:.0%} of the disk are used: above {limit:.0%} sends are refused")
 
 
 def _check(name: str, why: str) -> HealthCheck:

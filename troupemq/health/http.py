@@ -1,9 +1,9 @@
-"""The HTTP answers to /health/live and /health/ready: 200 or 503, with JSON.
+"""HTTP pages /health/live and /health/ready: 200 or 503, with JSON.
 
     GET /health/live     200 {"ok": true, "checks": [{"check": "loop", "ok": true, "why": ""}]}
-    GET /health/ready    503 with "why" for each that is not well
+    GET /health/ready    503 with a "why" for each failed check
 
-No login: there are no names in it, of topics or of clients.
+They need no login, because they contain no names of topics or clients.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,21 +21,20 @@ JSON = "application/json"
 
 
 def health_pages(health: Health) -> Mapping[str, Page]:
-    """Both, by path."""
     return {"/health/live": _page(health.live), "/health/ready": _page(health.ready)}
 
 
 def health_server(
     host: str, port: int, health: Health, hosts: KnownHosts | None = None
 ) -> PageServer:
-    """Answers from now on, with these alone. Raises PortTaken."""
+    """Start a server for these pages only. Raises PortTaken."""
     server = PageServer(open_listener(host, port, "healthPort"), hosts=hosts)
     server.add(health_pages(health))
     return server
 
 
 def checks_answer(checks: Sequence[HealthCheck]) -> PageAnswer:
-    """200 if all is well, else 503."""
+    """Return 200 if all checks pass, else 503, with the checks as JSON."""
     well = is_well(checks)
     body = dumps({"ok": well, "checks": [asdict(each) for each in checks]}).encode() + b"\n"
     status = HTTPStatus.OK if well else HTTPStatus.SERVICE_UNAVAILABLE

@@ -1,11 +1,11 @@
-"""The service manager's protocol (sd_notify): datagrams to the socket that NOTIFY_SOCKET names.
+"""Service manager's protocol (sd_notify): datagrams to the socket named by NOTIFY_SOCKET.
 
-    READY=1, STATUS=…         it serves
-    EXTEND_TIMEOUT_USEC=…     it still starts: a large store is recovered
-    WATCHDOG=1                the loop has answered; every WATCHDOG_USEC / 2, and only then
+    READY=1, STATUS=…         the server is serving
+    EXTEND_TIMEOUT_USEC=…     the start takes longer, for example to recover a large store
+    WATCHDOG=1                the event loop has answered; sent at most every WATCHDOG_USEC / 2
     STOPPING=1                the stop has begun
 
-`@` at the beginning of the name is an abstract socket. Without NOTIFY_SOCKET nothing is sent.
+A leading `@` in the name means an abstract socket. Without NOTIFY_SOCKET nothing is sent.
 """
 
 import os
@@ -18,40 +18,39 @@ from time import monotonic
 EXTEND_EVERY_S = 10.0
 EXTEND_BY_S = 30.0
 START_S_MAX = 3600.0
-"""A start that takes longer than this is stuck."""
+"""Maximum time of a start; a longer one counts as stuck."""
 
 
 class Notifier:
-    """Tells the service manager; does nothing where there is none."""
+    """Sender of notifications; does nothing without a service manager."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         name = environment.get("NOTIFY_SOCKET", "")
         self._address = "\0" + name[1:] if name.startswith("@") else name
         self.watchdog_s = _watchdog_s(environment) if name else 0.0
-        """So often it has to be told that all is well; 0: never."""
+        """Maximum interval of watchdog notifications; 0: no watchdog."""
         self._over = Event()
         self._started = Event()
         self._threads: list[Thread] = []
 
     def starting(self) -> None:
-        """Asks for more time, again and again, until `ready` or `close`."""
+        """Extend the start's timeout repeatedly until `ready`, `stopping` or `close`."""
         if self._address:
             self._begin(self._extend)
 
     def ready(self, status: str, is_alive: Callable[[float], bool]) -> None:
-        """It serves. With a watchdog `is_alive` is asked from now on, and told for each yes."""
+        """Report the end of the start. With a watchdog, notify it whenever `is_alive` is true."""
         self._started.set()
         self._send(f"READY=1\nSTATUS={status}")
         if self.watchdog_s:
             self._begin(lambda: self._feed(is_alive))
 
     def stopping(self) -> None:
-        """The stop has begun."""
         self._started.set()
         self._send("STOPPING=1\nSTATUS=Stopping.")
 
     def close(self) -> None:
-        """Nothing is told any more."""
+        """End all notifications and their threads."""
         self._started.set()
         self._over.set()
         for thread in self._threads:
@@ -82,7 +81,7 @@ class Notifier:
         if not self._address:
             return
         with suppress(OSError), socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC) as sock:
-            sock.settimeout(1.0)  # a manager that does not read is no reason not to serve
+            sock.settimeout(1.0)  # a service manager that hangs must not block the server
             sock.sendto(text.encode(), self._address)
 
 

@@ -1,11 +1,11 @@
-"""Several masters on one machine, or several slaves: brokers of their own under one process.
+"""Several masters or slaves on one machine: broker processes under one supervisor process.
 
-    stores.py      where their stores lie, and how many there are
-    plan.py        their settings, derived from one file's; what refuses them
-    monitoring.py  the process beside them that shows metrics and health of all at one port
-    supervisor.py  the process that starts them, starts each again that dies, and stops all; beside
-                   them it keeps a spare, which becomes the next one that is started again
+    stores.py      folders of their stores, and how many exist
+    plan.py        settings of each, derived from one file; reasons to refuse a start
+    monitoring.py  process with the metrics and health of all at one port
+    supervisor.py  process that starts and stops all and restarts each that dies; it keeps a spare
+                   process, in which the next restart happens
 
-`troupemq broker` makes the plan and then becomes the supervisor (exec), which imports nothing of
-ours: 14 MB in place of 50.
+`troupemq broker` makes the plan and then becomes the supervisor (exec). The supervisor imports only
+the standard library, so it needs 14 MB of memory instead of 50.
 """

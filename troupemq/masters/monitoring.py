@@ -1,12 +1,12 @@
-"""One port for several masters: /metrics of all as one page, and the health of all.
+"""Metrics and health of several masters at one port.
 
-    /metrics, /metrics/exporter    the families of every master, each line with its node_id;
-                                   troupemq_master_up is 0 for one that did not answer in ASK_S
-    /health/live, /health/ready    the checks of every master, each named after it
+    /metrics, /metrics/exporter    metrics of every master, each line with its node_id;
+                                   troupemq_master_up is 0 without an answer within ASK_S
+    /health/live, /health/ready    checks of every master, with its name as prefix
 
-A process beside the masters, started by the supervisor as they are. Where they listen it reads
-from their ready files, each time: one that was started again may be elsewhere. All are asked at
-once, and nobody waits for one that hangs for longer than ASK_S.
+This is a process beside the masters, also started by the supervisor. It reads their ports from
+their ready files for each request, because a restart may change them. It requests all masters in
+parallel.
 """
 
 import os
@@ -34,7 +34,7 @@ from troupemq.health.checks import RECOVERS, HealthCheck
 from troupemq.health.http import checks_answer
 
 ASK_S = 4.0
-"""Prometheus waits 10 s for a page by default, a prober 1 s to 3 s."""
+"""Timeout for metrics; Prometheus waits 10 s by default. Probes wait 1 s to 3 s (HEALTH_S)."""
 HEALTH_S = 2.0
 UP = "troupemq_master_up"
 _HELP = "# HELP "
@@ -43,39 +43,37 @@ _NODE = 'node_id="'
 
 @dataclass(frozen=True)
 class MonitoredMaster:
-    """One of them."""
-
     name: str
     ready_file: str
 
     def ports(self) -> Mapping[str, int]:
-        """Where it listens; nothing while it does not."""
+        """Return its ports by name; empty while it does not serve."""
         try:
             with open(self.ready_file, encoding="utf-8") as file:
                 found: dict[str, int] = load(file)
             os.kill(found["pid"], 0)
-        except (OSError, ValueError, KeyError):  # it is gone, and could not remove the file
+        except (OSError, ValueError, KeyError):  # not serving, or killed before removing the file
             return {}
         return found
 
 
 def masters_of(plan: str) -> list[MonitoredMaster]:
-    """Those of the supervisor's plan. Raises StoreError."""
+    """Return the masters of the supervisor's plan file. Raises StoreError."""
     try:
         with open(plan, encoding="utf-8") as file:
             found = load(file)
         return [MonitoredMaster(each["name"], each["ready_file"]) for each in found["instances"]]
     except OSError as error:
-        raise StoreError(f"{plan} cannot be read: {reason_of(error)}.") from None
+        raise StoreError(f"cannot read {plan}: {reason_of(error)}.") from None
     except (ValueError, KeyError, TypeError):
-        raise StoreError(f"{plan} is no plan of several masters.") from None
+        raise StoreError(f"{plan} is not a plan of several masters.") from None
 
 
-# --- asking them
+# --- requests
 
 
 def asked(host: str, port: int, path: str, timeout_s: float) -> tuple[int, bytes]:
-    """What one answers. Raises OSError, HTTPException."""
+    """Return a master's status and body for a path. Raises OSError, HTTPException."""
     connection = HTTPConnection(host, port, timeout=timeout_s)
     try:
         connection.request("GET", path)
@@ -87,15 +85,13 @@ def asked(host: str, port: int, path: str, timeout_s: float) -> tuple[int, bytes
 
 @dataclass(frozen=True, slots=True)
 class MasterSaid:
-    """What came of asking one."""
-
     body: bytes | None
-    """None: nothing came in time."""
+    """None without an answer in time."""
     took_s: float
 
 
 class AllAsked:
-    """Asks all at once; one that still owes an answer is not asked again meanwhile."""
+    """Parallel requests to all masters, with at most one request per master and path."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -104,7 +100,7 @@ class AllAsked:
     def ask(
         self, ports: Mapping[str, int], host: str, path: str, timeout_s: float
     ) -> Mapping[str, MasterSaid]:
-        """By name. Takes `timeout_s` at most."""
+        """Request a path of all masters; return the results by name within `timeout_s`."""
         said: SimpleQueue[tuple[str, MasterSaid]] = SimpleQueue()
         until_s, begun = monotonic() + timeout_s, 0
         for name, port in ports.items():
@@ -145,12 +141,14 @@ class AllAsked:
         tell((name, MasterSaid(body, perf_counter() - began_s)))
 
 
-# --- one exposition
+# --- metrics
 
 
 def merged(pages: Mapping[str, str]) -> list[str]:
-    """The families of all, each once, with the lines of each; by the master's name. A line without
-    node_id gets one."""
+    """Merge metrics pages, keyed by master: each family once, with the lines of all masters.
+
+    Lines without a node_id get one.
+    """
     families: dict[str, list[str]] = {}
     for node, text in pages.items():
         for block in f"\n{text}".split(f"\n{_HELP}")[1:]:
@@ -179,8 +177,6 @@ def _with_node(samples: str, text: str) -> str:
 
 
 class Monitoring:
-    """The pages of one port."""
-
     def __init__(self, masters: Sequence[MonitoredMaster], config: BrokerConfig) -> None:
         self._masters, self._config = masters, config
         self._all = AllAsked()
@@ -188,7 +184,7 @@ class Monitoring:
         self._made: dict[str, tuple[float, PageAnswer]] = {}
 
     def pages(self) -> Mapping[str, Page]:
-        """By path; metrics if the masters serve them."""
+        """Return the pages by path, with metrics if the masters serve them."""
         found: dict[str, Page] = {
             "/health/live": lambda _: checks_answer(self._health("live")),
             "/health/ready": lambda _: checks_answer(self._health("ready")),
@@ -198,7 +194,7 @@ class Monitoring:
         return found
 
     def _metrics(self, request: HttpRequest) -> PageAnswer:
-        """One at a time; who asks again at once gets the same."""
+        """Return the metrics page, at most FRESH_S old; requests for one path are serialized."""
         query = "?collect=client" if request.query.get("collect") == "client" else ""
         target = request.path + query
         with self._locks[request.path]:
@@ -221,17 +217,17 @@ class Monitoring:
             own.add_text(part)
         names = [(labels({"node_id": each.name}), each.name) for each in self._masters]
         own.gauge(
-            UP, "Whether a master's metrics are here", [(t, int(n in pages)) for t, n in names]
+            UP, "Whether a master returned its metrics", [(t, int(n in pages)) for t, n in names]
         )
         own.gauge(
             "troupemq_master_scrape_seconds",
-            "How long it took to answer",
+            "Duration of the request to a master",
             [(text, said[name].took_s) for text, name in names if name in said],
         )
         return own.packed()
 
     def _health(self, what: str) -> list[HealthCheck]:
-        """Of all; one that starts is alive, and not ready."""
+        """Return the checks of all masters; one that is starting is live, but not ready."""
         ports = {each.name: each.ports() for each in self._masters}
         asks = {name: found["health"] for name, found in ports.items() if "health" in found}
         said = self._all.ask(asks, self._health_host, f"/health/{what}", HEALTH_S)
@@ -255,7 +251,7 @@ class Monitoring:
 
 
 def _checks_of(name: str, body: bytes | None) -> list[HealthCheck]:
-    why = f"it has not answered within {HEALTH_S:.0f} s"
+    why = f"no answer within {HEALTH_S:.0f} s"
     if body is not None:
         try:
             return [
@@ -263,12 +259,12 @@ def _checks_of(name: str, body: bytes | None) -> list[HealthCheck]:
                 for each in loads(body)["checks"]
             ]
         except (ValueError, KeyError, TypeError, RecursionError):
-            why = "what it answers is not known"
+            why = "its answer is not understood"
     return [HealthCheck(f"{name}: serving", False, why)]
 
 
 def start_monitoring(plan: str, config: BrokerConfig) -> Serving:
-    """Serves from now on. Raises PortTaken, StoreError."""
+    """Start the monitoring server. Raises PortTaken, StoreError."""
     server = page_server(config, config.monitoring_port, "monitoringPort")
     server.add(Monitoring(masters_of(plan), config).pages())
 

@@ -1,17 +1,18 @@
-"""The plan of several masters: the settings of each, out of one file, and what refuses them.
+"""Plan of several masters: settings of each, derived from one file, and reasons to refuse it.
 
-    setting                the first      number i, from 1
-    brokerName             broker-a       broker-a-i
-    listenPort             10911          10911 + 10·i; fast port and HA's beside it, as always
-    metricsPromExporterPort 5557          5557 + 10·i, where metrics are on
-    healthPort             10915          10915 + 10·i, where it is set
-    haMasterAddress        host:10912     host:10912 + 10·i: a slave's master is its number's
-    storePathRootDir       store          store-masters/i; the other folders likewise (stores.py)
-    jobs by themselves     conf/jobs.conf none
-    monitoringPort         one process beside them (monitoring.py); their metrics are at 127.0.0.1
+    setting                 master 0        master i, from 1
+    brokerName              broker-a        broker-a-i
+    listenPort              10911           10911 + 10·i; fast and replication ports follow it
+    metricsPromExporterPort 5557            5557 + 10·i, if metrics are on
+    healthPort              10915           10915 + 10·i, if set
+    haMasterAddress         host:10912      host:10912 + 10·i: slave i replicates master i
+    storePathRootDir        store           store-masters/i; other folders likewise (stores.py)
+    scheduled jobs          conf/jobs.conf  none
+    monitoringPort          a separate process (monitoring.py); the masters' metrics listen at
+                            127.0.0.1
 
-All else is the same for all. What is derived is given to each broker over its settings file, and
-stays so until the supervisor starts again, whatever is written to the file meanwhile.
+All other settings are equal. Each broker gets the derived settings on its command line, where they
+override its file until the supervisor restarts.
 """
 
 import fcntl
@@ -34,20 +35,20 @@ from troupemq.masters.stores import PLAN_FILE, beside, check_none_is_left_out, f
 
 PORT_STEP = 10
 MONITORING = "monitoring"
-"""The name of the process that shows all of them."""
+"""Name of the monitoring process."""
 BROKER = tuple(child_command("troupemq", "broker"))
 SPARE_OPTION = "--spare"
 _PORT_MAX = 65_535
 _PORTS_OF_ONE = (-2, 0, 1)
-"""From its listenPort: fast port, that of clients, HA's."""
+"""Offsets from listenPort of the fast port, the main port and the replication port."""
 
 Load = Callable[[Mapping[str, str]], tuple[BrokerConfig, StoreConfig]]
-"""Reads the settings anew, these over them."""
+"""Loads the settings, overridden by its argument."""
 
 
 @dataclass(frozen=True)
 class BrokerCommandLine:
-    """What the command was given beside the settings: some of it is for each broker."""
+    """Options of `troupemq broker` that each master needs."""
 
     config: str | None
     overrides: Mapping[str, str]
@@ -57,10 +58,7 @@ class BrokerCommandLine:
 
 
 def derived(config: BrokerConfig, store: StoreConfig, number: int) -> dict[str, str]:
-    """What the master with this number has of its own, by the keys of the settings.
-
-    Raises ConfigError for a port that there is not.
-    """
+    """Return the derived settings of the master with this number."""
     ports, name = PORT_STEP * number, config.broker_name
     found = {
         "brokerName": f"{name}-{number}" if number else name,
@@ -69,7 +67,7 @@ def derived(config: BrokerConfig, store: StoreConfig, number: int) -> dict[str, 
     }
     if config.serves_metrics and config.metrics_port:
         found["metricsPromExporterPort"] = str(config.metrics_port + ports)
-    if config.serves_metrics and config.monitoring_port:  # which is at the host, with TLS
+    if config.serves_metrics and config.monitoring_port:  # the monitoring port serves host and TLS
         found |= {"metricsPromExporterHost": "127.0.0.1", "tls.metrics.mode": "disabled"}
     if config.health_port:
         found["healthPort"] = str(config.health_port + ports)
@@ -78,7 +76,7 @@ def derived(config: BrokerConfig, store: StoreConfig, number: int) -> dict[str, 
     if store.retention_archive_dir:
         found["retentionArchivePath"] = folder_of(store.retention_archive_dir, number)
     if number and config.console_port:
-        found["consolePort"] = "0"  # the first one's shows all of them
+        found["consolePort"] = "0"  # master 0's console shows all masters
     if config.ha_master_address:
         host, _, port = config.ha_master_address.rpartition(":")
         found["haMasterAddress"] = f"{host}:{int(port) + ports}"
@@ -88,9 +86,9 @@ def derived(config: BrokerConfig, store: StoreConfig, number: int) -> dict[str, 
 def make_plan(
     line: BrokerCommandLine, config: BrokerConfig, store: StoreConfig, load: Load
 ) -> supervisor.MastersPlan:
-    """The brokers that `config.masters` asks for. Raises StoreError if they cannot be.
+    """Return the plan for `config.masters` brokers; write nothing.
 
-    Nothing is made on the disk, and no store of theirs is in use.
+    Raises StoreError if the settings do not allow it or a store is in use.
     """
     check_none_is_left_out(store, config.masters)
     _check_ports(config)
@@ -124,8 +122,8 @@ def _check_ports(config: BrokerConfig) -> None:
     last = bases[-1] + max(_PORTS_OF_ONE)
     if last > _PORT_MAX:
         raise ConfigError(
-            f"listenPort is {config.listen_port}: {config.masters} masters have ports up to {last},"
-            f" and there is none above {_PORT_MAX}."
+            f"listenPort {config.listen_port} is too high: {config.masters} masters need ports up"
+            f" to {last}, above {_PORT_MAX}; choose a lower one."
         )
     metrics = [config.metrics_port + PORT_STEP * number for number in range(config.masters)]
     taken = {base + step for base in bases for step in _PORTS_OF_ONE}
@@ -133,20 +131,20 @@ def _check_ports(config: BrokerConfig) -> None:
         wrong = [port for port in metrics if port > _PORT_MAX or port in taken]
         if wrong:
             raise ConfigError(
-                f"metricsPromExporterPort is {config.metrics_port}: {config.masters} masters have"
-                f" theirs at {wrong[0]}, too, which is none that is free; choose another."
+                f"metricsPromExporterPort {config.metrics_port} conflicts: {config.masters} masters"
+                f" also need port {wrong[0]}, which is in use or invalid; choose another."
             )
         taken.update(metrics)
     health = {config.health_port + PORT_STEP * number for number in range(config.masters)}
     if config.health_port and health & taken:
         raise ConfigError(
-            f"healthPort is {config.health_port}: with ten more for each of the"
-            f" {config.masters} masters it meets their ports; choose another."
+            f"healthPort {config.health_port} conflicts: in steps of {PORT_STEP} for"
+            f" {config.masters} masters it meets their other ports; choose another."
         )
     if config.monitoring_port and config.monitoring_port in taken | health:
         raise ConfigError(
-            f"monitoringPort is {config.monitoring_port}, which is a port of one of the"
-            f" {config.masters} masters: choose another."
+            f"monitoringPort {config.monitoring_port} conflicts: one of the {config.masters}"
+            " masters uses it; choose another."
         )
 
 
@@ -158,7 +156,6 @@ def _command(
     *,
     is_first: bool,
 ) -> Sequence[str]:
-    """An ordinary broker's."""
     settings = {**line.overrides, "masters": str(config.masters), **own}
     jobs = line.jobs if is_first else Path(os.devnull)
     return [
@@ -182,9 +179,9 @@ def _settings(settings: Mapping[str, str]) -> Sequence[str]:
 
 
 def arguments_for_spare() -> list[str]:
-    """The arguments of the broker that this process is to be; ends it if there will be none.
+    """Wait for the supervisor to write a broker's command to stdin; return its arguments.
 
-    The supervisor writes the broker's command to stdin, which is empty from then on.
+    End the process at the end of stdin. After the command, stdin is redirected to /dev/null.
     """
     line = sys.stdin.buffer.readline()
     if not line:
@@ -197,9 +194,10 @@ def arguments_for_spare() -> list[str]:
 
 
 def supervise(plan: supervisor.MastersPlan, store: StoreConfig) -> NoReturn:
-    """Becomes the supervisor: this process keeps its number, and nothing of ours in memory.
+    """Become the supervisor by exec; the process id stays the same.
 
-    Raises StoreLocked if another one has these stores, OSError if the plan cannot be written.
+    Raises StoreLocked if another supervisor uses these stores, OSError if the plan cannot be
+    written.
     """
     folder = beside(store.root)
     os.makedirs(folder, exist_ok=True)
@@ -218,5 +216,5 @@ def supervise(plan: supervisor.MastersPlan, store: StoreConfig) -> NoReturn:
     os.set_inheritable(file, True)
     program = [sys.executable, "-I", "-S", supervisor.__file__, path, str(file)]
     sys.stdout.flush()
-    os.environ.update(child_environment(os.environ))  # of the brokers
+    os.environ.update(child_environment(os.environ))  # for the brokers
     os.execv(sys.executable, program)

@@ -1,16 +1,16 @@
-"""The folders of several masters' stores: those of the settings, and the others' beside them.
+"""Folders of several masters' stores.
 
-    store              of the first: as of a broker that is alone
+    store              master 0, as for a single broker
     store-masters/
-    ├── plan.json      how they run; locked while they do
-    ├── 1/             the store of the second
-    └── 2/             the store of the third
-    commitlog          storePathCommitLog of the first, where that is set
+    ├── plan.json      the plan; locked by the running supervisor
+    ├── 1/             master 1
+    └── 2/             master 2
+    commitlog          storePathCommitLog of master 0, if set
     commitlog-masters/
-    ├── 1/             of the second
-    └── 2/             of the third
+    ├── 1/             master 1
+    └── 2/             master 2
 
-A folder says by its number whose it is, so that it stays with its broker when more are added.
+The number ties a folder to its master, even when more masters are added.
 """
 
 import os
@@ -22,23 +22,23 @@ PLAN_FILE = "plan.json"
 
 
 def beside(path: str) -> str:
-    """The folder that holds what the other masters have in place of `path`."""
+    """Return the folder with the counterparts of `path` of the other masters."""
     return f"{path.rstrip('/')}-masters"
 
 
 def folder_of(path: str, number: int) -> str:
-    """What the master with this number, from 0, has in place of `path`."""
+    """Return the counterpart of `path` of the master with this number, from 0."""
     return path if number == 0 else f"{beside(path)}/{number}"
 
 
 def masters_with_stores(store: StoreConfig) -> int:
-    """How many masters it takes to serve what is on the disk; `store` is the first one's."""
+    """Return the number of masters needed to serve all stores on disk; `store` is master 0's."""
     numbers = [0]
     for path in (store.root, store.commit_log_dir):
         try:
             names = os.listdir(beside(path))
         except (FileNotFoundError, NotADirectoryError, PermissionError):
-            continue  # what is wrong with the store itself, its start tells
+            continue  # the start of the broker reports this
         numbers += [int(name) for name in names if _is_used(f"{beside(path)}/{name}", name)]
     return max(numbers) + 1
 
@@ -48,12 +48,12 @@ def _is_used(path: str, name: str) -> bool:
 
 
 def check_none_is_left_out(store: StoreConfig, masters: int) -> None:
-    """Raises StoreError where nobody would serve the messages of some of the stores."""
+    """Raise StoreError if the messages of a store would not be served."""
     count = masters_with_stores(store)
     if count > masters:
         raise StoreError(
-            f"there are stores of {count} masters ({store.root} and those in"
-            f" {beside(store.root)}), and {masters} would leave messages unserved:"
-            f" start with --masters {count}; to have fewer, first drain the last ones"
+            f"stores of {count} masters exist ({store.root} and those in"
+            f" {beside(store.root)}), but masters is {masters}, so messages would be missing:"
+            f" start with --masters {count}; to reduce masters, first drain the last ones"
             " (wipeWritePerm, until their groups have no lag), stop, and move their folders away."
         )

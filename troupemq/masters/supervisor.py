@@ -1,26 +1,24 @@
-"""The process above several brokers: it starts them, starts each again that dies, and stops all.
+"""Supervisor process of several brokers: starts and stops all, and restarts each that dies.
 
     python -I -S supervisor.py PLAN LOCK
 
-PLAN is the file that plan.py has written, LOCK the descriptor by which it is locked for as long as
-this process lives. Of ours nothing is imported: what every broker needs is in the brokers.
+PLAN is the file written by plan.py. LOCK is the descriptor that locks it as long as this process
+lives. To save memory, this module imports only the standard library.
 
-    a broker's first start fails   all are stopped, with its exit code; its own sentence says why
-    a broker dies                  it alone is started again: at once, then after 1, 2, 4 … 30 s,
-                                   until it has served for a minute
-    SIGTERM, SIGINT                all are stopped in order; exit code 0 if all were
-    a second one                   all are killed, exit code 1; SIGTERMs within 2 s are one
-    this process is killed         each broker gets a SIGTERM from the kernel
-    a broker's loop is stuck       it gets a SIGABRT and is started again, where there is a watchdog
+    first start of a broker fails   stop all; exit with its code, after its own error message
+    broker dies                     restart it: at once, then after 1, 2, 4 … 30 s, until it has
+                                    served for a minute
+    SIGTERM, SIGINT                 stop all; exit code 0 if all stops were clean
+    second signal                   kill all; exit code 1 (SIGTERMs within 2 s count as one)
+    this process is killed          the kernel sends SIGTERM to each broker
+    event loop of a broker hangs    send it SIGABRT and restart it, if there is a watchdog
 
-A service manager (NOTIFY_SOCKET) is told when all serve and that the stop has begun, and its
-watchdog is fed by this process. The brokers have a socket of this process in its place, with the
-same watchdog: each says there, through its own loop, that it is well.
+A service manager (NOTIFY_SOCKET) is notified when all brokers serve and when the stop begins. This
+process feeds its watchdog. The brokers notify a socket of this process instead, with the same
+watchdog interval. A broker's log comes through a pipe; each line gets the broker's name appended.
 
-A broker's log comes through a pipe, for each line of it names its broker at the end.
-
-While all serve there is a spare process, which has imported what a broker needs and waits at its
-stdin for a command, a line of JSON; the next broker that dies is started again in it.
+While all brokers serve, a spare process waits with the broker's modules imported. Its stdin gets
+the command (a line of JSON) of the next broker that dies.
 """
 
 import ctypes
@@ -50,36 +48,36 @@ from types import FrameType
 
 PR_SET_PDEATHSIG = 1
 ONE_SIGTERM_S = 2.0
-"""SIGTERMs that come before that time has passed since the first are the same one."""
+"""SIGTERMs within this time of the first count as one."""
 
 DEADLINE_S = 28.0
-"""For the stop of all: each broker ends by itself after 25 s."""
+"""Deadline of the stop; each broker's own deadline is 25 s."""
 
 STEADY_S = 60.0
-"""A broker that has served for so long and dies is started again at once."""
+"""Serving time after which a broker that dies is restarted at once."""
 
 PAUSE_S_MAX = 30.0
 LOOK_S = 0.02
-"""How often to look whether a broker that starts is ready."""
+"""Interval of checks whether a starting broker serves."""
 
 LOOK_AGAIN_S = 0.5
-"""The longest wait: on PyPy a signal can end a wait before its handler has run."""
+"""Maximum wait: on PyPy a signal can end a wait before its handler has run."""
 
-READ_BYTES = 64 << 10  # as much as a pipe holds
+READ_BYTES = 64 << 10  # capacity of a pipe
 
 STDERR = 2
 UCRED = Struct("iII")
-"""Of SO_PASSCRED: process, user, group."""
+"""Credentials of SO_PASSCRED: process, user and group id."""
 EXTEND_EVERY_S = 10.0
 EXTEND_BY_S = 30.0
 DATAGRAM_BYTES_MAX = 4096
-ABORTED_ON = "the loop is stuck"
-SPARE = "spare"  # its name in the log
+ABORTED_ON = "event loop hangs"
+SPARE = "spare"  # name of the spare process in the log
 
 
 @dataclass(frozen=True)
 class PlannedBroker:
-    """One broker: the command that runs it, and the file that it writes when it serves."""
+    """Command of a broker, and the file that it writes when it serves."""
 
     name: str
     command: Sequence[str]
@@ -88,32 +86,31 @@ class PlannedBroker:
 
 @dataclass(frozen=True)
 class MastersPlan:
-    """All of them; `ready_file` is written when all serve."""
+    """All brokers of a plan; the supervisor writes `ready_file` when all serve."""
 
     instances: Sequence[PlannedBroker]
     ready_file: str | None
     log_json: bool
     monitoring: PlannedBroker | None = None
-    """What shows all of them at one port; it is started, and started again, as they are."""
+    """Monitoring process, started and restarted like a broker."""
     spare: Sequence[str] | None = None
-    """The command of a process that becomes the broker whose command it reads."""
 
 
 def labelled(line: bytes, name: str) -> bytes:
-    """A line of a broker's log, plain or JSON, that says whose it is."""
+    """Return a log line, plain or JSON, with the broker's name added."""
     if line.startswith(b"{") and line.endswith(b"}"):
         return b'%b, "broker": %b}' % (line[:-1], json.dumps(name).encode())
     return b"%b broker=%b" % (line, name.encode())
 
 
 class SharedLog:
-    """The log of all: lines of brokers, and those of this process in the same form."""
+    """Shared log on stderr: lines of brokers, and of this process in the same form."""
 
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json
 
     def write(self, data: bytes) -> None:
-        """What cannot be written is lost, as with one broker."""
+        """Write lines; they are lost after an error, as with one broker."""
         try:
             while data:
                 data = data[os.write(STDERR, data) :]
@@ -121,7 +118,6 @@ class SharedLog:
             return
 
     def tell(self, level: str, event: str, **fields: object) -> None:
-        """A line of ours."""
         now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         if self._as_json:
             text = json.dumps({"event": event, **fields, "level": level, "timestamp": now})
@@ -134,12 +130,11 @@ class SharedLog:
         self.write(text.encode() + b"\n")
 
     def say(self, sentence: str) -> None:
-        """One line for the operator."""
         self.write(f"troupemq: {sentence}\n".encode())
 
 
 class ManagerLine:
-    """What a service manager is told, and what the brokers tell in its place."""
+    """Notifications to the service manager, and from the brokers."""
 
     def __init__(self) -> None:
         name = os.environ.get("NOTIFY_SOCKET", "")
@@ -147,13 +142,13 @@ class ManagerLine:
         for_us = os.environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
         usec = os.environ.get("WATCHDOG_USEC", "") if name and for_us else ""
         self.watchdog_s = int(usec) / 1e6 if usec.isdecimal() else 0.0
-        """Within which it, and each broker, has to say that all is well; 0: no watchdog."""
+        """Watchdog interval of this process and of each broker; 0: no watchdog."""
         self._own: socket | None = None
         self._told_s = 0.0
         self._extended_s = 0.0
 
     def environment(self) -> dict[str, str]:
-        """A broker's: it tells this process, and nobody else."""
+        """Return the environment of a broker, which notifies only this process."""
         found = {name: value for name, value in os.environ.items() if name not in _MANAGERS}
         if self._own is not None:
             name = self._own.getsockname().decode().replace("\0", "@", 1)
@@ -161,7 +156,7 @@ class ManagerLine:
         return found
 
     def listen(self, selector: BaseSelector, heard: Callable[[int], None]) -> None:
-        """`heard` gets the process of each broker that is well."""
+        """Receive watchdog notifications; `heard` gets the sender's process id."""
         if not self.watchdog_s:
             return
         self._own = own = socket(AF_UNIX, SOCK_DGRAM)
@@ -181,20 +176,20 @@ class ManagerLine:
         selector.register(own, EVENT_READ, read)
 
     def tell(self, text: str) -> None:
-        """A manager that cannot be told is no reason not to serve."""
+        """Notify the service manager; errors are ignored, because it must not stop the brokers."""
         if self._address:
             with suppress(OSError), socket(AF_UNIX, SOCK_DGRAM) as sock:
                 sock.setblocking(False)
                 sock.sendto(text.encode(), self._address)
 
     def extend(self) -> None:
-        """Asks for more time to start in; a broker's start may recover a large store."""
+        """Extend the start's timeout, because a broker may recover a large store."""
         if self._address and monotonic() - self._extended_s >= EXTEND_EVERY_S:
             self._extended_s = monotonic()
             self.tell(f"EXTEND_TIMEOUT_USEC={EXTEND_BY_S * 1e6:.0f}")
 
     def feed(self) -> float | None:
-        """Tells the watchdog when it is time; gives when to come again, None: never."""
+        """Notify the watchdog if due; return the next due time, None without a watchdog."""
         if not self.watchdog_s:
             return None
         if monotonic() - self._told_s >= self.watchdog_s / 2:
@@ -207,12 +202,12 @@ _MANAGERS = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
 
 
 def pause_s(deaths: int) -> float:
-    """How long to wait before a broker is started again that has died so often."""
+    """Return the pause before the restart of a broker after so many deaths."""
     return 0.0 if deaths == 1 else min(2.0 ** (deaths - 2), PAUSE_S_MAX)
 
 
 class LoggedProcess:
-    """A process whose log goes to that of all, under the name that it has."""
+    """Child process with its log lines passed to the shared log under its name."""
 
     def __init__(
         self,
@@ -225,7 +220,7 @@ class LoggedProcess:
         *,
         waits: bool = False,
     ) -> None:
-        """`prepare` is called in the new process. Raises OSError if there can be none."""
+        """Start the process, after `prepare` in it; `waits`: for `become`. Raises OSError."""
         self.name = name
         self._log = log
         self._selector = selector
@@ -248,7 +243,7 @@ class LoggedProcess:
         return self._process.pid
 
     def become(self, name: str, command: Sequence[str]) -> None:
-        """Gives a spare its command. Raises OSError if it has ended."""
+        """Send a spare its command. Raises OSError if it has ended."""
         assert self._process.stdin is not None
         self.name = name
         with self._process.stdin as pipe:
@@ -258,11 +253,11 @@ class LoggedProcess:
         self._process.send_signal(number)
 
     def take_end(self) -> int | None:
-        """The exit code of a process that has ended; what is left of its log is passed on."""
+        """Return the exit code of a process that has ended, after the rest of its log."""
         if (code := self._process.poll()) is None:
             return None
         self._pass_on_log()
-        self._close_log()  # a child of its own may hold the pipe open
+        self._close_log()  # a grandchild may hold the pipe open
         if self._unfinished:
             self._write_lines(b"\n")
         for pipe in (self._process.stdin, self._process.stderr):
@@ -296,7 +291,7 @@ class LoggedProcess:
 
 
 class BrokerProcess:
-    """One broker's process, from its start to its end, and to the next one's."""
+    """Broker with its process, across restarts."""
 
     def __init__(self, instance: PlannedBroker) -> None:
         self.name = instance.name
@@ -304,16 +299,15 @@ class BrokerProcess:
         self.ports: dict[str, int] = {}
         self.has_served = False
         self.start_at_s: float | None = None
-        """When to start it again; None while it runs, and once it is not to."""
+        """Time of the next restart; None while it runs or must not restart."""
         self.ended_at_s: float | None = None
-        """When the one before died."""
         self._ready_file = instance.ready_file
         self._deaths = 0
-        """Since it last served for long."""
+        """Number of deaths since it last served for STEADY_S."""
         self._process: LoggedProcess | None = None
         self._served_since_s: float | None = None
         self.well_at_s = 0.0
-        """When it last said that it is well, since it serves."""
+        """Time of its last watchdog notification, or of the begin of serving."""
 
     @property
     def pid(self) -> int:
@@ -328,14 +322,14 @@ class BrokerProcess:
         return self._served_since_s is not None
 
     def start(self, process: Callable[[], LoggedProcess]) -> None:
-        """In the process that this gives. Raises OSError if there can be none."""
+        """Start in the process that `process` returns. Raises OSError."""
         self.start_at_s = None
         with suppress(FileNotFoundError):
             os.unlink(self._ready_file)
         self._process = process()
 
     def look_whether_it_serves(self) -> bool:
-        """Whether it serves since this moment."""
+        """Read its ready file; return True once, when it begins to serve."""
         if self._served_since_s is not None:
             return False
         try:
@@ -350,14 +344,14 @@ class BrokerProcess:
         return True
 
     def take_end(self) -> int | None:
-        """The exit code of a process that has ended, which then is there no more."""
+        """Forget a process that has ended and return its exit code; None while it runs."""
         if self._process is None or (code := self._process.take_end()) is None:
             return None
         self._process = None
         return code
 
     def start_later(self) -> float:
-        """Says when, in how many seconds, after it has died."""
+        """Schedule the restart after a death; return the pause in seconds."""
         now_s = monotonic()
         if self._served_since_s is not None and now_s - self._served_since_s >= STEADY_S:
             self._deaths = 0
@@ -372,7 +366,7 @@ class BrokerProcess:
 
 
 class BrokerSupervisor:
-    """The brokers of a plan; one thread, which waits for signals and for their logs."""
+    """Supervisor of a plan's brokers; one thread that waits for signals and log lines."""
 
     def __init__(self, plan: MastersPlan, log: SharedLog) -> None:
         self._plan = plan
@@ -385,7 +379,7 @@ class BrokerSupervisor:
         self._signals: list[tuple[int, float]] = []
         self._first_signal: tuple[int, float] | None = None
         self._stop_until_s: float | None = None
-        """Once all are being stopped."""
+        """Deadline of the stop; None before it."""
         self._code = 0
         self._all_have_served = False
         self._spare: LoggedProcess | None = None
@@ -393,7 +387,7 @@ class BrokerSupervisor:
         self._prctl = ctypes.CDLL(None).prctl
 
     def run(self) -> int:
-        """Until all have ended; gives the exit code."""
+        """Run until all brokers have ended; return the exit code."""
         self._listen_to_signals()
         self._manager.listen(self._selector, self._on_well)
         for broker in self._brokers:
@@ -426,10 +420,10 @@ class BrokerSupervisor:
             if self._first_signal is None:
                 self._first_signal = found
                 if self._stop_until_s is None:
-                    self._log.tell("info", "stopping", signal=signal.Signals(found[0]).name)
+                    self._log.tell("info", "stop requested", signal=signal.Signals(found[0]).name)
                     self._stop(0)
             elif not self._is_repeated(found):
-                self._kill("Told twice to stop.")
+                self._kill("Received a second signal.")
 
     def _is_repeated(self, found: tuple[int, float]) -> bool:
         assert self._first_signal is not None
@@ -442,7 +436,7 @@ class BrokerSupervisor:
                 broker.well_at_s = monotonic()
 
     def _watch(self) -> None:
-        """Feeds the watchdog above, and is that of the brokers."""
+        """Feed the service manager's watchdog, and check that of the brokers."""
         self._manager.feed()
         if not self._all_have_served and self._stop_until_s is None:
             self._manager.extend()
@@ -469,12 +463,12 @@ class BrokerSupervisor:
             if (code := broker.take_end()) is not None:
                 self._on_end(broker, code)
         if self._spare is not None and self._spare.take_end() is not None:
-            self._spare = None  # the next one, when a broker serves again: it may end as soon
+            self._spare = None  # retried after the next restart, lest it fail in a loop
             if self._stop_until_s is None:
                 self._log.tell("warning", "spare process ended")
         if self._stop_until_s is not None:
             if monotonic() >= self._stop_until_s:
-                self._kill(f"Not stopped after {DEADLINE_S:.0f} s.")
+                self._kill(f"Stop timed out after {DEADLINE_S:.0f} s.")
             return
         for broker in self._brokers:
             if broker.start_at_s is not None and monotonic() >= broker.start_at_s:
@@ -490,10 +484,10 @@ class BrokerSupervisor:
             self._on_failed_start(broker)
 
     def _process_for(self, broker: BrokerProcess) -> LoggedProcess:
-        """The spare, or a new one. Raises OSError."""
+        """Return the spare process, else a new one. Raises OSError."""
         if self._spare is not None:
             spare, self._spare = self._spare, None
-            with suppress(BrokenPipeError):  # it has just ended
+            with suppress(BrokenPipeError):  # the spare has just ended
                 spare.become(broker.name, broker.command)
                 return spare
         return self._new_process(broker.name, broker.command)
@@ -505,15 +499,15 @@ class BrokerSupervisor:
         return LoggedProcess(name, command, *kind, self._log, self._selector, waits=waits)
 
     def _end_with_the_supervisor(self) -> None:
-        """In the new process, before it is a broker."""
+        """Let the kernel send SIGTERM at the supervisor's death; runs in the new process."""
         self._prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != self._parent:
-            os._exit(1)  # it was killed before
+            os._exit(1)  # the supervisor died before the call
 
     def _on_failed_start(
         self, broker: BrokerProcess, how: str = "no process", code: int = 1
     ) -> None:
-        """What is wrong with a first start somebody has to mend; a later one is tried again."""
+        """Stop all after a failed first start, which an operator must fix; retry a later one."""
         if broker.has_served:
             self._start_later(broker, how)
         else:
@@ -522,7 +516,7 @@ class BrokerSupervisor:
     def _on_end(self, broker: BrokerProcess, code: int) -> None:
         how = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
         if self._stop_until_s is not None:
-            # A start does not handle SIGTERM yet, and one that is tried again may fail once more.
+            # A starting broker does not handle SIGTERM yet, and a restart may fail.
             is_starting = not broker.serves and (broker.has_served or code == -signal.SIGTERM)
             self._code = self._code or int(code != 0 and not is_starting)
         elif code > 0:
@@ -538,16 +532,16 @@ class BrokerSupervisor:
     def _on_serving(self, broker: BrokerProcess) -> None:
         if broker.ended_at_s is not None:
             after_ms = round((monotonic() - broker.ended_at_s) * 1000)
-            self._log.tell("info", "broker serves again", after_ms=after_ms, broker=broker.name)
+            self._log.tell("info", "broker restarted", after_ms=after_ms, broker=broker.name)
         if not all(each.serves for each in self._brokers):
             return
         if not self._all_have_served:
             self._all_have_served = True
-            self._log.tell("info", "all brokers serve", count=len(self._masters), pid=os.getpid())
-            self._manager.tell(f"READY=1\nSTATUS=Serves; {len(self._masters)} brokers.")
+            self._log.tell("info", "all brokers started", count=len(self._masters), pid=os.getpid())
+            self._manager.tell(f"READY=1\nSTATUS=Serving; {len(self._masters)} brokers.")
         self._write_ready_file()
         if self._plan.spare is not None and self._spare is None:
-            with suppress(OSError):  # the next one that dies is started without
+            with suppress(OSError):  # the next restart then starts a new process
                 self._spare = self._new_process(SPARE, self._plan.spare, waits=True)
 
     def _stop(self, code: int) -> None:
@@ -559,10 +553,10 @@ class BrokerSupervisor:
             broker.start_at_s = None
             broker.signal(signal.SIGTERM)
         if self._spare is not None:
-            self._spare.signal(signal.SIGKILL)  # it has nothing to lose
+            self._spare.signal(signal.SIGKILL)  # it has no state
 
     def _kill(self, why: str) -> None:
-        self._log.say(f"{why} What was not flushed will be recovered at the next start.")
+        self._log.say(f"{why} The next start recovers the stores.")
         self._code, self._stop_until_s = 1, monotonic() + DEADLINE_S
         for broker in self._brokers:
             broker.signal(signal.SIGKILL)
@@ -584,7 +578,6 @@ class BrokerSupervisor:
 
 
 def main() -> int:
-    """The process."""
     with open(sys.argv[1], encoding="utf-8") as file:
         found = json.load(file)
     instances = [PlannedBroker(**each) for each in found.pop("instances")]

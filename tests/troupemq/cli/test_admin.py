@@ -56,10 +56,10 @@ def test_options_are_found_under_the_original_s_long_names_too() -> None:
 def test_a_command_for_brokers_wants_to_know_which() -> None:
     done = CliRunner().invoke(admin, ["brokerStatus", "-n", "127.0.0.1:1"])
     assert done.exit_code == 2
-    assert "Name a broker with -b or a cluster with -c." in done.output
+    assert "no target named: give a broker with -b or a cluster with -c." in done.output
 
 
-def test_nobody_answers_is_one_sentence_and_exit_code_1() -> None:
+def test_no_answer_is_one_sentence_and_exit_code_1() -> None:
     done = CliRunner().invoke(admin, ["topicList", "-n", "127.0.0.1:1", "--json"])
     assert done.exit_code == 1
     assert done.stdout == ""

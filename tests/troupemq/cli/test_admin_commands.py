@@ -76,7 +76,7 @@ def run(namesrv: FakeServer) -> Run:
     return run
 
 
-def test_what_one_broker_cannot_do_the_others_do(broker: FakeServer, run: Run) -> None:
+def test_a_failing_broker_does_not_stop_the_others(broker: FakeServer, run: Run) -> None:
     broker.succeed(RequestCode.GET_TOPIC_STATS_INFO)
     broker.succeed(RequestCode.UPDATE_AND_CREATE_TOPIC)
     done = run("updateTopic", "-c", "C", "-t", "T", "--json")
@@ -92,7 +92,7 @@ def test_what_one_broker_cannot_do_the_others_do(broker: FakeServer, run: Run) -
         ("addWritePerm", RequestCode.ADD_WRITE_PERM_OF_BROKER, "addTopicCount"),
     ],
 )
-def test_a_broker_that_nobody_knows_is_an_error_although_name_servers_say_0(
+def test_an_unknown_broker_is_an_error_although_name_servers_answer_0(
     namesrv: FakeServer, broker: FakeServer, run: Run, name: str, code: RequestCode, field: str
 ) -> None:
     namesrv.on(code, lambda command: command.answer(fields={field: "0"}))
@@ -102,7 +102,7 @@ def test_a_broker_that_nobody_knows_is_an_error_although_name_servers_say_0(
     assert done.stderr == "troupemq: no broker misspelt is registered\n"
 
 
-def test_what_one_name_server_cannot_do_the_others_do(namesrv: FakeServer) -> None:
+def test_a_failing_name_server_does_not_stop_the_others(namesrv: FakeServer) -> None:
     namesrv.succeed(RequestCode.PUT_KV_CONFIG)
     line = ["updateKvConfig", "-s", "S", "-k", "k", "-v", "v", "-n", f"{GONE};{namesrv.address}"]
     done = CliRunner().invoke(admin, line)
@@ -134,7 +134,7 @@ def test_update_topic_says_what_becomes_unreadable(broker: FakeServer, run: Run)
     assert "unread_messages" not in json.loads(done.stdout)
 
 
-def test_what_a_broker_adds_to_its_yes_is_shown(broker: FakeServer, run: Run) -> None:
+def test_the_remark_of_a_success_is_shown(broker: FakeServer, run: Run) -> None:
     remark = "after a restart: listenPort"
     broker.succeed(RequestCode.GET_BROKER_CONFIG)
     broker.on(
@@ -177,7 +177,7 @@ def test_a_misspelled_setting_of_a_broker_is_not_sent(broker: FakeServer, run: R
         ("consumerProgress", "-g", "\udcff"),
     ],
 )
-def test_what_no_field_can_hold_is_refused_before_anybody_is_asked(
+def test_numbers_beyond_their_field_are_refused_before_any_request(
     line: tuple[str, ...], namesrv: FakeServer, run: Run
 ) -> None:
     done = run(*line)
@@ -196,7 +196,7 @@ def test_what_no_field_can_hold_is_refused_before_anybody_is_asked(
         ("updateKvConfig -s N -k $ref -v x", "no entry can be called $ref"),
     ],
 )
-def test_what_no_server_could_load_again_is_refused_before_it_is_sent(
+def test_values_that_servers_could_not_reload_are_refused_before_sending(
     broker: FakeServer, namesrv: FakeServer, run: Run, line: str, said: str
 ) -> None:
     sent: list[RemotingCommand] = []
@@ -237,7 +237,7 @@ def test_a_group_that_was_never_there_has_no_offset_that_is_kept(
 def test_a_group_whose_offsets_were_set_before_it_consumed_has_progress(
     broker: FakeServer, run: Run
 ) -> None:
-    """It has no retry topic yet, by which brokers of a group are found."""
+    """A new group has no retry topic, by which its brokers are found."""
     stats = ConsumeStatsBody({MessageQueue("T", "b", 0): OffsetWrapper(9, 4, 0)})
 
     def told(command: RemotingCommand) -> RemotingCommand:
@@ -373,7 +373,7 @@ def test_a_file_that_export_has_not_written_is_refused_with_a_sentence(text: str
         parse_export(text.encode())
 
 
-def test_what_others_wrote_moves_no_cursor_and_keeps_columns(
+def test_foreign_texts_are_escaped_and_keep_columns(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     out = Output(as_json=False)

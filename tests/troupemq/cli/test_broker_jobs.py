@@ -125,7 +125,7 @@ def test_an_entry_of_the_schedule_is_run_at_once_and_shown(broker: str) -> None:
 
 @pytest.mark.slow
 def test_the_lines_of_the_manual_ask_a_broker(broker: str) -> None:
-    """Those of docs/operations.md, in their order, at this broker and with a run of its."""
+    """Run the commands of docs/operations.md in order, with this broker and one of its runs."""
     (block,) = (each for each in blocks("operations.md") if "job schedule" in each)
     run, printed = "", []
     for program, command, *words in commands(block):
@@ -172,12 +172,12 @@ def test_a_run_tells_how_far_it_is_and_can_be_cancelled(broker: str) -> None:
         "rows": 40,
         "remaining_ms": 3000,
     }
-    line = "running, counting: 1 of 4 tasks, 10 of 40 messages, some 3.0 s left"
+    line = "running, counting: 1 of 4 tasks, 10 of 40 messages, about 3.0 s left"
     assert job("logs", run, "-b", broker)[2] == f"{run}: {line}\n"
     assert line in job("status", "-b", broker)[1]
     assert line in job("status", run, "-b", broker)[1]
     assert json.loads(job("status", run, "-b", broker, "--json")[1])["rows"] == 40
-    assert job("cancel", run, "-b", broker)[:2] == (0, f"{run} is being ended.\n")
+    assert job("cancel", run, "-b", broker)[:2] == (0, f"{run} is being cancelled.\n")
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_a_run_tells_how_far_it_is_and_can_be_cancelled(broker: str) -> None:
         (["run", "mow"], "there is no job mow"),
         (["cancel", "archive-1"], "there is no run archive-1 that waits or runs"),
         (["logs", "archive-1"], "there is no run archive-1"),
-        (["status", "archive-1"], "remembers no run archive-1"),
+        (["status", "archive-1"], "run archive-1 not found"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_exit_code_1(
@@ -217,4 +217,4 @@ def test_a_master_is_for_jobs_without_a_broker_only() -> None:
         cli, ["job", "run", "traffic", "--master", "local", "-b", "127.0.0.1:1"]
     )
     assert told.exit_code == 2
-    assert "the broker's conf/spark.conf says it" in told.output
+    assert "in the broker's conf/spark.conf" in told.output

@@ -92,4 +92,6 @@ def test_a_job_without_a_java_says_so_with_its_own_exit_code(
     assert result.exit_code == 16
     started, sentence = result.stderr.splitlines()
     assert started == "traffic: starting"
-    assert sentence.startswith("troupemq: Spark needs Java 17 or later, but JAVA_HOME is not set")
+    assert sentence.startswith(
+        "troupemq: no Java 17 or later found for Spark (JAVA_HOME is not set"
+    )

@@ -24,7 +24,7 @@ def no_java(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def no_ports(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of `run`: others may have them."""
+    """Replace the ports of `run`, which may be in use."""
     doctors = sys.modules["troupemq.cli.doctor"]
     monkeypatch.setattr(doctors, "BROKER_PORT", 0)
     monkeypatch.setattr(doctors, "examine_namesrv", lambda *_: Diagnosis("port", OK, "free"))
@@ -44,7 +44,7 @@ def test_it_gives_a_line_for_each_thing_and_json_on_demand(tmp_path: Path) -> No
     assert named["jobs"] == "CPython 3.11.2, /opt/python" and named["java"] == "/opt/java"
     lines = plain.output.splitlines()
     assert found[-1]["name"] == "verdict" and lines[-1] == found[-1]["found"]
-    assert lines[-1].startswith("ready: a start would not be refused")
+    assert lines[-1].startswith("ready: a start would succeed")
     assert len(lines) == len(found) + sum(each["verdict"] != "ok" for each in found)
 
 
@@ -55,12 +55,12 @@ def test_the_data_folder_of_run_is_looked_at(
     monkeypatch.setattr(RealDisk, "capacity", lambda *_: (2 << 30, 1 << 30))
     result = ask("--data", str(tmp_path / "data"))
     assert result.exit_code == 0, result.output
-    assert f"ok       permissions: {tmp_path} can be written" in result.output
+    assert f"ok       permissions: {tmp_path} is writable" in result.output
     monkeypatch.setattr(RealDisk, "capacity", lambda *_: (2 << 30, 1 << 20))
     result = ask("--data", str(tmp_path / "data"))
     assert result.exit_code == 13
     assert f"A new store in {tmp_path}/data/store takes 32.2 MiB" in result.output
-    assert result.output.splitlines()[-1] == "1 problem, a start would be refused: disk"
+    assert result.output.splitlines()[-1] == "1 problem, a start would fail: disk"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -103,7 +103,7 @@ def test_every_kind_of_broken_setting_is_a_refusal_with_code_10(
     folder = f"storePathRootDir={tmp_path}/store"
     result = ask("-s", folder, "-s", "listenPort=0", "-s", setting)
     assert result.exit_code == 10 and words in result.output, result.output
-    assert result.output.splitlines()[-1].endswith("a start would be refused: settings")
+    assert result.output.splitlines()[-1].endswith("a start would fail: settings")
 
 
 def test_unreadable_certificates_accounts_and_schedules_are_found_before_a_start(

@@ -32,7 +32,7 @@ def test_a_misspelled_option_is_a_question() -> None:
     assert result.exit_code == 2 and "--topic" in result.stderr
 
 
-def test_a_command_that_is_like_none_has_no_suggestion() -> None:
+def test_a_command_unlike_all_others_has_no_suggestion() -> None:
     result = CliRunner().invoke(cli, ["xyzzy"])
     assert (result.exit_code, result.stderr[-2:]) == (2, ".\n")
 

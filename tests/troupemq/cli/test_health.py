@@ -37,13 +37,13 @@ def test_a_server_that_starts_lives_and_is_not_ready(server: PageServer, health:
     port = str(server.port)
     assert (ask("live", "-p", port).exit_code, ask("live", "-p", port).output) == (0, "")
     unready = ask("-p", port)
-    assert unready.exit_code == 1 and unready.output.startswith("serving: it starts")
+    assert unready.exit_code == 1 and unready.output.startswith("serving: it is starting")
     health.joins(lambda: [HealthCheck("disk", True)])
     assert (ask("-p", port).exit_code, ask("-p", port).output) == (0, "")
     assert ask("ready", "-v", "-p", port).output == "serving: ok\nloop: ok\ndisk: ok\n"
 
 
-def test_who_does_not_answer_is_unwell_in_a_sentence(server: PageServer) -> None:
+def test_an_unreachable_server_fails_with_one_sentence(server: PageServer) -> None:
     server.close()
     gone = ask("-p", str(server.port))
     assert gone.exit_code == 1 and f"{HOST}:{server.port} does not answer" in gone.stderr
@@ -56,7 +56,7 @@ def test_a_name_that_the_server_does_not_know_is_said_with_the_setting(server: P
     assert refused.exit_code == 1 and "add it to monitoringHosts" in refused.stderr
 
 
-def test_without_a_port_nobody_can_be_asked() -> None:
+def test_health_without_a_port_is_a_wrong_option() -> None:
     assert ask().exit_code == 2
     assert ask("-a", "nowhere").exit_code == 2
 
@@ -69,16 +69,16 @@ def test_without_a_port_nobody_can_be_asked() -> None:
     ],
 )
 def test_the_own_port_of_a_server_is_no_health_port(code: ResponseCode, server: str) -> None:
-    """It "does not answer: Remote end closed connection", said the command of a healthy broker."""
+    """The command used to say that a healthy broker "does not answer"."""
     with FakeServer() as own:
         own.handlers[RequestCode.GET_KV_CONFIG] = lambda asked: asked.answer(code, remark="no")
         result = ask("-p", own.address.rpartition(":")[2])
     assert result.exit_code == 2
-    assert f"{own.address} is the own port of {server} and not its healthPort" in result.stderr
-    assert f"ask it with -a {own.address}" in result.stderr and result.stderr.count("\n") == 1
+    assert f"{own.address} is the main port of {server} not its healthPort" in result.stderr
+    assert f"use -a {own.address}" in result.stderr and result.stderr.count("\n") == 1
 
 
-def test_what_speaks_no_http_is_said_without_its_bytes() -> None:
+def test_a_non_http_answer_is_reported_without_its_bytes() -> None:
     """The replication port of a broker: its first bytes were the sentence."""
     with create_server((HOST, 0)) as listening:
 
@@ -99,7 +99,7 @@ def test_what_speaks_no_http_is_said_without_its_bytes() -> None:
 
 @pytest.mark.parametrize("body", [b'{"ok":true,"checks":[1]}', b'{"ok":true,"checks":[{"ok":0}]}'])
 def test_odd_checks_of_a_stranger_s_port_are_one_sentence(body: bytes) -> None:
-    """They were a traceback."""
+    """Such answers used to end in a traceback."""
     with create_server((HOST, 0)) as listening, ThreadPoolExecutor() as pool:
 
         def serve() -> None:
@@ -112,7 +112,7 @@ def test_odd_checks_of_a_stranger_s_port_are_one_sentence(body: bytes) -> None:
         served = pool.submit(serve)
         result = ask("-p", str(listening.getsockname()[1]))
         served.result()
-    assert result.exit_code == 1 and "is no healthPort" in result.stderr
+    assert result.exit_code == 1 and "is not a healthPort" in result.stderr
     assert result.stderr.count("\n") == 1
 
 

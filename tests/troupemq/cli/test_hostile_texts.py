@@ -1,4 +1,4 @@
-"""What clients write, shown by `troupemq admin`: none of it reaches a terminal as it is (A41)."""
+"""Tests that `troupemq admin` escapes all texts of clients (A41)."""
 
 import re
 from collections.abc import Iterator

@@ -15,9 +15,9 @@ from troupemq.cli.admin import admin
 
 
 def listed(one_of: Mapping[str, str], *options: str) -> list[str]:
-    """What it prints of brokers with these names, at one address, each with 1.5 sends a second.
+    """Return the lines of clusterList for brokers at one address, each with 1.5 sends a second.
 
-    `one_of` has for each the first of those under its process; empty: it is alone.
+    `one_of` maps a broker to the first one under the same supervisor; empty for a single broker.
     """
     with FakeServer() as namesrv, FakeServer() as server:
         datas = {name: BrokerData("C", name, {0: server.address}) for name in one_of}
@@ -61,8 +61,8 @@ def test_programs_get_each_of_several_masters() -> None:
     ]
 
 
-def test_a_broker_that_refuses_is_said_to_and_none_to_be_unregistered() -> None:
-    """As an account that may not is answered."""
+def test_a_refusing_broker_is_not_reported_as_unregistered() -> None:
+    """The broker answers NO_PERMISSION."""
     with FakeServer() as namesrv, FakeServer() as server:
         body = ClusterInfo({"a": BrokerData("C", "a", {0: server.address})}, {"C": ["a"]}).encode()
         namesrv.on(RequestCode.GET_BROKER_CLUSTER_INFO, lambda command: command.answer(body=body))
@@ -74,4 +74,4 @@ def test_a_broker_that_refuses_is_said_to_and_none_to_be_unregistered() -> None:
         done = CliRunner().invoke(admin, ["clusterList", "-n", namesrv.address])
     assert done.exit_code == 1
     assert "a 0 refuses to report its state: " in done.stderr and refusal[1] in done.stderr
-    assert "No broker has answered." in done.stderr and "registered" not in done.stderr
+    assert "No broker answered." in done.stderr and "registered" not in done.stderr

@@ -1,17 +1,23 @@
-"""Tests of troupemq/cli/jobs.py: `job run` without a broker, its refusals and its cancellation."""
+"""Tests of troupemq/cli/jobs.py: `job run` without a broker, and `job prepare`."""
 
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
+from subprocess import CompletedProcess
 from threading import Event
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+from spark.class_data import MODULE
+from storage.child_python import LINKS
 from tests.spark.store_writer import StoreWriter
 from troupemq import jobs_python
 from troupemq.cli import cli, jobs
+from troupemq.jobs_python import JobsPython, NoSpark
 
 
 @pytest.fixture
@@ -24,7 +30,7 @@ def run(store: Path) -> Result:
 
 
 def test_ctrl_c_says_that_nothing_was_written(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It ended without a word, with exit code 0."""
+    """The command used to end silently, with exit code 0."""
     over = Event()
 
     def interrupted(*_: Any) -> Any:
@@ -36,7 +42,7 @@ def test_ctrl_c_says_that_nothing_was_written(store: Path, monkeypatch: pytest.M
     result = run(store)
     over.set()
     assert (result.exit_code, result.stdout) == (130, "")
-    assert result.stderr.endswith("troupemq: The job traffic was cancelled, nothing written.\n")
+    assert result.stderr.endswith("troupemq: The job traffic was cancelled; nothing was written.\n")
 
 
 def test_without_spark_no_log_is_named_and_no_folder_made(
@@ -59,3 +65,46 @@ def test_beside_what_is_no_store_no_folder_is_made(tmp_path: Path) -> None:
         f"troupemq: {tmp_path}/data/store is no store directory: there is nothing at this path\n"
     )
     assert os.listdir(tmp_path) == []
+
+
+def prepare(monkeypatch: pytest.MonkeyPatch, python: JobsPython, *words: str) -> Result:
+    monkeypatch.setattr(jobs, "find_jobs_python", lambda named: python)
+    monkeypatch.setattr(jobs, "find_java", lambda _, package: "/java")
+    return CliRunner().invoke(cli, ["job", "prepare", *words])
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "output"),
+    [
+        (0, "/cache/class-data\n", "Spark's JVM now starts from /cache/class-data.\n"),
+        (1, "it needs Java\n", "troupemq: it needs Java.\n"),
+        (1, "", "troupemq: /opt/python failed to make a class-data archive.\n"),
+    ],
+)
+def test_prepare_runs_the_python_of_jobs_with_linked_packages(
+    monkeypatch: pytest.MonkeyPatch, code: int, said: str, output: str
+) -> None:
+    def child(line: list[str], *, env: dict[str, str], **_: Any) -> CompletedProcess[str]:
+        assert line == ["/opt/python", "-P", "-m", MODULE]
+        links = Path(env["PYTHONPATH"].partition(":")[0])
+        assert links.name == LINKS and (links / "spark" / "class_data.py").is_file()
+        return CompletedProcess(line, code, said)
+
+    monkeypatch.setattr(subprocess, "run", child)
+    result = prepare(monkeypatch, JobsPython("/opt/python", "CPython 3.11.2"))
+    assert (result.exit_code, result.output) == (code, output)
+
+
+def test_prepare_needs_no_process_for_its_own_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "make_class_data", lambda given: Path(given["JAVA_HOME"], "x"))
+    result = prepare(monkeypatch, JobsPython(sys.executable, "CPython 3.11.2"), "--json")
+    assert (result.exit_code, "/java/x" in result.output) == (0, True)
+
+
+def test_prepare_without_spark_prints_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(named: str) -> JobsPython:
+        raise NoSpark(f"there is no {named}")
+
+    monkeypatch.setattr(jobs, "find_jobs_python", fails)
+    result = CliRunner().invoke(cli, ["job", "prepare", "--jobs-python", "python9"])
+    assert (result.exit_code, result.output) == (1, "troupemq: there is no python9.\n")

@@ -73,7 +73,7 @@ def test_send_takes_each_line_of_stdin_as_a_message(broker: FakeBroker) -> None:
 def test_a_pipe_without_a_line_says_that_nothing_was_sent(broker: FakeBroker) -> None:
     """`send -t Orders` without -b ended without a word."""
     code, out, err = invoke(broker, "send")
-    assert (code, out) == (0, "") and "stdin has no line, so nothing was sent" in err
+    assert (code, out) == (0, "") and "nothing was sent: stdin is empty" in err
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_a_full_disk_behind_stdout_is_one_sentence(monkeypatch: pytest.MonkeyPat
     result = CliRunner().invoke(cli, ["job", "list"])
     assert (result.exit_code, result.output) == (
         1,
-        "troupemq: the output cannot be written: No space left on device.\n",
+        "troupemq: cannot write the output: No space left on device.\n",
     )
 
 
@@ -131,7 +131,7 @@ def test_an_empty_line_ends_it_with_a_sentence_and_what_came_before_is_sent_and_
 ) -> None:
     code, out, err = invoke(broker, "send", stdin="one\r\ntwo\n\nfour\n")
     assert (code, out.count("OK "), out.count("\n")) == (1, 2, 2)
-    assert err == "troupemq: line 3 of stdin is empty, and a message is not\n"
+    assert err == "troupemq: line 3 of stdin is empty: a message needs a body\n"
     assert {bytes(broker.server.next(SEND).body or b"") for _ in range(2)} == {b"one", b"two"}
     assert invoke(broker, "send", "-b", "")[::2] == (
         1,
@@ -199,7 +199,7 @@ def test_a_terminal_gets_nothing_that_moves_its_cursor(
     assert out.endswith("+0 [a\\x1bb] \\x1b]0;owned\\x07\\rx\\ny\\x9b2J\n")
 
 
-def test_what_a_broker_says_is_a_line_on_stderr(broker: FakeBroker) -> None:
+def test_a_broker_error_is_one_line_on_stderr(broker: FakeBroker) -> None:
     def refused(command: RemotingCommand) -> RemotingCommand:
         return command.answer(ResponseCode.NO_PERMISSION, remark="no\x1b[2J\r\nsent \u202eok")
 
@@ -218,8 +218,7 @@ def test_consume_gives_up_when_too_little_comes(broker: FakeBroker) -> None:
     code, out, err = invoke(broker, "consume", "-g", "g", "--count", "2", "--wait-s", "0.1")
     assert (code, out) == (1, "")
     assert err == (
-        "troupemq: nothing new: topic T holds no message\n"
-        "troupemq: 0 of 2 messages came in 0.1 s.\n"
+        "troupemq: no new messages: topic T is empty\ntroupemq: 0 of 2 messages came in 0.1 s.\n"
     )
 
 
@@ -257,7 +256,7 @@ def test_tags_and_sql92_are_not_for_one_subscription(broker: FakeBroker) -> None
 
 
 @pytest.mark.parametrize("option, kept_by_broker", [("--orderly", True), ("--broadcast", False)])
-def test_consume_in_order_and_to_everybody(
+def test_consume_in_order_and_in_broadcast(
     broker: FakeBroker,
     option: str,
     kept_by_broker: bool,

@@ -26,7 +26,7 @@ def broker() -> Iterator[FakeBroker]:
 
 
 def stats(broker: FakeBroker) -> ConsumeStatsBody:
-    """Where the group g is."""
+    """Return the consumer offsets of the group g."""
     return ConsumeStatsBody(
         {
             MessageQueue(TOPIC, "b", number): OffsetWrapper(
@@ -38,7 +38,7 @@ def stats(broker: FakeBroker) -> ConsumeStatsBody:
 
 
 def said(broker: FakeBroker, *options: str, topic: str = TOPIC) -> str:
-    """What `consume` says on stderr where nothing comes."""
+    """Return the stderr of a `consume` without messages."""
     line = ["consume", "-t", topic, "-n", broker.namesrv.address, "-g", "g", *options]
     result = CliRunner().invoke(cli, [*line, "--wait-s", "0.1"])
     assert result.exit_code == 0 and result.stdout == ""
@@ -46,7 +46,7 @@ def said(broker: FakeBroker, *options: str, topic: str = TOPIC) -> str:
 
 
 def test_a_missing_topic_is_said_at_once(broker: FakeBroker) -> None:
-    """It was silence, as was all that follows."""
+    """This and the cases below used to be silent."""
     assert said(broker, topic="Nowhere") == (
         "troupemq: topic Nowhere not found, waiting for it: create it with"
         " troupemq admin updateTopic -c CLUSTER -t Nowhere\n"
@@ -59,7 +59,7 @@ def test_tags_that_are_not_joined_by_two_bars_are_a_question(broker: FakeBroker,
     assert first == f"troupemq: the tag is {tags!r}: did you mean 'new || paid'?"
 
 
-def test_a_tag_that_nobody_sends_is_said_with_those_that_are_sent(broker: FakeBroker) -> None:
+def test_an_unused_tag_is_reported_with_the_tags_in_use(broker: FakeBroker) -> None:
     broker.add(0, b"one", TAGS="new")
     broker.add(1, b"two")
     broker.committed.update({("g", 0): 1, ("g", 1): 1})
@@ -72,9 +72,11 @@ def test_a_tag_that_nobody_sends_is_said_with_those_that_are_sent(broker: FakeBr
 def test_a_group_that_has_consumed_all_is_told_so(broker: FakeBroker) -> None:
     broker.add(0, b"one", TAGS="new")
     broker.committed.update({("g", 0): 1, ("g", 1): 0})
-    all_read = "consumed all 1 messages of T; another group (-g) begins at the first one"
-    assert said(broker) == f"troupemq: nothing new: the group g has {all_read}\n"
-    assert "consumed or did not match all 1 messages" in said(broker, "--tags", "new")
+    all_read = (
+        "consumed all 1 messages of T; use another group (-g) to read them from the first one"
+    )
+    assert said(broker) == f"troupemq: no new messages: group g has {all_read}\n"
+    assert "consumed or filtered out all 1 messages" in said(broker, "--tags", "new")
 
 
 @pytest.mark.parametrize("tags", ["*", "new", "new || paid", "new||paid", " new "])
@@ -87,4 +89,6 @@ def test_messages_that_another_member_has_are_said_to_wait(broker: FakeBroker) -
     broker.add(0, b"two")
     with Admin(broker.namesrv.address) as session:
         found = why_nothing_came(session, TOPIC, "g", "*", is_sql=False)
-    assert found.startswith("2 messages of T wait for the group g: another member may have their")
+    assert found.startswith(
+        "group g has a consumer lag of 2 messages in T: another member may have the"
+    )

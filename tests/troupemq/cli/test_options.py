@@ -24,7 +24,7 @@ FILE = "tls.client.trustCertPath=file-ca.pem\ntls.client.authServer=false\n"
 
 
 def called(tmp_path: Path, *words: str, file: str = "", **environment: str) -> Tls | None:
-    """How a command with these options calls servers; FILE among them is a file with this text."""
+    """Return the TLS settings of a command with these options; FILE is a file with this text."""
     found: list[Tls | None] = []
 
     @click.command()

@@ -1,4 +1,4 @@
-"""`troupemq admin queryMsgById` finds a message by whatever id somebody has of it."""
+"""Tests that `troupemq admin queryMsgById` finds a message by any of its ids."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -42,7 +42,7 @@ def run(tmp_path: Path) -> Iterator[Run]:
 
 
 def objects(done: Result) -> list[dict[str, Any]]:
-    """What the command printed; the servers of this process log to the same stdout."""
+    """Return the output of the command, without log lines of servers in this process."""
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
@@ -53,7 +53,7 @@ def only(done: Result) -> dict[str, Any]:
 
 
 def sent_by(run: Run) -> dict[str, Any]:
-    """What `send` said of a message; it is in the index, which follows the answer."""
+    """Send a message, wait until it is indexed, and return the output of `send`."""
     sent = only(run("send", "-t", "Orders", "-b", "one book", "--json"))
     query = ("admin", "queryMsgById", "-i", sent["message_id"], "-t", "Orders")
     wait_until(lambda: run(*query).exit_code == 0, "the message is in the index")
@@ -72,7 +72,7 @@ def test_both_ids_that_send_prints_find_the_message(run: Run) -> None:
     assert [each["body"] for each in objects(done)] == ["one book"] * 2
 
 
-def test_an_id_that_nobody_has_is_one_sentence(run: Run) -> None:
+def test_an_unknown_id_is_one_sentence(run: Run) -> None:
     sent = sent_by(run)
     for each, text in (
         (UNIQUE_ID, f"no message with the id {UNIQUE_ID} is in any topic: it was not stored, or"),

@@ -76,13 +76,13 @@ CASES: dict[str, tuple[tuple[str, ...], str]] = {
         ("run", "--once", "--data", FORBIDDEN),
         f"Cannot write the log {FORBIDDEN}/logs/troupemq.log: ",
     ),
-    "a dump of nothing": (("store", "dump", "{tmp}/none"), "There is no {tmp}/none."),
+    "a dump of nothing": (("store", "dump", "{tmp}/none"), "{tmp}/none not found."),
     "a dump of what is below a file": (
         ("store", "dump", "{file}/x"),
         f"Cannot read {{file}}/x: Not a directory{IN_THE_WAY}.",
     ),
     "a check of nothing": (("store", "check", "{tmp}/none"), "'{tmp}/none' does not exist."),
-    "a check of no store": (("store", "check", "{tmp}"), "{tmp} is no store: it has no"),
+    "a check of no store": (("store", "check", "{tmp}"), "{tmp} is not a store:"),
     "a job's result below a file": (
         ("job", "run", "archive", "--store", "{tmp}", "--output", "{file}/x"),
         "The job archive failed: {file}/jobs/archive-",

@@ -54,13 +54,13 @@ def test_a_tour_sends_stores_and_consumes_a_thousand_messages(
     assert shown[1] == "1,000"
     page = tmp_path / "traffic" / "traffic.html"
     assert f"Plot: {page}" in out and "TourOrders" in page.read_text()
-    assert "By itself it runs next at" in out
+    assert "Its next scheduled run is at" in out
     assert not (tmp_path / "store" / "abort").exists()
     assert (tmp_path / "logs" / "troupemq.log").stat().st_size
 
 
 def listening() -> list[str]:
-    """Where sockets of this process wait for connections: host in hexadecimal, and port."""
+    """Return the listening sockets of this process: host in hexadecimal, and port."""
     descriptors = [os.readlink(each) for each in Path("/proc/self/fd").iterdir() if each.exists()]
     lines = [
         line.split()
@@ -94,7 +94,7 @@ def test_run_listens_on_loopback_and_nowhere_else(
 def test_a_console_is_there_without_being_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It prints its address and how to log in itself: tests/troupemq/test_console_child.py."""
+    """The console prints its address and how to log in: tests/troupemq/test_console_child.py."""
     begun: list[tuple[int, Path]] = []
 
     def serve_a_moment(start: Callable[[Callable[[str], None]], Serving], **_: object) -> int:
@@ -120,7 +120,7 @@ def test_a_second_start_finds_what_the_first_one_stored(
     run("--once", "--data", str(tmp_path), *FREE_PORTS)
     code, out, _ = run("--once", "--data", str(tmp_path), *FREE_PORTS)
     assert code == 0
-    assert "Found 1,000 messages of earlier tours" in out
+    assert "has 1,000 messages of earlier tours" in out
     assert "messages consumed     1,000" in out
 
 
@@ -131,7 +131,7 @@ def test_without_spark_the_tour_says_what_it_leaves_out(
     monkeypatch.setattr(tour, "has_spark", bool)
     code, out, err = run("--once", "--data", str(tmp_path), *FREE_PORTS)
     assert (code, err) == (0, "")
-    assert "Left out: a scheduled job, and the archive; Spark is not installed" in out
+    assert "Skipping the scheduled job and the archive: Spark is not installed" in out
     assert "messages consumed     1,000" in out and "rows archived" not in out
 
 
@@ -234,7 +234,7 @@ def test_a_name_server_and_a_broker_find_each_other(
 def test_a_start_is_a_few_lines_that_an_operator_needs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a first start and of a restart; actors that start are no news."""
+    """Check a first start and a restart; starting actors must not be logged."""
     log = tmp_path / "logs" / "troupemq.log"
     lines: list[str] = []
 
@@ -254,9 +254,14 @@ def test_a_start_is_a_few_lines_that_an_operator_needs(
         takes = "nothing more of the disk for now" if taken else "32.2 MiB of the disk at once"
         assert code == 0 and f"takes {takes} (" in out
         assert len(lines) <= 12, lines
-        for event in ("name server serves", "store opened", "disk space reserved", "broker serves"):
+        for event in (
+            "name server started",
+            "store opened",
+            "disk space reserved",
+            "broker started",
+        ):
             assert any(line.startswith(f"info    {event} ") for line in lines), lines
-        assert not [line for line in lines if "started" in line or not line.startswith("info")]
+        assert not [line for line in lines if "actor" in line or not line.startswith("info")]
 
 
 def test_a_broker_with_too_little_disk_says_so_in_one_sentence(

@@ -45,7 +45,7 @@ def test_a_name_server_takes_settings_of_the_command_line(
 def test_run_refuses_a_full_disk_before_it_makes_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its log, its schedule and the name server's tables were there by then."""
+    """Log, schedule and the name server's tables used to exist by then."""
     monkeypatch.setattr(RealDisk, "capacity", lambda *_: (2 << 30, 1 << 20))
     code, out, err = run("--no-tour", "--data", str(tmp_path / "data"), *FREE_PORTS)
     assert (code, out) == (13, "") and err.count("\n") == 1
@@ -54,7 +54,7 @@ def test_run_refuses_a_full_disk_before_it_makes_a_file(
 
 
 @pytest.mark.heavy
-def test_what_a_new_store_takes_is_measured_before_it_is_made(
+def test_the_space_of_a_new_store_is_checked_before_it_is_created(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`takes 51.1 MiB of the disk at once (44 MiB are free)`, said a start that fitted."""

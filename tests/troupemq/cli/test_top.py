@@ -38,13 +38,13 @@ def test_one_picture_is_printed_for_scripts(namesrv: FakeServer) -> None:
     assert "ACTOR" not in result.output, "an official broker has none"
 
 
-def test_what_servers_call_themselves_does_nothing_to_the_terminal(namesrv: FakeServer) -> None:
+def test_names_of_servers_are_escaped(namesrv: FakeServer) -> None:
     result = CliRunner().invoke(cli, ["top", "--once", "-n", namesrv.address])
     assert "\x1b" not in result.output
     assert "[red]" in result.output
 
 
-def test_it_looks_again_each_second_until_somebody_ends_it(
+def test_top_refreshes_until_it_is_interrupted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Rates, lag, actors and disk, in a terminal."""

@@ -81,7 +81,9 @@ def test_a_send_without_an_answer_is_looked_up_before_it_is_tried_again(
 
 
 def test_a_group_without_dead_letters_is_one_sentence(namesrv: str) -> None:
-    with pytest.raises(RouteNotFound, match=r"no topic %DLQ%absent: the group has no dead letters"):
+    with pytest.raises(
+        RouteNotFound, match=r"topic %DLQ%absent not found: the group has no dead letters"
+    ):
         Redrive("absent", namesrv, rate=1, wait=bool).run()
 
 

@@ -158,7 +158,7 @@ def test_what_is_not_there_is_one_sentence(namesrv: str, archive: str, tmp_path:
         restore(namesrv, archive, queue_id=3).run()
     with pytest.raises(StoreError, match="there is no archive at"):
         restore(namesrv, str(tmp_path)).run()
-    with pytest.raises(RouteNotFound, match="there is no topic Bills: create it first"):
+    with pytest.raises(RouteNotFound, match="topic Bills not found: create it first"):
         Restore(archive, wanted_of("Orders"), "Bills", namesrv, rate=1, wait=bool).run()
 
 

@@ -164,7 +164,7 @@ def test_dead_letters_are_shown_and_sent_back_once(live: Visit, namesrv: str) ->
     assert "3 dead letters" not in live.change("redrive", group="failing", count="0").text
     live.change("redrive", group="failing", count="10")
     wait_until(lambda: len(live.json("/messages", topic="Back")["messages"]) == 3, "all of them")
-    assert "no dead letter" in live.change("redrive-one", **{**one, "group": "other"}).text
+    assert "not a dead letter" in live.change("redrive-one", **{**one, "group": "other"}).text
 
 
 def test_a_role_without_bodies_gets_no_export_of_dead_letters(live: Visit) -> None:

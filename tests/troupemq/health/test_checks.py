@@ -82,7 +82,7 @@ def test_a_start_is_alive_and_not_ready(system: ActorSystem) -> None:
     assert is_well(health.live())
     health.watch(system)
     assert is_well(health.live())
-    assert "it starts" in wrong(health.ready())["serving"]
+    assert "it is starting" in wrong(health.ready())["serving"]
 
 
 def test_a_loop_that_is_held_is_not_alive_and_is_again_afterwards(system: ActorSystem) -> None:
@@ -96,7 +96,7 @@ def test_a_loop_that_is_held_is_not_alive_and_is_again_afterwards(system: ActorS
     assert is_well(health.live(20.0))
 
 
-def test_who_has_given_up_is_not_alive(system: ActorSystem) -> None:
+def test_a_process_that_gave_up_is_not_alive(system: ActorSystem) -> None:
     health = Health()
     health.watch(system)
     system.give_up("it fails again and again")
@@ -109,7 +109,7 @@ def test_a_broker_without_name_servers_is_ready_at_once_and_not_while_it_stops(
     servers = start()
     assert wrong(servers.health.ready()) == {}
     servers.health.leaves()
-    assert wrong(servers.health.ready()) == {"serving": "it stops"}
+    assert wrong(servers.health.ready()) == {"serving": "it is stopping"}
 
 
 def test_a_broker_is_ready_once_a_name_server_knows_it(
@@ -152,7 +152,7 @@ def test_a_full_disk_and_a_failed_flush_are_not_ready(
     with monkeypatch.context() as broken:
         broken.setattr(log, "_sync_error", OSError(5, "Input/output error"))
         found = wrong(broker_checks(servers.broker.broker))
-    assert found["disk"] == "95% of the disk are used: beyond 90% sends are refused"
+    assert found["disk"] == "95% of the disk are used: above 90% sends are refused"
     assert "Input/output error" in found["flush"]
 
 

@@ -108,7 +108,7 @@ def test_a_stuck_loop_does_not_feed_the_watchdog(manager: Manager) -> None:
         notifier.ready("Serves.", is_alive)
         assert [manager.heard() for _ in range(3)] == ["READY=1", "WATCHDOG=1", "WATCHDOG=1"]
         answer[0] = False
-        assert asked.wait(WAIT_S)  # whoever was under way with a yes has told it by now
+        assert asked.wait(WAIT_S)  # a thread with a pending notification has sent it by now
         manager.silent()
         asked.clear()
         twice.clear()
@@ -128,7 +128,7 @@ def test_there_is_no_watchdog_unless_it_is_meant_for_this_process(more: dict[str
     assert Notifier({"NOTIFY_SOCKET": "@nobody", **more}).watchdog_s == 0
 
 
-def test_without_a_manager_nothing_is_told_and_nobody_is_waited_for() -> None:
+def test_without_a_manager_nothing_is_sent() -> None:
     for environment in ({}, {"NOTIFY_SOCKET": "/no/such/socket", "WATCHDOG_USEC": "1000000"}):
         notifier = Notifier(environment)
         notifier.starting()

@@ -115,7 +115,7 @@ def test_a_spare_becomes_the_broker_whose_command_it_is_told(
         monkeypatch.setattr(sys, "stdin", stdin)
         assert [*BROKER, *arguments_for_spare()] == second
         with pytest.raises(SystemExit) as ended:
-            arguments_for_spare()  # its stdin is empty from then on, whoever has the pipe
+            arguments_for_spare()  # its stdin is empty from then on, even while the pipe is open
     assert ended.value.code == 0
 
 
@@ -129,17 +129,17 @@ def test_only_the_first_runs_jobs_by_itself(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "settings, sentence",
     [
-        (("listenPort=65520",), "listenPort is 65520: 3 masters have ports up to 65541"),
-        (("monitoringPort=10919",), "monitoringPort is 10919, which is a port of one"),
+        (("listenPort=65520",), "listenPort 65520 is too high: 3 masters need ports up to 65541"),
+        (("monitoringPort=10919",), "monitoringPort 10919 conflicts: one of the 3"),
         (
             ("metricsExporterType=PROM", "metricsPromExporterPort=10901"),
-            "metricsPromExporterPort is 10901: 3 masters have theirs at 10911",
+            "metricsPromExporterPort 10901 conflicts: 3 masters also need port 10911",
         ),
         (
             ("monitoringPort=10935", "healthPort=10915"),
-            "monitoringPort is 10935, which is a port of one",
+            "monitoringPort 10935 conflicts: one of the 3",
         ),
-        (("monitoringPort=10932",), "monitoringPort is 10932, which is a port of one"),
+        (("monitoringPort=10932",), "monitoringPort 10932 conflicts: one of the 3"),
         (("masters=65",), "masters is 65: it must be 1 to 64."),
         (("masters=0",), "masters is 0: it must be 1 to 64."),
     ],
@@ -176,7 +176,7 @@ def test_fewer_masters_than_stores_are_refused(tmp_path: Path) -> None:
         planned(tmp_path)
 
 
-def test_nobody_may_have_a_store_of_theirs_and_nothing_is_made_then(tmp_path: Path) -> None:
+def test_a_store_in_use_refuses_the_plan_and_nothing_is_written(tmp_path: Path) -> None:
     second = tmp_path / "store-masters" / "1"
     lock = StoreLock(StoreConfig(str(second)), RealDisk())
     lock.acquire()
@@ -187,7 +187,7 @@ def test_nobody_may_have_a_store_of_theirs_and_nothing_is_made_then(tmp_path: Pa
     planned(tmp_path)
 
 
-def test_of_two_supervisors_the_second_is_refused(
+def test_the_second_of_two_supervisors_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     programs: list[list[str]] = []

@@ -1,4 +1,4 @@
-"""Where several masters' stores lie, and who may not start without them."""
+"""Tests of the folders of several masters' stores, and of starts without them."""
 
 from pathlib import Path
 

@@ -48,7 +48,7 @@ print("waits", os.getpid(), file=sys.stderr, flush=True)
 command = json.loads(sys.stdin.readline())
 os.execv(command[0], command)
 """
-"""It becomes another program, so that what it is given is seen; a real one is a broker already."""
+"""The fake spare executes its command as a program, to show it; a real spare runs it itself."""
 
 BROKER_WITH_JSON = STOPS_IN_ORDER.replace('f"{name} begins"', 'json.dumps({"event": "begins"})')
 
@@ -144,7 +144,7 @@ def test_a_line_says_whose_it_is_and_json_stays_json() -> None:
     assert json.loads(labelled(b'{"event": "x"}', "b-1")) == {"event": "x", "broker": "b-1"}
 
 
-def test_who_dies_again_and_again_waits_longer_and_longer() -> None:
+def test_repeated_deaths_lengthen_the_pause() -> None:
     assert [pause_s(deaths) for deaths in range(1, 9)] == [0, 1, 2, 4, 8, 16, 30, 30]
 
 
@@ -167,7 +167,7 @@ def test_one_signal_stops_all_in_order(start: Start, number: signal.Signals) -> 
     running.process.send_signal(number)
     assert running.ends() == 0
     assert all(map(is_gone, pids))
-    assert f"stopping signal={number.name}" in running.lines()[-1]
+    assert f"stop requested signal={number.name}" in running.lines()[-1]
 
 
 @pytest.mark.slow
@@ -188,24 +188,24 @@ def test_one_that_does_not_stop_in_order_is_exit_code_1(start: Start) -> None:
 
 
 @pytest.mark.slow
-def test_who_tells_it_twice_to_stop_ends_all_at_once(start: Start) -> None:
+def test_a_second_signal_kills_all_brokers(start: Start) -> None:
     running = start(NEVER_STOPS)
     pids = running.pids()
     running.process.send_signal(signal.SIGTERM)
-    running.says("stopping")
+    running.says("stop requested")
     running.process.send_signal(signal.SIGTERM)  # the same one
     running.process.send_signal(signal.SIGINT)
     assert running.ends() == 1
     assert all(map(is_gone, pids))
-    assert "Told twice to stop." in running.lines()[-1]
+    assert "Received a second signal." in running.lines()[-1]
 
 
 @pytest.mark.slow
-def test_who_dies_is_started_again_alone(start: Start) -> None:
+def test_a_dead_broker_is_restarted_alone(start: Start) -> None:
     running = start()
     first, second = running.pids()
     os.kill(second, signal.SIGKILL)
-    running.says("broker serves again after_ms=")
+    running.says("broker restarted after_ms=")
     wait_until(lambda: running.pids()[1] != second, "the new pid", WAIT_S)
     assert running.pids()[0] == first and not is_gone(first)
     died = next(line for line in running.lines() if "broker ended" in line)
@@ -221,7 +221,7 @@ def spares(running: Supervised) -> list[int]:
 
 
 @pytest.mark.slow
-def test_who_dies_becomes_the_process_that_waits_and_there_is_another_one_then(
+def test_a_dead_broker_restarts_in_the_spare_and_a_new_spare_starts(
     start: Start,
 ) -> None:
     running = start(spare=SPARE)
@@ -229,7 +229,7 @@ def test_who_dies_becomes_the_process_that_waits_and_there_is_another_one_then(
     running.says("waits")
     [waiting] = spares(running)
     os.kill(second, signal.SIGKILL)
-    running.says("broker serves again")
+    running.says("broker restarted")
     running.says("waits", times=2)
     assert running.pids() == [first, waiting]
     assert running.log.read_text().count("broker-b begins broker=broker-b") == 2
@@ -241,7 +241,7 @@ def test_who_dies_becomes_the_process_that_waits_and_there_is_another_one_then(
 
 
 @pytest.mark.slow
-def test_without_the_process_that_waits_who_dies_is_started_anew(start: Start) -> None:
+def test_without_a_spare_a_dead_broker_gets_a_new_process(start: Start) -> None:
     running = start(spare=SPARE)
     second = running.pids()[1]
     running.says("waits")
@@ -249,7 +249,7 @@ def test_without_the_process_that_waits_who_dies_is_started_anew(start: Start) -
     os.kill(waiting, signal.SIGKILL)
     running.says("spare process ended")
     os.kill(second, signal.SIGKILL)
-    running.says("broker serves again")
+    running.says("broker restarted")
     wait_until(lambda: running.pids()[1] not in (second, waiting), "the new pid", WAIT_S)
     running.says("waits", times=2)
     running.process.kill()
@@ -298,7 +298,7 @@ def test_every_line_of_the_log_is_json_and_names_its_broker(start: Start) -> Non
     running = start(BROKER_WITH_JSON, as_json=True)
     _, second = running.pids()
     os.kill(second, signal.SIGKILL)
-    running.says("broker serves again")
+    running.says("broker restarted")
     running.process.terminate()
     assert running.ends() == 0
     lines = [json.loads(line) for line in running.lines()]
@@ -354,7 +354,7 @@ def test_a_manager_is_told_in_order_and_a_stuck_broker_is_started_again_alone(
         manager.settimeout(WAIT_S)
 
         def heard(text: str) -> list[str]:
-            """What is told up to this."""
+            """Return the notifications up to this one."""
             found: list[str] = []
             while not found or found[-1] != text:
                 found.append(manager.recv(4096).decode().partition("\n")[0])
@@ -367,10 +367,10 @@ def test_a_manager_is_told_in_order_and_a_stuck_broker_is_started_again_alone(
         first, second = running.pids()
         stuck = tmp_path / "broker-b.ready.stuck"
         stuck.touch()
-        running.says("broker aborted why='the loop is stuck' broker=broker-b")
+        running.says("broker aborted why='event loop hangs' broker=broker-b")
         stuck.unlink()
         running.says("broker ended how=SIGABRT")
-        running.says("broker serves again")
+        running.says("broker restarted")
         assert is_gone(second) and not is_gone(first)
         running.process.terminate()
         heard("STOPPING=1")

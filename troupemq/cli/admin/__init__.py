@@ -1,6 +1,6 @@
-"""`troupemq admin COMMAND`: the commands of mqadmin, under its names and short options, and ours.
+"""Commands of mqadmin, under its names and short options, and extensions: `admin COMMAND`.
 
-Each parses its options, calls a method of troupemq/client/admin/ and prints what that returns.
+Each command parses its options, calls a method of troupemq/client/admin/ and prints the result.
 
 brokers.py    clusters, brokers, name servers, access control, transactions
 topics.py     topics and their queues
@@ -16,15 +16,15 @@ from troupemq.cli.admin.command import COMMANDS, AdminGroup
 from troupemq.cli.options import HELP_OPTIONS
 
 MODULES = (brokers, topics, groups, messages, transfer)
-"""Importing them has registered their commands."""
+"""Modules that register their commands when imported."""
 
 
 @click.command(cls=AdminGroup, context_settings=HELP_OPTIONS)
 def admin() -> None:
-    """Look at clusters and change them: RocketMQ's mqadmin, with --json.
+    """Inspect and change clusters: RocketMQ's mqadmin, with --json.
 
-    Commands are found whatever their capitals. With --json stdout has one object a line; what
-    went wrong is on stderr, with exit code 1.
+    Case does not matter in command names. With --json, stdout has one object per line. Errors go
+    to stderr, with exit code 1.
     """
 
 

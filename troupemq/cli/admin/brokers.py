@@ -1,4 +1,4 @@
-"""Commands about clusters and brokers, name servers and access control."""
+"""Commands for clusters, brokers, name servers, access control and transactions."""
 
 from collections.abc import Iterable, Sequence
 from time import sleep
@@ -32,41 +32,41 @@ from troupemq.client.errors import ArgumentIllegal
 SECTION, NAME_SERVERS, ACCESS = "Clusters and brokers", "Name servers", "Access control"
 TRANSACTIONS = "Transactions"
 ONE_OF = "one_of"
-"""In a row of a broker that is one of several under one process: the name of the first."""
+"""Key in a row: the first broker's name, where several brokers run under one supervisor."""
 _NOT_ADDED = frozenset(("send_wait_ms", "pull_wait_ms", "page_cache_ms", "kept_hours", "disk"))
-"""Figures of which a host has the highest of its brokers."""
+"""Keys of which a host shows the maximum; of all others it shows the sum."""
 _ITS_CLUSTER = option("c", "cluster", "All masters of this cluster.", metavar="NAME")
-_ACCESS_KEY = option("a", "accessKey", "The account.", required=True)
-_NAMESPACE = option("s", "namespace", "The table.", required=True)
-_KEY = option("k", "key", "The entry.", required=True)
-_VALUE = option("v", "value", "Its value.", required=True)
+_ACCESS_KEY = option("a", "accessKey", "The account's access key.", required=True)
+_NAMESPACE = option("s", "namespace", "The table's name.", required=True)
+_KEY = option("k", "key", "The key.", required=True)
+_VALUE = option("v", "value", "The value.", required=True)
 _BROKER_NAME = option("b", "brokerName", "The broker's name.", required=True)
 
 
 @command(
     "clusterList",
     SECTION,
-    flag("m", "moreStats", "Messages yesterday and today instead of rates."),
-    flag("e", "each", "A line for each of several brokers under one process."),
-    option("i", "interval", "Again every so many seconds, until Ctrl-C.", type=SECONDS),
+    flag("m", "moreStats", "Show message counts of yesterday and today instead of rates."),
+    flag("e", "each", "Show one line per broker, also for brokers under one supervisor."),
+    option("i", "interval", "Refresh every N seconds until Ctrl-C.", type=SECONDS, metavar="N"),
     until_interrupted=True,
 )
 def cluster_list(
     admin: Admin, out: Output, *, more_stats: bool, each: bool, interval: float | None
 ) -> None:
-    """List all brokers, how busy they are and how full; several under one process as one."""
+    """List all brokers with their load and disk use; brokers under one supervisor share a line."""
     while True:
         found: Answers[BrokerDays] | Answers[BrokerRates]
         found = admin.broker_days() if more_stats else admin.broker_rates()
         rows = (one.row() for one in found.tell(out.fail))
-        out.table(rows if each or out.as_json else as_hosts(rows), "No broker has answered.")
+        out.table(rows if each or out.as_json else as_hosts(rows), "No broker answered.")
         if interval is None:
             return
         sleep(interval)
 
 
 def as_hosts(rows: Iterable[Row]) -> list[Row]:
-    """Return one row for all brokers of one process, with their figures added up."""
+    """Combine the rows of brokers under one supervisor into one."""
     hosts: dict[tuple[object, ...], list[Row]] = {}
     for row in rows:
         host = row["cluster"], row.get(ONE_OF, row["broker"]), row["id"]
@@ -92,16 +92,16 @@ def _show(out: Output, address: str, values: Row, key: str = "broker_address") -
 
 @command("brokerStatus", SECTION, BROKER, CLUSTER, needs_target=True)
 def broker_status(admin: Admin, out: Output, **where: str | None) -> None:
-    """Show what a broker says of itself."""
+    """Show the runtime statistics of a broker."""
     for each in admin.broker_status(**where).tell(out.fail):
         _show(out, each.address, each.values)
 
 
 @command("storeState", SECTION, BROKER, CLUSTER, needs_target=True)
 def store_state(admin: Admin, out: Output, **where: str | None) -> None:
-    """Show what a broker's store holds, and what of it is damaged; of our brokers only.
+    """Show the contents of a broker's store, and any damage. A TroupeMQ extension.
 
-    Exit code 1 if something is damaged.
+    Exit code 1 if the store is damaged.
     """
     for each in admin.store_reports(**where).tell(out.fail):
         row = each.row()
@@ -128,13 +128,13 @@ def _check_setting(key: str, value: str) -> None:
     BROKER,
     CLUSTER,
     option("k", "key", "The setting.", required=True),
-    option("v", "value", "Its value.", required=True),
+    option("v", "value", "Its new value.", required=True),
     needs_target=True,
 )
 def update_broker_config(
     admin: Admin, out: Output, *, key: str, value: str, **where: str | None
 ) -> None:
-    """Change a broker's setting, while it runs and in its file."""
+    """Change a setting of a running broker and in its file."""
     _check_setting(key, value)
     out.changes(admin.update_broker_setting(key, value, **where))
 
@@ -149,15 +149,13 @@ def _cleaning(name: str, what: FilesToClean, help: str) -> None:
 _cleaning(
     "cleanExpiredCQ",
     FilesToClean.QUEUES,
-    "Have consume queue files deleted whose messages are gone.",
+    "Delete consume queue files that point to no existing message.",
 )
-_cleaning(
-    "deleteExpiredCommitLog", FilesToClean.LOG, "Have expired files of the commit log deleted now."
-)
+_cleaning("deleteExpiredCommitLog", FilesToClean.LOG, "Delete expired files of the commit log now.")
 _cleaning(
     "cleanUnusedTopic",
     FilesToClean.TOPICS,
-    "Have the consume queues of topics deleted that no longer exist.",
+    "Delete the consume queues of topics that no longer exist.",
 )
 
 
@@ -182,7 +180,7 @@ changing(
     "updateKvConfig",
     NAME_SERVERS,
     Admin.put_kv,
-    "Set an entry of a table that every name server keeps.",
+    "Set an entry in the key-value table of every name server.",
     _NAMESPACE,
     _KEY,
     _VALUE,
@@ -191,7 +189,7 @@ changing(
     "deleteKvConfig",
     NAME_SERVERS,
     Admin.delete_kv,
-    "Delete an entry of a table that every name server keeps.",
+    "Delete an entry from the key-value table of every name server.",
     _NAMESPACE,
     _KEY,
 )
@@ -199,14 +197,14 @@ changing(
     "wipeWritePerm",
     NAME_SERVERS,
     Admin.wipe_writes,
-    "Have producers avoid a broker: its topics can only be read, say the name servers.",
+    "Remove a broker's write permission at the name servers: producers avoid it.",
     _BROKER_NAME,
 )
 changing(
     "addWritePerm",
     NAME_SERVERS,
     Admin.restore_writes,
-    "Have producers come back to a broker.",
+    "Restore a broker's write permission at the name servers.",
     _BROKER_NAME,
 )
 
@@ -216,18 +214,18 @@ changing(
     "updateAclConfig",
     ACCESS,
     Admin.update_account,
-    "Create an account, or change it.",
+    "Create or change an account.",
     BROKER,
     CLUSTER,
     _ACCESS_KEY,
-    option("s", "secretKey", "Its secret, longer than six characters.", required=True),
-    option("w", "whiteRemoteAddress", "From where it needs no signature.", to="white_address"),
-    option("i", "defaultTopicPerm", "For topics that are not named: DENY, PUB, SUB, PUB|SUB."),
-    option("u", "defaultGroupPerm", "For groups that are not named."),
-    option("t", "topicPerms", "topicA=DENY,topicB=PUB|SUB"),
-    option("g", "groupPerms", "groupA=DENY,groupB=SUB"),
-    yes_no("m", "admin", "It may do everything.", "", show_default=False),
-    flag("k", "keepPreviousSecret", "The secret before this one stays valid; of our brokers only."),
+    option("s", "secretKey", "Its secret key, at least seven characters.", required=True),
+    option("w", "whiteRemoteAddress", "Address that needs no signature.", to="white_address"),
+    option("i", "defaultTopicPerm", "Permission for other topics: DENY, PUB, SUB, PUB|SUB."),
+    option("u", "defaultGroupPerm", "Permission for other groups: DENY, PUB, SUB, PUB|SUB."),
+    option("t", "topicPerms", "Permissions by topic: topicA=DENY,topicB=PUB|SUB."),
+    option("g", "groupPerms", "Permissions by group: groupA=DENY,groupB=SUB."),
+    yes_no("m", "admin", "Grant all permissions.", "", show_default=False),
+    flag("k", "keepPreviousSecret", "Keep the previous secret valid, too. A TroupeMQ extension."),
     needs_target=True,
 )
 changing(
@@ -245,20 +243,31 @@ changing(
     "updateGlobalWhiteAddr",
     ACCESS,
     Admin.update_white_addresses,
-    "Set the addresses from which clients need no account.",
+    "Set the allowlisted addresses: clients there need no account.",
     BROKER,
     CLUSTER,
     option(
-        "g", "globalWhiteRemoteAddresses", "10.10.103.*,192.168.0.*", to="addresses", required=True
+        "g",
+        "globalWhiteRemoteAddresses",
+        "The addresses: 10.10.103.*,192.168.0.*",
+        to="addresses",
+        required=True,
     ),
-    option("p", "aclFileFullPath", "In this file.", to="file", default="", show_default=False),
+    option(
+        "p",
+        "aclFileFullPath",
+        "Change this access control file.",
+        to="file",
+        default="",
+        show_default=False,
+    ),
     needs_target=True,
 )
 listing(
     "clusterAclConfigVersion",
     ACCESS,
     Admin.acl_files,
-    "Show which version of the access control files each broker has.",
+    "Show the version of the access control files at each broker.",
     "No broker has access control files.",
     BROKER,
     CLUSTER,
@@ -276,7 +285,7 @@ listing(
     needs_target=True,
 )
 def get_acl_config(admin: Admin, out: Output, **where: str | None) -> None:
-    """Show the accounts of each broker; their secrets are not shown."""
+    """Show the accounts of each broker, without their secret keys."""
     for each in admin.accounts(**where).tell(out.fail):
         out.fields(each.row())
 
@@ -285,11 +294,11 @@ listing(
     "compareAcl",
     ACCESS,
     Admin.compare_accounts,
-    """Show which brokers have other accounts than the others.
+    """Show which brokers have different accounts.
 
-    mqadmin changes the brokers one by one, and a file that is edited by hand changes one broker.
-    Compared is what the files say; of official brokers, which do not tell that, their versions.
-    Exit code 1 if they differ, or if one of them says nothing.
+    Brokers can differ after a failed change or an edited file. The contents of the files are
+    compared; for RocketMQ's brokers, which do not send these, the versions. Exit code 1 if brokers
+    differ or do not answer.
     """,
     "No broker has access control files.",
     CLUSTER,
@@ -298,10 +307,13 @@ listing(
 
 @command("aclRefusals", ACCESS, BROKER, CLUSTER, needs_target=True)
 def acl_refusals(admin: Admin, out: Output, **where: str | None) -> None:
-    """Show whom access control has refused what since the start; with -b of a name server, too."""
+    """Show the requests that access control has refused since the start of a broker or name server.
+
+    Name a name server with -b.
+    """
     found = admin.acl_refusals(**where).tell(out.fail)
     if found or not found.failures:
-        further = "" if where["broker"] else " Name servers are asked with -b and their address."
+        further = "" if where["broker"] else " For a name server, give its address with -b."
         out.table(found, f"No request was refused.{further}")
 
 
@@ -311,14 +323,14 @@ listing(
     "transactions",
     TRANSACTIONS,
     Admin.transactions,
-    """List the transactions that are neither committed nor rolled back, oldest first.
+    """List the open transactions, oldest first. A TroupeMQ extension.
 
-    Of our brokers only: RocketMQ keeps no table of them.
+    An open transaction is neither committed nor rolled back.
     """,
     "No transaction is open.",
     BROKER,
     CLUSTER,
-    option("g", "producerGroup", "Of this producer group only."),
+    option("g", "producerGroup", "Only those of this producer group."),
 )
 
 
@@ -326,8 +338,8 @@ listing(
     "resumeTransaction",
     TRANSACTIONS,
     THE_BROKER,
-    option("i", "msgId", "The broker's id of what was given up.", required=True),
+    option("i", "msgId", "The broker's id of the half message.", required=True),
 )
 def resume_transaction(admin: Admin, out: Output, *, broker: str, msg_id: str) -> None:
-    """Have the producers asked again about a transaction that was given up."""
+    """Resume the check-backs of a transaction that ran out of them."""
     out.done(admin.resume_transaction(broker, msg_id))

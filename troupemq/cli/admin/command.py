@@ -1,7 +1,7 @@
-"""The making of a command of `troupemq admin`: its name, its section of the help, its options.
+"""Registration of the `admin` commands: name, section of the help, options.
 
-Every command has -n and --json, ends with one sentence on stderr and exit code 1 when it cannot
-do what it was told, and finds its options under mqadmin's long names too.
+Every command has -n and --json and accepts mqadmin's long option names. It ends with one sentence
+on stderr and exit code 1 if it fails.
 """
 
 import re
@@ -26,7 +26,7 @@ from troupemq.interrupts import INTERRUPTED
 from troupemq.text import one_line
 
 Action = Callable[..., None]
-"""Called with an Admin, the output, and the options by name."""
+"""Function of a command, called with an Admin, the output, and the options by name."""
 
 SECTIONS = (
     "Clusters and brokers",
@@ -41,7 +41,7 @@ SECTIONS = (
     "Access control",
     "Export and import",
 )
-"""In the order of the help."""
+"""Sections in the order of the help."""
 
 COMMANDS: dict[str, click.Command] = {}
 ALIASES: dict[str, str] = {}
@@ -49,17 +49,17 @@ SECTION_OF: dict[str, str] = {}
 
 
 def option(short: str, name: str, help: str, *, to: str = "", **more: Any) -> click.Option:
-    """Make `-b` with `--broker-addr`, and `--brokerAddr` as mqadmin spells it.
+    """Make an option with three spellings: `-b`, `--broker-addr`, and mqadmin's `--brokerAddr`.
 
     The action gets it as `broker_addr`, or as `to`.
     """
     kebab = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", name).lower()
     spellings = dict.fromkeys((f"-{short}", f"--{kebab}", f"--{name}"))
-    return click.Option([*spellings, to or kebab.replace("-", "_")], help=help, **more)
+    parameter = to or kebab.replace("-", "_")
+    return click.Option([*spellings, parameter], help=help, **{"show_default": True, **more})
 
 
 def flag(short: str, name: str, help: str, *, to: str = "") -> click.Option:
-    """Make an option without a value."""
     return option(short, name, help, to=to, is_flag=True)
 
 
@@ -72,10 +72,10 @@ def command(
     needs_target: bool = False,
     help: str = "",
 ) -> Callable[[Action], Action]:
-    """Register a function as the command `name`; its docstring is the help, else `help`.
+    """Register a function as the command `name`, with `help` or its docstring as help.
 
-    Ctrl-C is an end in order for one that goes on until then, else exit code 130. With
-    `needs_target`, a broker or a cluster must be named.
+    Ctrl-C gives exit code 0 if `until_interrupted`, else 130. With `needs_target` the command
+    needs a broker or a cluster.
     """
     assert section in SECTIONS, section
 
@@ -85,17 +85,19 @@ def command(
             try:
                 _check_text(given)
                 if needs_target and given["broker"] is None and given["cluster"] is None:
-                    raise click.UsageError("Name a broker with -b or a cluster with -c.")
+                    raise click.UsageError(
+                        "no target named: give a broker with -b or a cluster with -c."
+                    )
                 with Admin(namesrv, silent_s=SILENT_S if until_interrupted else inf) as admin:
                     action(admin, out, **given)
             except ClientError as error:
                 leave(one_line(str(error)))
             except (ProtocolError, CompressionError) as error:
-                leave(one_line(f"an answer that cannot be understood: {error}"))
+                leave(one_line(f"answer not understood: {error}"))
             except OSError as error:
                 if error.errno == EPIPE:
-                    raise  # `| head`: click ends without a word
-                leave(f"the output cannot be written: {error.strerror}")
+                    raise  # `| head`: click ends the command silently
+                leave(f"cannot write the output: {error.strerror}")
             except KeyboardInterrupt:
                 if not until_interrupted:
                     sys.exit(INTERRUPTED)
@@ -122,9 +124,10 @@ def listing(
     is_quiet: bool = False,
     **more: Any,
 ) -> None:
-    """Register a command that shows what a method of Admin returns, as a table.
+    """Register a command that shows the result of a method of Admin as a table.
 
-    `nothing` is said of an empty one, with the options in it; `is_quiet`: unless it failed.
+    `nothing` is the text for an empty table, formatted with the options. With `is_quiet` it is left
+    out after failures.
     """
 
     def show(admin: Admin, out: Output, /, **given: Any) -> None:
@@ -145,7 +148,7 @@ def changing(
     *options: click.Parameter,
     **more: Any,
 ) -> None:
-    """Register a command that carries out a method of Admin and says what was done."""
+    """Register a command that calls a method of Admin and prints the changes it made."""
 
     def change(admin: Admin, out: Output, /, **given: Any) -> None:
         out.changes(method(admin, **given))
@@ -154,30 +157,30 @@ def changing(
 
 
 def _check_text(given: dict[str, Any]) -> None:
-    """Raise click.UsageError for bytes in the command line that are not UTF-8."""
+    """Raise click.UsageError for an option that is not UTF-8."""
     for value in given.values():
         if isinstance(value, str) and any("\ud800" <= each <= "\udfff" for each in value):
             raise click.UsageError(f"{one_line(value)} is not UTF-8.")
 
 
 class AdminGroup(CommandGroup):
-    """Finds commands whatever their capitals, and lists them by section."""
+    """Group that finds commands in any case and lists them by section."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         return self.commands.get(ALIASES.get(cmd_name.lower(), cmd_name))
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Complete names and options, whatever their capitals."""
+        """Complete names and options in any case."""
         begun = incomplete.lower()
         found = super().shell_complete(ctx, incomplete[:1] if begun.startswith("-") else "")
         return [each for each in found if str(each.value).lower().startswith(begun)]
 
     def names(self, ctx: click.Context) -> Mapping[str, str]:
-        """Return mqadmin's names, ours, and the command of each."""
+        """Return all names and aliases in lower case, each with its command."""
         return {**ALIASES, **super().names(ctx)}
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the sections, each with its commands in order."""
+        """Write the sections, each with its commands in alphabetical order."""
         for section in SECTIONS:
             names = sorted(name for name, where in SECTION_OF.items() if where == section)
             if names:
@@ -188,7 +191,7 @@ class AdminGroup(CommandGroup):
 def yes_no(
     short: str, name: str, help: str, default: str = "false", *, to: str = "", **more: Any
 ) -> click.Option:
-    """Make an option that takes true or false, as mqadmin's do: anything but true is false."""
+    """Make an option for true or false. As in mqadmin, anything but `true` is false."""
     return option(
         short,
         name,
@@ -201,19 +204,18 @@ def yes_no(
 
 
 def whole_number(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
-    """Return the number of a choice among numbers."""
     return None if value is None else int(value)
 
 
 PERMISSION: dict[str, Any] = {
-    "help": "4 read, 2 write, 6 both.",
+    "help": "Permission: 4 is read, 2 is write, 6 is both.",
     "type": click.Choice(["2", "4", "6"]),
     "callback": whole_number,
 }
-BROKER = option("b", "brokerAddr", "This broker only.", to="broker", metavar="HOST:PORT")
+BROKER = option("b", "brokerAddr", "Only this broker.", to="broker", metavar="HOST:PORT")
 THE_BROKER = option(
     "b", "brokerAddr", "The broker.", to="broker", required=True, metavar="HOST:PORT"
 )
-CLUSTER = option("c", "clusterName", "The brokers of this cluster.", to="cluster", metavar="NAME")
+CLUSTER = option("c", "clusterName", "All brokers of this cluster.", to="cluster", metavar="NAME")
 TOPIC = option("t", "topic", "The topic.", required=True)
 GROUP = option("g", "groupName", "The consumer group.", to="group", required=True)

@@ -1,4 +1,4 @@
-"""Commands about consumer groups, their members and offsets, and about producers."""
+"""Commands for consumer groups, their members and offsets, and for producers."""
 
 from time import sleep
 from typing import Any
@@ -36,23 +36,35 @@ _GROUP = option("g", "group", "The consumer group.", required=True)
     BROKER,
     CLUSTER,
     GROUP,
-    yes_no("s", "consumeEnable", "Its members may pull.", "true"),
-    yes_no("m", "consumeFromMinEnable", "A new member may begin at the first message."),
-    yes_no("d", "consumeBroadcastEnable", "Its members may consume in broadcast."),
-    option("q", "retryQueueNums", "Queues of its retry topic.", type=NUMBER, default=1),
-    option("r", "retryMaxTimes", "Retries before the dead letters.", type=RETRIES, default=16),
-    option("i", "brokerId", "Which broker of a name it consumes from.", type=OFFSET, default=0),
+    yes_no("s", "consumeEnable", "Allow its members to pull.", "true"),
+    yes_no("m", "consumeFromMinEnable", "Allow new members to start at the first message."),
+    yes_no("d", "consumeBroadcastEnable", "Allow its members to consume in broadcast mode."),
+    option("q", "retryQueueNums", "Number of queues of its retry topic.", type=NUMBER, default=1),
+    option(
+        "r",
+        "retryMaxTimes",
+        "Number of retries before a message becomes a dead letter.",
+        type=RETRIES,
+        default=16,
+    ),
+    option(
+        "i",
+        "brokerId",
+        "Id of the broker to consume from; 0 is the master.",
+        type=OFFSET,
+        default=0,
+    ),
     option(
         "w",
         "whichBrokerWhenConsumeSlowly",
-        "Which one when it is far behind.",
+        "Id of the broker to consume from with a large consumer lag.",
         type=OFFSET,
         default=1,
     ),
     yes_no(
         "a",
         "notifyConsumerIdsChanged",
-        "Members are told who joins and leaves.",
+        "Notify members when others join or leave.",
         "true",
         to="notify_consumer_ids_changed_enable",
     ),
@@ -61,7 +73,7 @@ _GROUP = option("g", "group", "The consumer group.", required=True)
 def update_sub_group(
     admin: Admin, out: Output, *, broker: str | None, cluster: str | None, group: str, **given: Any
 ) -> None:
-    """Create a consumer group, or change it."""
+    """Create or change a consumer group."""
     settings = GroupSettings(group_name=group, **given)
     out.changes(admin.update_group(settings, broker=broker, cluster=cluster))
 
@@ -70,11 +82,11 @@ changing(
     "deleteSubGroup",
     SECTION,
     Admin.delete_group,
-    "Delete a consumer group; of a whole cluster, with its retry topic and dead letters.",
+    "Delete a consumer group; with -c also its retry topic and dead letters.",
     BROKER,
     CLUSTER,
     GROUP,
-    yes_no("r", "removeOffset", "Its offsets too.", to="with_offsets"),
+    yes_no("r", "removeOffset", "Also delete its consumer offsets.", to="with_offsets"),
     needs_target=True,
 )
 
@@ -89,38 +101,40 @@ def get_consumer_config(admin: Admin, out: Output, *, group: str) -> None:
 @command(
     "consumerProgress",
     SECTION,
-    option("g", "groupName", "This group, queue by queue.", to="group"),
-    yes_no("s", "showClientIP", "Who has each queue.", to="with_clients"),
+    option("g", "groupName", "Show this group, queue by queue. [default: all groups]", to="group"),
+    yes_no(
+        "s", "showClientIP", "Also show the member that consumes each queue.", to="with_clients"
+    ),
 )
 def consumer_progress(admin: Admin, out: Output, *, group: str | None, with_clients: bool) -> None:
-    """Show how far a group is behind, or all groups."""
+    """Show the consumer lag of a group, or of all groups."""
     if group is None:
-        out.table(admin.group_list(), "No group has consumed here.")
+        out.table(admin.group_list(), "There are no consumer groups.")
         return
     found = admin.group_progress(group, with_clients=with_clients)
     if out.table(found, f"The group {group} has consumed nothing."):
         tps = sum({each.broker: each.group_tps for each in found}.values())
         lag = sum(each.lag for each in found)
-        out.footer(f"{lag} behind in all; {tps:.2f} consumed a second.")
+        out.footer(f"Total lag: {lag} messages; throughput: {tps:.2f} msg/s.")
 
 
 listing(
     "brokerConsumeStats",
     SECTION,
     Admin.broker_lags,
-    "Show how far all groups of a broker are behind.",
+    "Show the consumer lag of all groups at a broker.",
     "No group has consumed from {broker}.",
     THE_BROKER,
     option(
         "t",
         "timeoutMillis",
-        "How long to wait.",
+        "Timeout in milliseconds.",
         to="timeout_ms",
         type=COUNT,
         default=STATS_TIMEOUT_MS,
         show_default=True,
     ),
-    option("l", "level", "Only queues at least that far behind.", type=int, default=0),
+    option("l", "level", "Only queues with at least this consumer lag.", type=int, default=0),
     yes_no("o", "order", "Only ordered topics.", to="only_ordered"),
 )
 
@@ -128,22 +142,24 @@ listing(
 @command(
     "startMonitoring",
     SECTION,
-    option("i", "intervalS", "Seconds between two rounds.", type=SECONDS, default=60),
-    option("r", "rounds", "End after that many.", type=COUNT),
-    option("l", "level", "Groups at least that far behind.", type=int, default=100_000),
+    option("i", "intervalS", "Check every N seconds.", type=SECONDS, default=60, metavar="N"),
+    option(
+        "r", "rounds", "End after N checks. [default: run until Ctrl-C]", type=COUNT, metavar="N"
+    ),
+    option("l", "level", "Report a consumer lag from N messages on.", type=int, default=100_000),
     until_interrupted=True,
 )
 def start_monitoring(
     admin: Admin, out: Output, *, interval_s: float, rounds: int | None, level: int
 ) -> None:
-    """Watch all groups: those far behind, and those behind without members. Ends at Ctrl-C."""
+    """Watch for groups with a large consumer lag, or with lag and no members, until Ctrl-C."""
     done = 0
     while rounds is None or done < rounds:
         if done:
             sleep(interval_s)
         done += 1
-        with out.attempt():  # a name server that is gone may come back
-            out.table(admin.late_groups(level), "Nothing to worry about.")
+        with out.attempt():  # a stopped name server may come back
+            out.table(admin.late_groups(level), "No problems found.")
 
 
 listing(
@@ -151,7 +167,7 @@ listing(
     PRODUCERS,
     Admin.producers_of,
     "List the producers of a group at the brokers of a topic.",
-    "The producer group {group} is not connected.",
+    "No producer of the group {group} is connected.",
     option("g", "producerGroup", "The producer group.", to="group", required=True),
     TOPIC,
 )
@@ -167,7 +183,7 @@ listing(
 
 @command("consumerConnection", SECTION, _MEMBERS_OF, BROKER)
 def consumer_connection(admin: Admin, out: Output, *, group: str, broker: str | None) -> None:
-    """List the members of a consumer group, and what they subscribe to."""
+    """List the members of a consumer group and their subscriptions."""
     out.fields(admin.group_members(group, broker=broker).row())
 
 
@@ -175,14 +191,14 @@ def consumer_connection(admin: Admin, out: Output, *, group: str, broker: str | 
     "consumerStatus",
     SECTION,
     _MEMBERS_OF,
-    option("i", "clientId", "This member only, with all it says of itself."),
+    option("i", "clientId", "Only this member, with all details."),
     BROKER,
-    flag("s", "jstack", "With the stacks of its threads."),
+    flag("s", "jstack", "Also show thread stacks."),
 )
 def consumer_status(
     admin: Admin, out: Output, *, group: str, client_id: str | None, jstack: bool, **given: Any
 ) -> None:
-    """Show what the members of a group say of themselves, and whether they agree."""
+    """Show the state of a group's members, and whether their subscriptions agree."""
     if client_id is not None:
         info = admin.running_info(group, client_id, with_stacks=jstack, **given)
         out.fields(info.row())
@@ -202,12 +218,11 @@ listing(
     "rebalances",
     SECTION,
     Admin.rebalances,
-    """Show the latest changes of GROUP: each one makes its members share out the queues again.
+    """Show recent membership changes of GROUP, each of which causes a rebalance.
 
-    Of our brokers only: RocketMQ does not remember it. Exit code 1 if the members of the
-    group subscribe differently.
+    A TroupeMQ extension. Exit code 1 if the members have different subscriptions.
     """,
-    "Nothing has happened to {group} since its brokers were started.",
+    "The membership of {group} has not changed since its brokers started.",
     click.Argument(["group"]),
     BROKER,
 )
@@ -215,40 +230,40 @@ listing(
     "resetOffsetByTime",
     OFFSETS,
     Admin.reset_offsets,
-    "Set a group to a time, in one topic; its members are told if there are any.",
+    "Set a group's offsets in a topic to a time; connected members are notified.",
     "The topic {topic} has no queues that {group} consumes.",
     _GROUP,
     TOPIC,
     option(
         "s",
         "timestamp",
-        "now, ms since 1970, or 2026-01-31T12:00:00.",
+        "The time: now, ms since 1970, or 2026-01-31T12:00:00.",
         to="time_ms",
         required=True,
         type=TIME,
     ),
-    yes_no("f", "force", "Forward too; else only back.", "true"),
-    flag("c", "cplus", "The members are C++ clients.", to="is_cplus"),
+    yes_no("f", "force", "Also move offsets forward, not only back.", "true"),
+    flag("c", "cplus", "Notify members as C++ clients expect.", to="is_cplus"),
     is_quiet=True,
 )
 listing(
     "skipAccumulatedMessage",
     OFFSETS,
     Admin.reset_offsets,
-    "Set a group behind the last message of a topic: what it has not consumed is skipped.",
+    "Set a group's offsets to the end of a topic, skipping all messages it has not consumed.",
     "The topic {topic} has no queues that {group} consumes.",
     _GROUP,
     TOPIC,
-    yes_no("f", "force", "Also where that is forward.", "true"),
+    yes_no("f", "force", "Also move offsets forward.", "true"),
     is_quiet=True,
 )
 changing(
     "cloneGroupOffset",
     OFFSETS,
     Admin.clone_offsets,
-    "Set a group to where another one is.",
-    option("s", "srcGroup", "The group to take them from.", to="source_group", required=True),
-    option("d", "destGroup", "The group to set.", to="group", required=True),
+    "Copy a group's consumer offsets to another group.",
+    option("s", "srcGroup", "Copy from this group.", to="source_group", required=True),
+    option("d", "destGroup", "Copy to this group.", to="group", required=True),
     TOPIC,
-    yes_no("o", "offline", "Even if the group to set has no members."),
+    yes_no("o", "offline", "Also if the destination group has no members."),
 )

@@ -1,4 +1,4 @@
-"""Commands about messages: found and shown, printed by the queue, sent."""
+"""Commands that find, show, print and send messages."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -24,10 +24,13 @@ from troupemq.client.message import MessageQueue, MessageView
 SECTION, TRIALS = "Messages", "Trial sends"
 
 _DIRECT_GROUP = option(
-    "g", "consumerGroup", "Let a member of this group consume it now.", to="group"
+    "g",
+    "consumerGroup",
+    "Let a member of this group consume the message now; needs -d.",
+    to="group",
 )
-_DIRECT_CLIENT = option("d", "clientId", "Which member.")
-_SIZE = option("s", "size", "Bytes of each.", type=NUMBER, default=128, show_default=True)
+_DIRECT_CLIENT = option("d", "clientId", "The member, with -g.")
+_SIZE = option("s", "size", "Size of each message in bytes.", type=NUMBER, default=128)
 
 
 @command(
@@ -36,14 +39,14 @@ _SIZE = option("s", "size", "Bytes of each.", type=NUMBER, default=128, show_def
     option(
         "i",
         "msgId",
-        "The id of a message, the broker's or its producer's; several with commas.",
+        "The broker's or the producer's message id; several separated by commas.",
         required=True,
     ),
-    option("t", "topic", "Where to look for a producer's id. [default: all topics]"),
+    option("t", "topic", "Look for a producer's id in this topic. [default: all topics]"),
     _DIRECT_GROUP,
     _DIRECT_CLIENT,
-    yes_no("s", "sendMessage", "Send it to its topic again."),
-    option("u", "unitName", "Taken and not used: there are no units here.", expose_value=False),
+    yes_no("s", "sendMessage", "Send the message to its topic again."),
+    option("u", "unitName", "Ignored, for compatibility with mqadmin.", expose_value=False),
 )
 def query_msg_by_id(
     admin: Admin,
@@ -54,7 +57,7 @@ def query_msg_by_id(
     send_message: bool,
     **member: str | None,
 ) -> None:
-    """Show the message with this id, and who has consumed it."""
+    """Show the message with this id, and its state in each consumer group."""
     for each in filter(None, map(str.strip, msg_id.split(","))):
         with out.attempt():
             view = admin.find_message(each, topic)
@@ -71,7 +74,7 @@ def _show(
     group: str | None = None,
     client_id: str | None = None,
 ) -> None:
-    """Show a message, or what a member makes of it."""
+    """Show a message, or the result of its direct consumption by a member."""
     if group is not None and client_id is not None:
         out.fields(admin.consume_directly(view, group, client_id).row())
         return
@@ -113,16 +116,16 @@ def query_msg_by_key(admin: Admin, out: Output, *, topic: str, msg_key: str) -> 
 @command(
     "queryMsgByUniqueKey",
     SECTION,
-    option("i", "msgId", "The id that the client gave it.", required=True),
+    option("i", "msgId", "The producer's message id.", required=True),
     _DIRECT_GROUP,
     _DIRECT_CLIENT,
     TOPIC,
-    flag("a", "showAll", "All messages with this id, not only the first."),
+    flag("a", "showAll", "Show all messages with this id, not only the first."),
 )
 def query_msg_by_unique_key(
     admin: Admin, out: Output, *, msg_id: str, topic: str, show_all: bool, **member: str | None
 ) -> None:
-    """Show the message with this id of its producer's, and who has consumed it."""
+    """Show the message with this producer's id, and its state in each consumer group."""
     found = [view for view in admin.query_by_key(topic, msg_id) if view.message_id == msg_id]
     if not found:
         out.fail(f"No message of {topic} has the id {msg_id}.")
@@ -135,17 +138,17 @@ def query_msg_by_unique_key(
     SECTION,
     TOPIC,
     option("b", "brokerName", "The broker's name.", required=True),
-    option("i", "queueId", "The queue.", type=NUMBER, required=True),
-    option("o", "offset", "Its queue offset.", type=OFFSET, required=True),
+    option("i", "queueId", "The queue id.", type=NUMBER, required=True),
+    option("o", "offset", "The queue offset.", type=OFFSET, required=True),
 )
 def query_msg_by_offset(
     admin: Admin, out: Output, *, topic: str, broker_name: str, queue_id: int, offset: int
 ) -> None:
-    """Show the message at an offset of a queue."""
+    """Show the message at a queue offset."""
     reader = admin.reader(MessageQueue(topic, broker_name, queue_id))
     found = reader.at(offset)
     if found is None:
-        out.fail(f"There is no message at {offset} in {reader.queue}.")
+        out.fail(f"No message at queue offset {offset} in {reader.queue}.")
     else:
         _show(admin, out, found)
 
@@ -154,10 +157,10 @@ listing(
     "queryMsgTraceById",
     SECTION,
     Admin.trace_events,
-    "Show what clients have noted about a message: sent, consumed, how long it took.",
+    "Show the trace of a message: when clients sent and consumed it, and how long it took.",
     "No trace of {message_id} is in {trace_topic}.",
-    option("i", "msgId", "The id that the client gave it.", to="message_id", required=True),
-    option("t", "traceTopic", "Where traces are.", default=TRACE_TOPIC, show_default=True),
+    option("i", "msgId", "The producer's message id.", to="message_id", required=True),
+    option("t", "traceTopic", "Topic of the traces.", default=TRACE_TOPIC),
     aliases=("QueryMsgTraceById",),
 )
 
@@ -166,12 +169,12 @@ listing(
     "sendMessage",
     SECTION,
     TOPIC,
-    option("p", "body", "The message.", required=True),
-    option("k", "key", "Its keys, with blanks between."),
-    option("c", "tags", "Its tag."),
-    option("b", "broker", "The broker's name; needs -i."),
-    option("i", "qid", "The queue; needs -b.", type=NUMBER),
-    yes_no("m", "msgTraceEnable", "Leave a trace of it, as clients do.", to="trace"),
+    option("p", "body", "The message body.", required=True),
+    option("k", "key", "The message keys, separated by blanks."),
+    option("c", "tags", "The message tag."),
+    option("b", "broker", "Send to the broker of this name; needs -i."),
+    option("i", "qid", "Send to the queue with this id; needs -b.", type=NUMBER),
+    yes_no("m", "msgTraceEnable", "Also send a trace message, as clients do.", to="trace"),
 )
 def send_message(
     admin: Admin,
@@ -186,7 +189,7 @@ def send_message(
 ) -> None:
     """Send one message."""
     if (broker is None) != (qid is None):
-        raise click.UsageError("A queue is named by its broker (-b) and its number (-i).")
+        raise click.UsageError("incomplete queue: give both its broker (-b) and its id (-i).")
     queue = None if broker is None or qid is None else MessageQueue(topic, broker, qid)
     keys = (key or "").split()
     out.fields(admin.send_message(topic, body.encode(), keys=keys, queue=queue, **given).row())
@@ -200,24 +203,25 @@ def _charset(ctx: click.Context, param: click.Parameter, value: str) -> str:
         b"x".decode(value, "replace")
     except LookupError:
         raise click.BadParameter(
-            f"{value!r} is no charset that is known here", ctx, param
+            f"unknown charset {value!r}: use a name such as UTF-8", ctx, param
         ) from None
     return value
 
 
-_SINCE = "Stored since: ms since 1970, or 2026-01-31T12:00:00."
+_SINCE = "Only messages stored at this time or later: ms since 1970, or 2026-01-31T12:00:00."
 _BEGIN = option("b", "beginTimestamp", _SINCE, to="begin", type=TIME)
-_END = option("e", "endTimestamp", "Stored until.", to="end", type=TIME)
+_END = option("e", "endTimestamp", "Only messages stored until this time.", to="end", type=TIME)
 _CHARSET = option(
     "c",
     "charsetName",
     "Character set of the bodies.",
     to="charset",
     default="UTF-8",
-    show_default=True,
     callback=_charset,
 )
-_TAGS = option("s", "subExpression", "Only with one of these tags: a || b.", to="tags", default="*")
+_TAGS = option(
+    "s", "subExpression", "Only messages with these tags: a || b.", to="tags", default="*"
+)
 
 
 def _print(out: Output, view: MessageView, charset: str = "UTF-8", with_body: bool = True) -> None:
@@ -245,7 +249,7 @@ def _print(out: Output, view: MessageView, charset: str = "UTF-8", with_body: bo
     _TAGS,
     _BEGIN,
     _END,
-    yes_no("d", "printBody", "With bodies.", "true"),
+    yes_no("d", "printBody", "Print bodies.", "true"),
 )
 def print_msg(
     admin: Admin,
@@ -287,14 +291,14 @@ def _between(reader: QueueReader, begin: int | None, end: int | None) -> Iterato
     SECTION,
     TOPIC,
     option("a", "brokerName", "The broker's name.", required=True),
-    option("i", "queueId", "The queue.", type=NUMBER, required=True),
+    option("i", "queueId", "The queue id.", type=NUMBER, required=True),
     _CHARSET,
     _TAGS,
     _BEGIN,
     _END,
-    yes_no("p", "print", "Print them."),
-    yes_no("d", "printBody", "With bodies."),
-    yes_no("f", "calculate", "Count them by tag."),
+    yes_no("p", "print", "Print the messages."),
+    yes_no("d", "printBody", "Print bodies; needs -p true."),
+    yes_no("f", "calculate", "Count the messages by tag."),
 )
 def print_msg_by_queue(
     admin: Admin,
@@ -330,13 +334,13 @@ def print_msg_by_queue(
     "consumeMessage",
     SECTION,
     TOPIC,
-    option("b", "brokerName", "Only this broker's queues."),
-    option("i", "queueId", "Only this queue; needs -b.", type=NUMBER),
-    option("o", "offset", "From there; needs -i.", type=OFFSET),
-    option("g", "consumerGroup", "As this group; its offsets stay as they are."),
+    option("b", "brokerName", "Only the queues of this broker."),
+    option("i", "queueId", "Only the queue with this id; needs -b.", type=NUMBER),
+    option("o", "offset", "Start at this queue offset; needs -i.", type=OFFSET),
+    option("g", "consumerGroup", "Pull as this group; its offsets do not change."),
     option("s", "beginTimestamp", _SINCE, to="begin", type=TIME),
     _END,
-    option("c", "MessageNumber", "At most that many.", to="count", type=COUNT, default=128),
+    option("c", "MessageNumber", "Print at most N.", to="count", type=COUNT, default=128),
 )
 def consume_message(
     admin: Admin,
@@ -350,9 +354,9 @@ def consume_message(
     count: int,
     **times: int | None,
 ) -> None:
-    """Print some messages of a topic, without consuming them for anybody."""
+    """Print some messages of a topic, without changing consumer offsets."""
     if (queue_id is not None and broker_name is None) or (offset is not None and queue_id is None):
-        raise click.UsageError("An offset (-o) needs a queue (-i), and a queue a broker (-b).")
+        raise click.UsageError("incomplete queue: -o needs -i, and -i needs -b.")
     printed = 0
     for queue in admin.readable_queues(topic, broker_name, queue_id):
         with out.attempt():
@@ -369,7 +373,9 @@ def consume_message(
 def _from(reader: QueueReader, offset: int) -> Iterator[MessageView]:
     first, last = reader.ends()
     if not first <= offset < max(last, first + 1):
-        raise ArgumentIllegal(f"{reader.queue} has the offsets from {first} to before {last}")
+        raise ArgumentIllegal(
+            f"offset {offset} is outside {reader.queue}: use one from {first} to below {last}"
+        )
     return reader.messages(offset, last)
 
 
@@ -377,20 +383,20 @@ def _from(reader: QueueReader, offset: int) -> Iterator[MessageView]:
     "queryCq",
     SECTION,
     TOPIC,
-    option("q", "queue", "The queue.", to="queue_id", type=NUMBER, required=True),
-    option("i", "index", "From that entry on.", type=OFFSET, required=True),
-    option("c", "count", "So many.", type=COUNT, default=10, show_default=True),
-    option("b", "broker", "At this broker.", metavar="HOST:PORT"),
-    option("g", "consumer", "And what this group's filter says of them.", to="group"),
+    option("q", "queue", "The queue id.", to="queue_id", type=NUMBER, required=True),
+    option("i", "index", "Queue offset of the first unit.", type=OFFSET, required=True),
+    option("c", "count", "Show at most N units.", type=COUNT, default=10, metavar="N"),
+    option("b", "broker", "Read from this broker.", metavar="HOST:PORT"),
+    option("g", "consumer", "Also show the result of this group's filter.", to="group"),
 )
 def query_cq(
     admin: Admin, out: Output, *, topic: str, queue_id: int, group: str | None, **given: Any
 ) -> None:
-    """Show entries of a consume queue."""
+    """Show units of a consume queue."""
     found = admin.queue_units(topic, queue_id, group=group, **given)
     more = {"subscription": found.subscription, "filter": found.filter}
     shown = more if group is not None and out.as_json else {}
-    entries = f"{topic} {queue_id} has entries {found.min_index} to {found.max_index}."
+    entries = f"{topic} {queue_id} has units {found.min_index} to {found.max_index}."
     if out.table(({**each.row(), **shown} for each in found.units), entries) and not out.as_json:
         out.footer(entries)
         if group is not None:
@@ -404,13 +410,13 @@ def query_cq(
     "sendMsgStatus",
     TRIALS,
     option("b", "brokerName", "The broker's name.", required=True),
-    option("s", "messageSize", "Bytes of each.", type=NUMBER, default=128),
-    option("c", "count", "How many.", type=COUNT, default=50, show_default=True),
+    option("s", "messageSize", "Size of each message in bytes.", type=NUMBER, default=128),
+    option("c", "count", "Number of messages.", type=COUNT, default=50),
 )
 def send_msg_status(
     admin: Admin, out: Output, *, broker_name: str, message_size: int, count: int
 ) -> None:
-    """Send messages to one broker, each with its time; they go to the topic of its name."""
+    """Send messages to a broker, to the topic of its name, and show the time of each."""
     trials = admin.trial_sends(broker_name, count, message_size, broker_name=broker_name)
     out.table(trials, "Nothing was sent.")
     _note_failures(out, trials)
@@ -426,11 +432,11 @@ def _note_failures(out: Output, trials: list[SendTrial]) -> None:
     "checkMsgSendRT",
     TRIALS,
     TOPIC,
-    option("a", "amount", "How many.", type=COUNT, default=100, show_default=True),
+    option("a", "amount", "Number of messages.", type=COUNT, default=100),
     _SIZE,
 )
 def check_msg_send_rt(admin: Admin, out: Output, *, topic: str, amount: int, size: int) -> None:
-    """Send messages to the queues of a topic in turn, each with its time, and the average."""
+    """Send messages to the queues of a topic in turn; show the time of each and the average."""
     trials = admin.trial_sends(topic, amount, size)
     out.table(trials, "Nothing was sent.")
     out.fields(TrialSummary.of(trials).row())
@@ -440,21 +446,25 @@ def check_msg_send_rt(admin: Admin, out: Output, *, topic: str, amount: int, siz
 @command(
     "clusterRT",
     TRIALS,
-    option("a", "amount", "Messages a round.", to="count", type=COUNT, default=100),
+    option("a", "amount", "Number of messages a round.", to="count", type=COUNT, default=100),
     _SIZE,
-    option("c", "cluster", "This cluster only.", metavar="NAME"),
+    option("c", "cluster", "Only this cluster.", metavar="NAME"),
     yes_no(
-        "p", "printLog", "Taken and not used: --json gives lines for a program.", expose_value=False
+        "p", "printLog", "Ignored, for compatibility with mqadmin; see --json.", expose_value=False
     ),
-    option("m", "machineRoom", "A name for where this runs.", to="room", default="noname"),
-    option("i", "interval", "Seconds between rounds.", type=SECONDS, default=10),
-    option("r", "rounds", "End after that many.", type=COUNT),
+    option("m", "machineRoom", "Name of this machine's room.", to="room", default="noname"),
+    option(
+        "i", "interval", "Wait N seconds between rounds.", type=SECONDS, default=10, metavar="N"
+    ),
+    option(
+        "r", "rounds", "End after N rounds. [default: run until Ctrl-C]", type=COUNT, metavar="N"
+    ),
     until_interrupted=True,
 )
 def cluster_rt(
     admin: Admin, out: Output, *, interval: float, rounds: int | None, **given: Any
 ) -> None:
-    """Send to every broker of a cluster again and again: average times. Ends at Ctrl-C."""
+    """Send to every broker of a cluster in rounds and show average times, until Ctrl-C."""
     with admin.producer(TRIAL_GROUP) as producer:
         done = 0
         while rounds is None or done < rounds:

@@ -1,6 +1,6 @@
-"""Output: what a command found, as a table for people or as one JSON object a line.
+"""Output of a command, as a text table or as one JSON object per line.
 
-A row is a mapping; its keys are the JSON names and, in capitals, the headings of the table.
+A row is a mapping. Its keys are the JSON names and, in upper case, the headings of the table.
 """
 
 import json
@@ -20,7 +20,7 @@ GAP = "  "
 
 
 class Output:
-    """Printer of what a command finds; `failed` once a part of it did not work."""
+    """Printer of a command's results; `failed` after the failure of a part."""
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
@@ -43,21 +43,20 @@ class Output:
         return bool(rows)
 
     def _rows(self, found: Iterable[Row | Result]) -> Iterator[Row]:
-        """Yield each as a row; what fails meanwhile is said."""
+        """Yield each result as a row; print the failures."""
         if isinstance(found, Answers):
             found.tell(self.fail)
         for each in found:
             yield each.row() if isinstance(each, Result) else each
 
     def changes(self, done: Iterable[Change]) -> None:
-        """Say what was carried out, and what failed."""
         for each in done:
             self.done(each)
         if isinstance(done, Answers):
             done.tell(self.fail)
 
     def fields(self, fields: Row, title: str = "") -> None:
-        """Print one thing, a line for each property; the title is not in JSON."""
+        """Print one object, a line per property; JSON omits the title."""
         if self.as_json:
             self._print_json(fields)
             return
@@ -67,40 +66,40 @@ class Output:
             _print(line)
 
     def done(self, change: Change | str, **fields: object) -> None:
-        """Print what was carried out: as a sentence, or its facts as JSON."""
+        """Print a change that was made, as a sentence or as JSON fields."""
         if isinstance(change, Change):
             self.item(change.row(), change.sentence)
         else:
             self.item(fields, change)
 
     def item(self, fields: Row, line: str) -> None:
-        """Print one of many things, as a line or as JSON."""
+        """Print one of several objects, as a line or as JSON."""
         if self.as_json:
             self._print_json(fields)
         else:
             _print(escaped(line))
 
     def footer(self, line: str) -> None:
-        """Print the sums of a table, which JSON does not have."""
+        """Print the totals of a table; not with JSON."""
         if not self.as_json:
             _print("")
             _print(escaped(line))
 
     def note(self, sentence: str) -> None:
-        """Print advice on stderr, which JSON does not have."""
+        """Print advice on stderr; not with JSON."""
         if not self.as_json:
             say(one_line(sentence))
 
     def fail(self, sentence: str) -> None:
-        """Say that a part did not work: the command goes on, and ends with exit code 1."""
+        """Print the failure of a part; the command continues, and ends with exit code 1."""
         self.failed = True
-        if sentence not in self._said:  # once, for however many groups a dead broker has
+        if sentence not in self._said:  # a stopped broker fails for each of its groups
             self._said.add(sentence)
             say(one_line(sentence))
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
-        """Run a part that may fail: with one broker or name server of several, say."""
+        """Report a ClientError of a part without ending the command."""
         try:
             yield
         except ClientError as error:
@@ -111,7 +110,7 @@ class Output:
 
 
 def as_json(found: object, indent: int | None = None) -> str:
-    """Return JSON for this stdout: what it cannot show is escaped."""
+    """Return JSON in which characters are escaped that stdout cannot encode."""
     text = escaped_json(json.dumps(_plain(found), ensure_ascii=False, indent=indent))
     try:
         text.encode(_encoding())
@@ -161,7 +160,7 @@ def _heading(key: str, values: Sequence[object]) -> str:
 
 
 def _label(key: str, values: Sequence[object]) -> str:
-    """Return a label: a time of the day has no unit."""
+    """Return a label; that of a point in time has no `_ms`."""
     is_time = any(isinstance(value, Time) for value in values)
     return escaped(key.removesuffix("_ms") if is_time else key)
 

@@ -1,6 +1,6 @@
-"""Numbers and times of the command line: what is beyond the protocol's fields is refused here.
+"""Numbers and times on the command line, limited to the protocol's fields.
 
-A server reads a number that is too big for its field as 0: a group would be reset to its beginning.
+A server reads a number beyond its field as 0, which would reset a group to its first message.
 """
 
 from datetime import datetime
@@ -18,7 +18,7 @@ TIME_FORMAT = "%Y-%m-%d#%H:%M:%S:%f"
 
 
 class WholeNumber(click.IntRange):
-    """A range of whole numbers; a text counts if a server reads the same number in it."""
+    """Range of integers; accepts exactly the texts that a server parses to the same number."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if isinstance(value, str):
@@ -35,9 +35,10 @@ OFFSET = WholeNumber(0, LONG_MAX)
 
 
 def parse_time(text: str) -> int:
-    """Return the ms of `now`, ms since 1970, ISO, or mqadmin's 2026-01-31#12:00:00:000; local time.
+    """Return a time in ms since 1970, NEWEST for `now`.
 
-    Raises click.BadParameter for anything else, and for times before 1970.
+    Accepts ms since 1970, ISO 8601, and mqadmin's 2026-01-31#12:00:00:000, in local time. Raises
+    click.BadParameter for other texts and for times before 1970.
     """
     text = text.strip()
     if text == "now":
@@ -51,7 +52,7 @@ def parse_time(text: str) -> int:
         time_ms = LONG_MAX + 1
     if not NEWEST <= time_ms <= LONG_MAX:
         raise click.BadParameter(
-            f"{text!r} is neither now, nor ms since 1970, nor a time like 2026-01-31T12:00:00"
+            f"invalid time {text!r}: use now, ms since 1970, or a time such as 2026-01-31T12:00:00"
         )
     return time_ms
 

@@ -1,4 +1,4 @@
-"""Commands about topics and their queues."""
+"""Commands for topics and their queues."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -34,22 +34,20 @@ _QUEUES: dict[str, Any] = {"type": COUNT, "default": 8}
     BROKER,
     CLUSTER,
     TOPIC,
+    option("r", "readQueueNums", "Number of read queues.", to="read_queues", type=COUNT, default=8),
     option(
-        "r", "readQueueNums", "Queues that can be read.", to="read_queues", type=COUNT, default=8
+        "w", "writeQueueNums", "Number of write queues.", to="write_queues", type=COUNT, default=8
     ),
-    option(
-        "w", "writeQueueNums", "Queues that are written.", to="write_queues", type=COUNT, default=8
-    ),
-    option("p", "perm", **PERMISSION),
-    yes_no("o", "order", "Ordered across brokers."),
-    yes_no("u", "unit", "A topic of a unit."),
-    yes_no("s", "hasUnitSub", "A unit subscribes to it."),
+    option("p", "perm", **{**PERMISSION, "help": f"{PERMISSION['help']} [default: 6]"}),
+    yes_no("o", "order", "Keep the order of messages across brokers."),
+    yes_no("u", "unit", "Mark the topic as belonging to a unit."),
+    yes_no("s", "hasUnitSub", "Mark the topic as subscribed to by a unit."),
     needs_target=True,
 )
 def update_topic(
     admin: Admin, out: Output, *, perm: int | None, unit: bool, has_unit_sub: bool, **given: Any
 ) -> None:
-    """Create a topic, or change it."""
+    """Create or change a topic."""
     flags = UNIT * unit + UNIT_SUBSCRIPTION * has_unit_sub
     done = admin.update_topic(perm=perm or 6, sys_flag=flags, **given)
     for each in done:
@@ -64,13 +62,13 @@ changing(
     Admin.delete_topic,
     "Delete a topic from a cluster and from the name servers.",
     TOPIC,
-    option("c", "clusterName", "From this cluster.", to="cluster", required=True),
+    option("c", "clusterName", "The cluster.", to="cluster", required=True),
 )
 changing(
     "updateTopicPerm",
     SECTION,
     Admin.update_topic_permission,
-    "Change what clients may do with a topic.",
+    "Change the permission of a topic.",
     BROKER,
     CLUSTER,
     TOPIC,
@@ -79,9 +77,9 @@ changing(
 )
 
 
-@command("topicRoute", SECTION, TOPIC, flag("l", "list", "As a table.", to="as_table"))
+@command("topicRoute", SECTION, TOPIC, flag("l", "list", "Print as a table.", to="as_table"))
 def topic_route(admin: Admin, out: Output, *, topic: str, as_table: bool) -> None:
-    """Show which brokers have a topic, and how many of its queues."""
+    """Show the brokers of a topic, with the number of queues at each."""
     route = admin.topic_route(topic)
     if as_table:
         out.table(route.places, f"No broker has the topic {topic}.")
@@ -93,7 +91,7 @@ listing(
     "topicStatus",
     SECTION,
     Admin.topic_status,
-    "Show the first and the last offset of each queue, and when it last grew.",
+    "Show the min and max offset of each queue, and the time of its last message.",
     "The topic {topic} has no queues.",
     TOPIC,
 )
@@ -109,7 +107,7 @@ def topic_cluster_list(admin: Admin, out: Output, *, topic: str) -> None:
 @command(
     "topicList",
     SECTION,
-    flag("c", "clusterModel", "With clusters and consumer groups.", to="with_groups"),
+    flag("c", "clusterModel", "Also show clusters and consumer groups.", to="with_groups"),
 )
 def topic_list(admin: Admin, out: Output, *, with_groups: bool) -> None:
     """List all topics."""
@@ -123,21 +121,27 @@ def topic_list(admin: Admin, out: Output, *, with_groups: bool) -> None:
     "updateOrderConf",
     SECTION,
     TOPIC,
-    option("v", "orderConf", "broker-a:4;broker-b:4", to="order", metavar="BROKER:QUEUES;…"),
     option(
-        "m", "method", "What to do.", type=click.Choice(["get", "put", "delete"]), required=True
+        "v",
+        "orderConf",
+        "Number of queues per broker, as in broker-a:4;broker-b:4; needs -m put.",
+        to="order",
+        metavar="BROKER:QUEUES;…",
+    ),
+    option(
+        "m", "method", "The action.", type=click.Choice(["get", "put", "delete"]), required=True
     ),
 )
 def update_order_conf(
     admin: Admin, out: Output, *, topic: str, order: str | None, method: str
 ) -> None:
-    """Get, put or delete how many queues of an ordered topic each broker has."""
+    """Get, put or delete the numbers of queues per broker of an ordered topic."""
     if method == "get":
         out.fields({"topic": topic, "order": admin.order_of(topic)})
     elif method == "delete":
         out.changes(admin.delete_order(topic))
     elif not order or not order_entries(order):
-        raise click.UsageError("Say with -v which order: broker-a:4;broker-b:4.")
+        raise click.UsageError("put needs -v with queues per broker, as in broker-a:4;broker-b:4.")
     else:
         out.changes(admin.put_order(topic, order))
 
@@ -150,13 +154,13 @@ listing(
     "allocateMQ",
     SECTION,
     Admin.allocate_queues,
-    "Show which queues each of these members of a group would get, by the default allocation.",
+    "Show the queues that the default allocation would assign to each of these group members.",
     "The topic {topic} has no queues.",
     TOPIC,
     option(
         "i",
         "ipList",
-        "The members.",
+        "The members' addresses.",
         to="members",
         required=True,
         metavar="ADDRESS,ADDRESS…",
@@ -167,11 +171,15 @@ listing(
     "queues",
     SECTION,
     Admin.queue_states,
-    "List the queues of a topic, how much they hold, and since when.",
+    "List the queues of a topic with their offsets and message counts.",
     "The topic {topic} has no queues.",
     TOPIC,
-    flag("m", "time", "When the first and the last message were stored.", to="with_times"),
-    option("g", "groupName", "And whether what this group wants next is still kept.", to="group"),
+    flag(
+        "m", "time", "Also show when the first and the last message were stored.", to="with_times"
+    ),
+    option(
+        "g", "groupName", "Also show whether this group's next message is retained.", to="group"
+    ),
 )
 
 
@@ -179,10 +187,10 @@ listing(
     "statsAll",
     SECTION,
     flag("a", "activeTopic", "Only topics with traffic in the last 24 hours.", to="active_only"),
-    option("t", "topic", "This topic only."),
+    option("t", "topic", "Only this topic."),
 )
 def stats_all(admin: Admin, out: Output, *, active_only: bool, topic: str | None) -> None:
-    """Show what goes into and out of each topic, and how far its groups are behind."""
+    """Show the throughput of each topic, and the consumer lag of its groups."""
     found = admin.topic_traffic(topic).tell(out.fail)
     rows = (each for each in found if each.in_day or each.out_day or not active_only)
     out.table(rows, "No topic has traffic." if active_only else "There are no topics.")

@@ -1,4 +1,4 @@
-"""Commands that export and import tables, and write files in mqadmin's form."""
+"""Commands that export and import tables, partly as files in mqadmin's form."""
 
 import json
 from collections.abc import Mapping
@@ -18,22 +18,21 @@ SECTION = "Export and import"
 _DIRECTORY = option(
     "f",
     "filePath",
-    "The directory for the file.",
+    "Write the file to this directory.",
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("export"),
-    show_default=True,
 )
 _WHOLE_CLUSTER = option("c", "clusterName", "The cluster.", to="cluster", required=True)
 
 
 def _write_file(out: Output, path: Path, found: Mapping[str, object]) -> None:
-    """Write it as JSON, over what is there. Raises ClientError if it cannot."""
+    """Write JSON to a file, replacing an existing one. Raises ClientError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(found, indent="\t", ensure_ascii=False) + "\n")
     except OSError as error:
-        raise ClientError(f"{path} cannot be written: {reason_of(error)}") from None
-    out.done(f"{path} is written.", file=str(path))
+        raise ClientError(f"cannot write {path}: {reason_of(error)}") from None
+    out.done(f"{path} was written.", file=str(path))
 
 
 @command(
@@ -42,9 +41,9 @@ def _write_file(out: Output, path: Path, found: Mapping[str, object]) -> None:
     CLUSTER,
     BROKER,
     _DIRECTORY,
-    flag("t", "topic", "Topics only.", to="only_topics"),
-    flag("g", "subscriptionGroup", "Consumer groups only.", to="only_groups"),
-    flag("s", "specialTopic", "Retry topics and dead letters too.", to="special"),
+    flag("t", "topic", "Only topics.", to="only_topics"),
+    flag("g", "subscriptionGroup", "Only consumer groups.", to="only_groups"),
+    flag("s", "specialTopic", "Also retry and dead-letter topics.", to="special"),
     needs_target=True,
 )
 def export_metadata(
@@ -57,9 +56,9 @@ def export_metadata(
     special: bool,
     **where: str | None,
 ) -> None:
-    """Write topics and groups into topic.json, subscriptionGroup.json or metadata.json.
+    """Write topics and groups to topic.json, subscriptionGroup.json or metadata.json.
 
-    Of a cluster the queues of its brokers are added up.
+    With -c the queue counts of the cluster's brokers are added up.
     """
     found = admin.export_metadata(
         with_topics=not only_groups, with_groups=not only_topics, special=special, **where
@@ -70,13 +69,13 @@ def export_metadata(
 
 @command("exportConfigs", SECTION, _WHOLE_CLUSTER, _DIRECTORY)
 def export_configs(admin: Admin, out: Output, *, cluster: str, file_path: Path) -> None:
-    """Write the settings of a cluster's brokers into configs.json."""
+    """Write the settings of a cluster's brokers to configs.json."""
     _write_file(out, file_path / "configs.json", admin.export_configs(cluster))
 
 
 @command("exportMetrics", SECTION, _WHOLE_CLUSTER, _DIRECTORY)
 def export_metrics(admin: Admin, out: Output, *, cluster: str, file_path: Path) -> None:
-    """Write the figures of a cluster's brokers into metrics.json."""
+    """Write the statistics of a cluster's brokers to metrics.json."""
     _write_file(out, file_path / "metrics.json", admin.export_metrics(cluster))
 
 
@@ -85,10 +84,13 @@ def export_metrics(admin: Admin, out: Output, *, cluster: str, file_path: Path) 
     SECTION,
     CLUSTER,
     BROKER,
-    option("f", "file", "Into this file; else to stdout.", type=click.Path(path_type=Path)),
+    option("f", "file", "Write to this file. [default: stdout]", type=click.Path(path_type=Path)),
 )
 def export(admin: Admin, out: Output, *, file: Path | None, **where: str | None) -> None:
-    """Write the topics and groups of each broker, of all clusters or of one, for `import`."""
+    """Write the topics and groups of each broker for `import`.
+
+    Without -c and -b the brokers of all clusters are exported.
+    """
     found = admin.export_tables(**where).to_json()
     if file is not None:
         _write_file(out, file, found)
@@ -104,23 +106,23 @@ def export(admin: Admin, out: Output, *, file: Path | None, **where: str | None)
     option(
         "f",
         "file",
-        "What `export` has written; - is stdin.",
+        "Read the output of `export` from this file; - is stdin.",
         type=click.File("rb"),
         required=True,
         to="source",
     ),
-    flag("d", "dryRun", "Say what would be changed, and change nothing."),
+    flag("d", "dryRun", "Print the changes without making them."),
 )
 def import_(
     admin: Admin, out: Output, *, source: BinaryIO, dry_run: bool, **where: str | None
 ) -> None:
-    """Set topics and groups as `export` has written them, at the brokers that had them.
+    """Create or change topics and groups as in the output of `export`, broker by broker.
 
-    With -c or -b at those; one that is not in the file gets what the brokers there have alike.
-    What is not in the file stays as it is.
+    With -c or -b only these brokers are changed. A broker that is not in the file gets what all
+    brokers in the file have in common. Topics and groups that are not in the file do not change.
     """
     try:
         data = source.read()
     except OSError as error:
-        raise ClientError(f"the file cannot be read: {reason_of(error)}") from None
+        raise ClientError(f"cannot read the file: {reason_of(error)}") from None
     out.changes(admin.import_tables(parse_export(data), dry_run=dry_run, **where))
