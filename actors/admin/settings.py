@@ -31,7 +31,7 @@ from actors.engine.rate_limited_log import shown_names
 from actors.network.request import Request, Responder, serves
 from actors.settings.known_keys import BROKER_FILE_KEYS, NAMESRV_FILE_KEYS
 from actors.settings.properties_file import format_properties, parse_properties, updated_properties
-from actors.tables.topics import PermissionChanged
+from actors.tables.messages import PermissionChanged
 from protocol.bodies import DataVersion
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand

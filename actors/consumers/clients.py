@@ -37,13 +37,17 @@ from actors.network.long_answers import ENCODED_HERE_MAX, Encodable
 from actors.network.request import Peer, PeerClosed, Request, Responder, serves, short_body
 from actors.pulling.compile_budget import CompileBudget
 from actors.pulling.property_filters import TAG_EXPRESSIONS, compiled, not_supported
-from actors.tables.consumer_filters import CompileFirst, RegisterFilters, UnregisterFilters
 from actors.tables.consumer_views import ConsumerView, Member, Producing, Subscription
 from actors.tables.groups import GroupConfigs, GroupFinder
-from actors.tables.registering import WhenRegistered
-from actors.tables.table_encoder import EncodeAnswer
+from actors.tables.messages import (
+    CompileFirst,
+    CreateSystemTopic,
+    EncodeAnswer,
+    RegisterFilters,
+    UnregisterFilters,
+    WhenRegistered,
+)
 from actors.tables.topic_set import UNIT_SUB_FLAG
-from actors.tables.topics import CreateSystemTopic
 from protocol.bodies import (
     CheckClientRequest,
     ConsumerData,

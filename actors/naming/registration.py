@@ -25,7 +25,7 @@ from actors.engine.actor_address import ActorAddress
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.naming.messages import MasterClientAddress, MasterHaAddress
 from actors.naming.namesrv_link import BarrierForRegistrations, Listening, Registered, Sent
-from actors.tables.registering import RegisterAll, RegisterTopic, SetOrderTopics, WhenRegistered
+from actors.tables.messages import RegisterAll, RegisterTopic, SetOrderTopics, WhenRegistered
 from protocol.codes import ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError

@@ -33,7 +33,7 @@ from actors.sending.internal_append import InternalAppend, InternalAppends
 from actors.sending.log_tail import CREATE_FAILED, LogTail
 from actors.sending.send_rules import RefusedError
 from actors.statistics.put_stats import PutStats
-from actors.tables.topics import TopicReady
+from actors.tables.messages import TopicReady
 from protocol.bodies import TopicConfig
 from protocol.codes import ResponseCode
 from storage.errors import StoreError

@@ -41,8 +41,7 @@ from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.connection import CopyOut
 from actors.network.request import Request, Responder, serves
 from actors.retention.retention_holds import KeepingReport, RetentionHolds
-from actors.tables.messages import ForgetTopic
-from actors.tables.topics import RemoveTopic, TablesComplete
+from actors.tables.messages import ForgetTopic, RemoveTopic, TablesComplete
 from protocol.bodies import TopicConfig
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand

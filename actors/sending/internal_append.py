@@ -23,7 +23,7 @@ from actors.sending.send_rules import (
     read_queue,
 )
 from actors.sending.topic_wait_list import TopicWaitList
-from actors.tables.topics import CreateSystemTopic, TopicReady
+from actors.tables.messages import CreateSystemTopic, TopicReady
 from protocol.codes import ResponseCode
 from protocol.host import HOST_V4_BYTES
 from protocol.message import HEAD_V6, TOPIC_BYTES_MAX

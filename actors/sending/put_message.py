@@ -54,7 +54,7 @@ from actors.sending.put_answers import PutAnswers, SendPut
 from actors.sending.replication_progress import SlaveNotifier
 from actors.sending.send_rules import RefusedError
 from actors.statistics.put_stats import PutStats
-from actors.tables.topics import TopicReady
+from actors.tables.messages import TopicReady
 from protocol.bodies import TopicConfig
 from protocol.codes import ResponseCode
 from storage.dispatching.dispatch import INDEXED_WORDS_MAX

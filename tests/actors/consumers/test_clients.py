@@ -17,9 +17,9 @@ from actors.network.request import PeerClosed
 from actors.tables.config_writer import ConfigWriter
 from actors.tables.consumer_filters import FilterTable
 from actors.tables.consumer_views import ConsumerView, Producing
-from actors.tables.groups import CreateGroup, GroupConfigs
+from actors.tables.groups import GroupConfigs
+from actors.tables.messages import CreateGroup, CreateSystemTopic
 from actors.tables.table_encoder import TableEncoder
-from actors.tables.topics import CreateSystemTopic
 from protocol.bloom import BloomFilter
 from protocol.bodies import (
     ConsumerData,

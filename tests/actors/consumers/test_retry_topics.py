@@ -7,7 +7,7 @@ from actors.engine.interfaces import System
 from actors.engine.supervisor import ChildSpec
 from actors.naming.namesrv_link import BarrierForRegistrations, Listening, NamesrvLink
 from actors.naming.registration import SENT_WITHIN_MS
-from actors.tables.registering import RegisterAll
+from actors.tables.messages import RegisterAll
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.client import NotifyConsumerIdsChangedHeader

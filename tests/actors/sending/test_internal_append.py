@@ -10,7 +10,7 @@ from actors.dispatching.reput import WritesForbidden
 from actors.engine.actor import Actor, handles
 from actors.engine.supervisor import ChildSpec
 from actors.sending.internal_append import InternalAppend, InternalAppended, InternalRecord
-from actors.tables.topics import CreateSystemTopic
+from actors.tables.messages import CreateSystemTopic
 from protocol.codes import ResponseCode
 from protocol.message import MessageRecord
 from protocol.properties import parse

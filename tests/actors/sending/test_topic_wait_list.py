@@ -1,7 +1,7 @@
 """What waits for topics: in order, each topic asked for once, no more than may."""
 
 from actors.sending.topic_wait_list import TopicWaitList
-from actors.tables.topics import CreateSystemTopic
+from actors.tables.messages import CreateSystemTopic
 from tests.support.peers import Told
 
 

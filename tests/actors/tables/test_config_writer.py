@@ -4,7 +4,8 @@ from errno import ENOSPC
 
 from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem
-from actors.tables.config_writer import RETRY_MS, ConfigWriter, FileWritten, WriteFile
+from actors.tables.config_writer import RETRY_MS, ConfigWriter
+from actors.tables.messages import FileWritten, WriteFile
 from tests.support.fake_disk import FakeDisk
 from tests.support.peers import Told, simulated
 

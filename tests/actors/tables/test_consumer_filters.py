@@ -10,7 +10,8 @@ from actors.engine.snapshot_ref import SnapshotRef
 from actors.engine.supervisor import ChildSpec
 from actors.network.request import Request
 from actors.tables.config_writer import ConfigWriter
-from actors.tables.consumer_filters import SAVE_MS, FilterTable, RegisterFilters, UnregisterFilters
+from actors.tables.consumer_filters import SAVE_MS, FilterTable
+from actors.tables.messages import RegisterFilters, UnregisterFilters
 from protocol.bodies import ConsumerData, SubscriptionData
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand

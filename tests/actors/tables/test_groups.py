@@ -13,7 +13,8 @@ from actors.engine.supervisor import ChildSpec
 from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.request import Request
 from actors.tables.config_writer import ConfigWriter
-from actors.tables.groups import CreateGroup, GroupConfigs, GroupFinder, GroupTable
+from actors.tables.groups import GroupConfigs, GroupFinder, GroupTable
+from actors.tables.messages import CreateGroup
 from actors.tables.table_encoder import TableEncoder
 from protocol.bodies import SubscriptionGroupConfig, SubscriptionGroupTable
 from protocol.codes import RequestCode, ResponseCode

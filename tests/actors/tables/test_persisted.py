@@ -4,7 +4,7 @@ for is named, but not every time."""
 from structlog.testing import capture_logs
 
 from actors.engine.rate_limited_log import MINUTE_MS
-from actors.tables.topics import CreateTopicOnSend
+from actors.tables.messages import CreateTopicOnSend
 from protocol.codes import RequestCode
 from protocol.headers.admin import CreateTopicHeader
 from storage.tables.topics import parse_topics

@@ -13,15 +13,16 @@ from actors.engine.snapshot_ref import SnapshotRef
 from actors.engine.supervisor import ChildSpec
 from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.tables.config_writer import RETRY_MS, ConfigWriter
-from actors.tables.registering import RegisterAll, RegisterTopic, SetOrderTopics
-from actors.tables.topic_set import Topics
-from actors.tables.topics import (
-    NO_RESPONSE_CODE,
+from actors.tables.messages import (
     CreateSystemTopic,
     CreateTopicOnSend,
+    RegisterAll,
+    RegisterTopic,
+    SetOrderTopics,
     TopicReady,
-    TopicTable,
 )
+from actors.tables.topic_set import Topics
+from actors.tables.topics import NO_RESPONSE_CODE, TopicTable
 from protocol.bodies import DataVersion, TopicConfig, TopicConfigTable
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
