@@ -8,15 +8,17 @@ from storage.message_store import MessageStore
 from storage.recovery.recovery_report import RecoveryReport
 
 PLACES_MAX = 200
-"""Damaged places in one answer; the others are counted."""
+"""Damaged places in one answer; the rest is counted."""
 FINDINGS_MAX = 50
 
 
 def store_state(
     store: MessageStore, system: ActorSystem, dispatched: int, recovery: RecoveryReport
 ) -> StoreState:
-    """Reads nothing from the disk but how full it is, and walks through no queues: any thread,
-    the loop, too."""
+    """Return the state of a store: its content and its damage. Any thread.
+
+    Reads nothing from the disk except its free space, and visits no queues.
+    """
     log, ranges, actors = store.commit_log, store.damage.ranges, system.actors()
     try:
         disk_bytes, free_bytes = system.disk.capacity(store.config.commit_log_dir)

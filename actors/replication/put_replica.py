@@ -26,7 +26,8 @@ from actors.engine.actor_address import ActorAddress
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.sends import Sends
 from actors.replication.messages import UnknownTopics
-from actors.retention.clean_files import DISK_USE, DropFiles, QueuesGone
+from actors.retention.clean_files import DISK_USE
+from actors.retention.messages import DropFiles, QueuesGone
 from actors.sending.admission import Admission
 from actors.sending.allocate_file import BeginLogAt, FileFailed, FilePrepared
 from actors.sending.internal_append import InternalAppend, InternalAppends

@@ -37,7 +37,7 @@ from actors.engine.actor import Actor, BatchEnd, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.sends import Sends
-from actors.retention.clean_files import DropFiles, QueuesGone
+from actors.retention.messages import DropFiles, QueuesGone
 from actors.sending.admission import BUSY, Admission
 from actors.sending.allocate_file import FileFailed, FilePrepared
 from actors.sending.appender import Appender, Put

@@ -11,17 +11,20 @@ SAMPLE_MS = 1000
 
 
 class Throughput:
-    """Samples of growing counters, one a second. Owned by one actor."""
+    """Samples of increasing counters, one per second. Owned by one actor."""
 
     def __init__(self) -> None:
         self._samples: deque[tuple[float, Sequence[int]]] = deque(maxlen=WINDOWS_S[-1] + 1)
 
     def sample(self, now_ms: float, counters: Sequence[int]) -> None:
-        """Notes where the counters are; `now_ms` is monotonic."""
+        """Add a sample; `now_ms` is monotonic."""
         self._samples.append((now_ms, tuple(counters)))
 
     def text(self, index: int) -> str:
-        """Counter `index` per second, for each window; what there is of a window counts."""
+        """Return counter `index` per second over 10 s, a minute and ten minutes.
+
+        A window that is not complete counts as far as it goes.
+        """
         return " ".join(str(self._per_second(index, window_s)) for window_s in WINDOWS_S)
 
     def _per_second(self, index: int, window_s: int) -> float:
@@ -33,7 +36,7 @@ class Throughput:
 
 
 class DailyTotals:
-    """What a counter stood at when the days began. Owned by one actor."""
+    """Values of a counter at the beginning of today and yesterday. Owned by one actor."""
 
     def __init__(self) -> None:
         self._day = ""
@@ -41,7 +44,7 @@ class DailyTotals:
         self.today_morning = 0
 
     def note(self, day: str, total: int) -> None:
-        """Called often; `day` is the local date."""
+        """Note the total, at short intervals; `day` is the local date."""
         if not self._day:
             self._day = day
         if day != self._day:

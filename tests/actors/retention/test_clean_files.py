@@ -215,7 +215,7 @@ def test_a_disk_that_fills_up_with_young_files_is_told_once() -> None:
         cleaned.made.system.advance(LATER_MS)
     assert cleaned.log_files == before
     events = [line["event"] for line in lines]
-    assert events.count("the disk fills up, and no log file may go yet") == 1
+    assert events.count("disk filling up, no log file deletable") == 1
 
 
 def test_queues_without_a_message_are_removed_on_request_and_begin_anew() -> None:

@@ -47,7 +47,7 @@ def test_their_number_has_a_limit_that_those_due_do_not_count_for() -> None:
     table = LeaseTable()
     for number in range(LEASES_MAX):
         table.grant(str(number), "job", 0, 2000 if number else 1000, 0, 0)
-    with pytest.raises(RemoteError, match="1000 leases already") as refused:
+    with pytest.raises(RemoteError, match="lease limit of 1000 reached") as refused:
         table.grant("more", "job", 0, 2000, 0, 999)
     assert refused.value.code == ResponseCode.SYSTEM_BUSY
     table.grant("5", "job", 3, 2000, 0, 999)  # one that is there moves all the same

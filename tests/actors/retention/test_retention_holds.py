@@ -167,7 +167,7 @@ def test_operators_see_leases_and_why_old_files_stay() -> None:
     with capture_logs() as lines:
         cleaned.made.system.advance(LATER_MS)
     assert status(cleaned)["oldLogFilesStayFor"] == "lease L1 of audit of X"
-    told = [line for line in lines if line["event"] == "old log files stay"]
+    told = [line for line in lines if line["event"] == "old log files retained"]
     assert [line["needed_by"] for line in told] == ["lease L1 of audit of X"]
 
 
@@ -217,7 +217,7 @@ def test_with_the_policy_a_file_waits_for_the_archive_whoever_asks() -> None:
     with capture_logs() as lines:
         cleaned.delete()
     assert first_offset(cleaned) == 2 * FILE_BYTES
-    told = [line["needed_by"] for line in lines if line["event"] == "old log files stay"]
+    told = [line["needed_by"] for line in lines if line["event"] == "old log files retained"]
     assert len(told) == 1 and "the archive /archive has no message" in told[0]
     archive_up_to(cleaned, 4 * FILE_BYTES, run=2)
     cleaned.delete()
@@ -246,7 +246,7 @@ def test_an_archive_that_is_gone_keeps_everything_until_it_is_back() -> None:
     cleaned = Cleaned(config=replace(WITH_ARCHIVE, delete_when=f"{NOW:02}"))
     with capture_logs() as lines:
         cleaned.made.system.advance(LATER_MS)
-    told = [line["needed_by"] for line in lines if line["event"] == "old log files stay"]
+    told = [line["needed_by"] for line in lines if line["event"] == "old log files retained"]
     assert told == ["there is no archive at /archive"]
     assert first_offset(cleaned) == 0
     archive_up_to(cleaned, 1 << 40)
@@ -281,7 +281,7 @@ def test_a_full_disk_outweighs_the_archive_and_says_what_is_lost() -> None:
     with capture_logs() as lines:
         cleaned.made.system.advance(LATER_MS)
     log = cleaned.made.broker.store.commit_log
-    lost = [line for line in lines if line["event"] == "log file deleted that no archive has"]
+    lost = [line for line in lines if line["event"] == "unarchived log file deleted"]
     gone = [line["file"] for line in lines if line["event"] == "log file deleted"]
     assert [line["file"] for line in lost] == gone[1:]
     assert sum(line["messages"] for line in lost) == sum(

@@ -3,7 +3,7 @@
 from structlog.testing import capture_logs
 
 from actors.dispatching.reput import Appended, WritesForbidden
-from actors.retention.clean_files import DropFiles, FilesDropped
+from actors.retention.messages import DropFiles, FilesDropped
 from actors.sending.allocate_file import FilePrepared, PrepareFile
 from actors.sending.log_tail import LogTail
 from storage.log.commit_log import CommitLog, prepare_file

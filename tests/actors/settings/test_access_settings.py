@@ -67,7 +67,7 @@ def test_a_brokers_own_account_comes_from_its_file_or_the_environment(
 
 @pytest.mark.parametrize("name", ["brokerSecretKey", "brokerAccessKey"])
 def test_an_account_on_the_command_line_is_refused(name: str) -> None:
-    with pytest.raises(StoreError, match=f"{name} stands on the command line"):
+    with pytest.raises(StoreError, match=f"{name} is set on the command line"):
         parse_broker_config("brokerSecretKey=secret-file\n", {name: "secret-line"})
 
 
