@@ -7,16 +7,18 @@ Sends: nothing but answers.
 It reports the figures of 4.9.7 that have a meaning here. Figures of thread pools are replaced by
 the inbox depths of the actors that do their work.
 
-Source: AdminBrokerProcessor.prepareRuntimeInfo, DefaultMessageStore.getRuntimeInfo.
+Source: AdminBrokerProcessor.prepareRuntimeInfo, DefaultMessageStore.getRuntimeInfo,
+StoreStatsService (sampling, getPutTps and its like).
 """
 
 from bisect import bisect_left
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from math import inf
 from typing import Protocol
 
-from actors.admin.store_state import store_state
 from actors.config import BrokerConfig
 from actors.dispatching.reput import DispatchProgress
 from actors.engine.actor import handles
@@ -24,13 +26,14 @@ from actors.engine.snapshot_ref import SnapshotRef
 from actors.engine.system import ActorSystem
 from actors.network.request import Request, Responder, serves
 from actors.retention.retention_holds import KeepingReport
+from actors.scrubbing.scrubber import Scrubber
 from actors.statistics.pull_stats import PullStats
 from actors.statistics.put_stats import PUT_BOUNDS_MS, PutStats
-from actors.statistics.throughput import SAMPLE_MS, DailyTotals, Throughput
 from actors.tables.offset_guard import OffsetStats
+from actors.tables.persisted import PersistedTable
 from actors.tables.tables import Tables
 from protocol.bodies import KVTable
-from protocol.bodies_own import ActorLine, ActorList
+from protocol.bodies_own import ActorLine, ActorList, DamagedPlace, StoreState
 from protocol.codes import VERSION, RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
@@ -41,6 +44,11 @@ from storage.message_store import MessageStore
 from storage.recovery.recovery_report import RecoveryReport
 from storage.retention.cleaning import used_ratio
 
+PLACES_MAX = 200
+"""Damaged places in one answer; the rest is counted."""
+FINDINGS_MAX = 50
+WINDOWS_S = (10, 60, 600)
+SAMPLE_MS = 1000
 VERSION_NAME = "V4_9_7"
 _PUTS, _FOUND, _MISSED, _PULLS, _GETS = range(5)
 _MINUTE_MS = 60_000
@@ -59,6 +67,48 @@ _CAPACITIES = {
 _NO_TRANSIENT_POOL = (1 << 31) - 1
 _LEASES_SHOWN_MAX = 20
 _UNITS = "KMGTPE"
+
+
+class Throughput:
+    """Samples of increasing counters, one per second. Owned by one actor."""
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[float, Sequence[int]]] = deque(maxlen=WINDOWS_S[-1] + 1)
+
+    def sample(self, now_ms: float, counters: Sequence[int]) -> None:
+        """Add a sample; `now_ms` is monotonic."""
+        self._samples.append((now_ms, tuple(counters)))
+
+    def text(self, index: int) -> str:
+        """Return counter `index` per second over 10 s, a minute and ten minutes.
+
+        A window that is not complete counts as far as it goes.
+        """
+        return " ".join(str(self._per_second(index, window_s)) for window_s in WINDOWS_S)
+
+    def _per_second(self, index: int, window_s: int) -> float:
+        if len(self._samples) < 2:
+            return 0.0
+        last_ms, last = self._samples[-1]
+        first_ms, first = self._samples[max(0, len(self._samples) - 1 - window_s)]
+        return (last[index] - first[index]) * 1000 / (last_ms - first_ms)
+
+
+class DailyTotals:
+    """Values of a counter at the beginning of today and yesterday. Owned by one actor."""
+
+    def __init__(self) -> None:
+        self._day = ""
+        self.yesterday_morning = 0
+        self.today_morning = 0
+
+    def note(self, day: str, total: int) -> None:
+        """Note the total, at short intervals; `day` is the local date."""
+        if not self._day:
+            self._day = day
+        if day != self._day:
+            self._day = day
+            self.yesterday_morning, self.today_morning = self.today_morning, total
 
 
 class Sources(Protocol):
@@ -200,7 +250,7 @@ class BrokerInfo(Responder):
     def store_state(self, request: Request) -> RemotingCommand:
         """Answer with the content of the store and its damage."""
         of = self._sources
-        body = store_state(of.store, of.system, of.following.dispatched_offset, of.recovery)
+        body = _store_state(of.store, of.system, of.following.dispatched_offset, of.recovery)
         return request.command.answer(body=body.encode())
 
     def _store_figures(self) -> dict[str, str]:
@@ -316,6 +366,49 @@ class BrokerInfo(Responder):
             most = 0 if queue is None else queue.max_offset
             found[f"scheduleMessageOffset_{level}"] = f"{offset},{most}"
         return found
+
+
+def _store_state(
+    store: MessageStore, system: ActorSystem, dispatched: int, recovery: RecoveryReport
+) -> StoreState:
+    """Return the state of a store: its content and its damage. Any thread.
+
+    Reads nothing from the disk except its free space, and visits no queues.
+    """
+    log, ranges, actors = store.commit_log, store.damage.ranges, system.actors()
+    try:
+        disk_bytes, free_bytes = system.disk.capacity(store.config.commit_log_dir)
+    except OSError:
+        disk_bytes, free_bytes = 0, 0
+    found = StoreState(
+        log_files=len(log.queue.files),
+        log_file_bytes=store.config.commit_log_file_bytes,
+        log_start=log.min_offset(),
+        log_end=log.end_offset,
+        flushed=log.flushed_offset,
+        dispatched=dispatched,
+        queues=len(store.consume_queues),
+        index_files=0 if store.index is None else len(store.index.files),
+        disk_bytes=disk_bytes,
+        disk_free_bytes=free_bytes,
+        damaged_places=len(ranges),
+        damaged_bytes=sum(end - start for start, end, _ in ranges),
+        damage=[DamagedPlace(*each) for each in ranges[:PLACES_MAX]],
+        damaged_tables=[
+            each.path
+            for each in actors.values()
+            if isinstance(each, PersistedTable) and each.damaged_files
+        ],
+        found_at_start=[
+            f"{each.part}: {each.text}" for each in recovery.all_findings()[:FINDINGS_MAX]
+        ],
+        verified_percent=100,
+    )
+    scrubber = actors.get("scrubber")
+    if isinstance(scrubber, Scrubber):
+        found.verified_percent = int(scrubber.progress * 100)
+        found.verified_ms = scrubber.last_end_ms
+    return found
 
 
 def _capacity_text(disk: Disk, path: str) -> str:

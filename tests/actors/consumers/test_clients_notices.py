@@ -28,7 +28,7 @@ def heartbeat(bench: Bench, peer: RecordingPeer, data: HeartbeatData) -> Remotin
 
 
 def members(bench: Bench, count: int, groups: int, topics: int = 1) -> list[RecordingPeer]:
-    """As many clients in as many groups."""
+    """Return `count` clients, each in `groups` groups."""
     peers = []
     for number in range(count):
         peer = RecordingPeer()

@@ -1,4 +1,4 @@
-"""When the retry topic of a group is made, and who hears of it when."""
+"""Creation of retry topics, and when members of the group are notified."""
 
 import pytest
 
@@ -21,19 +21,19 @@ RETRY_TOPIC = "%RETRY%new"
 
 
 class _Silent(Actor):
-    """A link whose name server takes connections and nothing else."""
+    """Link to a name server that accepts connections and never answers."""
 
     @handles(Listening)
     def on_listening(self, _: Listening) -> None:
-        """Not yet."""
+        """Leave the message unanswered."""
 
     @handles(RegisterAll)
     def on_register_all(self, _: RegisterAll) -> None:
-        """Not yet."""
+        """Leave the message unanswered."""
 
     @handles(BarrierForRegistrations)
     def on_say_when_sent(self, _: BarrierForRegistrations) -> None:
-        """Not yet."""
+        """Leave the message unanswered."""
 
 
 def new_group(filtering: bool = False) -> RemotingCommand:
@@ -44,7 +44,7 @@ def new_group(filtering: bool = False) -> RemotingCommand:
 
 
 def changes(made: SimulatedBroker) -> list[str]:
-    """Of which groups the client was told."""
+    """Return the groups in the client's notices."""
     found = [each for each in made.client.received if each.code == CHANGED]
     return [NotifyConsumerIdsChangedHeader.decode(each.fields).consumer_group for each in found]
 

@@ -38,8 +38,8 @@ def test_the_time_to_live_has_limits(asked: int, given: int) -> None:
 
 
 @pytest.mark.parametrize("lease_id", ["", "x" * 65, "a\nb"])
-def test_a_name_that_is_none_is_refused(lease_id: str) -> None:
-    with pytest.raises(RemoteError, match="1 to 64 characters"):
+def test_invalid_lease_id_is_refused(lease_id: str) -> None:
+    with pytest.raises(RemoteError, match="1 to 64 printable characters"):
         LeaseTable().grant(lease_id, "job", 0, 2000, 0, 0)
 
 

@@ -25,7 +25,7 @@ PATH = "/store/config/consumerFilter.json"
 CONFIG = BrokerConfig(broker_name="broker-a")
 DAY_MS = 86_400_000
 BORN_MS = 1234
-"""How long after the first start `saved` registers its filter; all starts are at one time."""
+"""Time from the first start to the filter's registration; all starts are at one time."""
 
 
 class Bench:
@@ -148,7 +148,7 @@ def test_the_file_follows_every_ten_seconds_and_at_the_stop() -> None:
     with table(disk) as bench:
         found = bench.get()
         assert (found.expression, found.client_version) == ("a > 6", 2)
-        assert found.is_dead, "nobody is connected yet"
+        assert found.is_dead, "no consumer is connected yet"
 
 
 def test_what_has_been_dead_for_a_day_is_forgotten_in_the_file_too() -> None:
@@ -226,7 +226,7 @@ def test_an_expression_in_the_file_that_does_not_compile_waits_for_its_group() -
         assert len(bench.filters.value) == 0
 
 
-def test_other_bit_maps_make_all_groups_come_anew() -> None:
+def test_other_bit_maps_register_all_groups_again() -> None:
     disk = saved()
     with table(disk, config=BrokerConfig(broker_name="b", expected_filter_count=64)) as bench:
         assert len(bench.filters.value) == 0

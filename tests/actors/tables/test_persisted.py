@@ -1,5 +1,4 @@
-"""Tests of actors/tables/persisted.py: a batch is on disk before anybody is told; what nobody waits
-for is named, but not every time."""
+"""Tests of actors/tables/persisted.py: answers wait for the disk; dropped changes are logged."""
 
 from structlog.testing import capture_logs
 

@@ -18,19 +18,19 @@ NAMESRV = "n1:9876"
 
 
 class _Silent(Actor):
-    """A link whose name server takes connections and nothing else."""
+    """Link to a name server that accepts connections and never answers."""
 
     @handles(Listening)
     def on_listening(self, _: Listening) -> None:
-        """Not yet."""
+        """Leave the message unanswered."""
 
     @handles(RegisterTopic)
     def on_register_topic(self, _: RegisterTopic) -> None:
-        """Not yet."""
+        """Leave the message unanswered."""
 
     @handles(BarrierForRegistrations)
     def on_say_when_sent(self, _: BarrierForRegistrations) -> None:
-        """Not yet."""
+        """Leave the message unanswered."""
 
 
 def new_topic() -> RemotingCommand:
