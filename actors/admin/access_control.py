@@ -59,7 +59,6 @@ class AclWatch(Responder):
     where: ClassVar[Where] = "thread"
 
     def __init__(self, store: AclStore | None, refusals: Refusals) -> None:
-        """Take `store`, None without access control."""
         super().__init__()
         self.store = store
         self._refusals = refusals
@@ -76,7 +75,6 @@ class AclWatch(Responder):
 
     @serves(RequestCode.GET_ACL_REFUSALS)
     def on_refusals(self, request: Request) -> RemotingCommand:
-        """Answer with the refusals since the start."""
         self._store()
         body = AclRefusals([each.shown() for each in self._refusals.all()])
         return request.command.answer(body=body.encode())
@@ -152,7 +150,6 @@ class AccessControl(AclWatch):
 
     @serves(RequestCode.GET_BROKER_CLUSTER_ACL_INFO)
     def on_versions(self, request: Request) -> RemotingCommand:
-        """Answer with the versions of the files in force."""
         store = self._store()
         files = store.published.value.files
         versions = {path: file.version.to_json() for path, file in files.items()}

@@ -112,8 +112,6 @@ class DailyTotals:
 
 
 class Sources(Protocol):
-    """Sources of the figures, provided by the broker."""
-
     @property
     def system(self) -> ActorSystem: ...
 
@@ -248,7 +246,6 @@ class BrokerInfo(Responder):
 
     @serves(RequestCode.GET_STORE_STATE)
     def store_state(self, request: Request) -> RemotingCommand:
-        """Answer with the content of the store and its damage."""
         of = self._sources
         body = _store_state(of.store, of.system, of.following.dispatched_offset, of.recovery)
         return request.command.answer(body=body.encode())
@@ -311,7 +308,6 @@ class BrokerInfo(Responder):
         }
 
     def _group_figures(self) -> dict[str, str]:
-        """Return TroupeMQ's figures of groups."""
         consumers = self._sources.tables.consumers.value.values()
         return {
             "subscriptionMismatchGroups": str(sum(bool(each.mismatches) for each in consumers)),
@@ -353,7 +349,6 @@ class BrokerInfo(Responder):
         }
 
     def _mail_of(self, name: str) -> int:
-        """Return the inbox depth of an actor on a thread."""
         queue = self.system.address(name).own_queue()
         return 0 if queue is None else queue.qsize()
 
@@ -412,7 +407,6 @@ def _store_state(
 
 
 def _capacity_text(disk: Disk, path: str) -> str:
-    """Return total and free space of a file system."""
     try:
         total, free = disk.capacity(path)
     except OSError:

@@ -192,8 +192,6 @@ def _set_live(config: Any, new: Any, changed: Mapping[str, str]) -> None:
 
 
 class BrokerSettings(Settings):
-    """Settings of a broker."""
-
     known_keys = BROKER_FILE_KEYS | keys_of(BrokerConfig).keys() | keys_of(StoreConfig).keys()
 
     def __init__(
@@ -219,8 +217,6 @@ class BrokerSettings(Settings):
 
 
 class NamesrvSettings(Settings):
-    """Settings of a name server."""
-
     known_keys = NAMESRV_FILE_KEYS | keys_of(NamesrvConfig).keys()
 
     def __init__(self, config: NamesrvConfig) -> None:
@@ -233,5 +229,4 @@ class NamesrvSettings(Settings):
 
     @serves(RequestCode.GET_NAMESRV_CONFIG)
     def on_get(self, request: Request) -> RemotingCommand:
-        """Answer with the settings as a properties file."""
         return request.command.answer(body=self.shown())

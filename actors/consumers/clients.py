@@ -284,7 +284,6 @@ class Clients(Responder):
 
     @serves(RequestCode.UNREGISTER_CLIENT)
     def unregister(self, request: Request) -> RemotingCommand:
-        """Remove a client from a producer group or a consumer group."""
         header = UnregisterClientHeader.decode(request.command.fields)
         peer_id = request.peer.peer_id
         self.begin_change()
@@ -403,7 +402,6 @@ class Clients(Responder):
 
     @serves(RequestCode.GET_PRODUCER_CONNECTION_LIST)
     def producer_connections(self, request: Request) -> RemotingCommand | None:
-        """Return the members of a producer group."""
         name = ProducerGroupHeader.decode(request.command.fields).producer_group
         members = self.producers.groups.get(name)
         if members is None:

@@ -73,7 +73,6 @@ class ConsumeStats(QueueWorker):
         broker_address: str,
         addresses: Mapping[str, ActorAddress],
     ) -> None:
-        """Take the addresses of cold_read, consumer_offsets and long_answers."""
         super().__init__(store, probe, addresses["cold_read"])
         self._store = store
         self._config = config
@@ -120,7 +119,6 @@ class ConsumeStats(QueueWorker):
 
     @serves(RequestCode.GET_BROKER_CONSUME_STATS)
     def on_broker_stats(self, request: Request) -> None:
-        """Answer with the lag of all groups."""
         GetBrokerConsumeStatsHeader.decode(request.command.fields)
         self._ask(request)
 

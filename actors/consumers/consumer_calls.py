@@ -58,8 +58,6 @@ _NOT_SENT = "org.apache.rocketmq.remoting.exception.RemotingSendRequestException
 
 @dataclass(slots=True)
 class _PassedOn:
-    """A request that one consumer answers."""
-
     request: Request
     group: str
     client_id: str | None

@@ -45,7 +45,6 @@ class ConsumerGroup:
     """Number of members plus their subscriptions."""
 
     def view(self) -> ConsumerView:
-        """Return a snapshot."""
         return ConsumerView(
             self.message_model,
             {topic: Subscription(data, _codes(data)) for topic, data in self.subscriptions.items()},
@@ -150,7 +149,6 @@ class HeartbeatResult:
     """Topics with a new subscription of an older version."""
 
     def warn_of_late(self, rarely: RateLimitedLog, group: str, member: Member) -> None:
-        """Warn that a client's clock went back."""
         if self.late:
             rarely.warn(
                 "subscription changed with an older version",
@@ -164,8 +162,6 @@ class HeartbeatResult:
 
 @dataclass(slots=True)
 class Left:
-    """A member that has left a group."""
-
     group: str
     member: Member
     is_gone: bool

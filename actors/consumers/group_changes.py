@@ -21,8 +21,6 @@ COUNTED_MAX = 100_000
 
 
 class GroupEvent(StrEnum):
-    """Kind of a change."""
-
     JOINED = "joined"
     LEFT = "left"
     SUBSCRIBED = "changed its subscription"

@@ -53,7 +53,6 @@ def check_heartbeat(
 
 
 def check_groups_of(own: Mapping[str, None], names: Iterable[str]) -> None:
-    """Raise RemoteError if a connection would be in too many groups."""
     if len({*own, *names}) > GROUPS_MAX:
         remark = f"a client may be in at most {GROUPS_MAX} groups"
         raise LimitReached(ResponseCode.SYSTEM_ERROR, remark, "client group limit reached")

@@ -53,7 +53,6 @@ class OffsetReset(QueueWorker):
         tables: Tables,
         addresses: Mapping[str, ActorAddress],
     ) -> None:
-        """Take the addresses of cold_read and consumer_offsets."""
         super().__init__(store, probe, addresses["cold_read"])
         self._store = store
         self._config = config

@@ -90,7 +90,6 @@ class QueueLocks:
 
     @property
     def is_full(self) -> bool:
-        """Whether the lock limit is reached."""
         return self._count >= LOCKS_MAX
 
     def _makes_room(self, now_ms: float) -> bool:
@@ -99,7 +98,6 @@ class QueueLocks:
         return not self.is_full
 
     def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
-        """Release the client's locks on `queues`."""
         held = self._locks.get(group, {})
         for queue in queues:
             lock = held.get(queue)

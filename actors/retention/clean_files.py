@@ -265,7 +265,6 @@ class CleanFiles(Responder):
 
     @serves(RequestCode.LEASE_LOG)
     def on_lease(self, request: Request) -> RemotingCommand:
-        """Take, renew or release a lease."""
         owner = "" if request.grant is None else request.grant.owner
         self.begin_change()
         return self._keeping.answer(request.command, owner)
@@ -339,7 +338,6 @@ class CleanFiles(Responder):
             log.error("slave mark of the store not deleted", reason=str(error))
 
     def _sync(self, directories: Iterable[str]) -> str | None:
-        """Sync directories; return the disk's refusal or None."""
         try:
             sync_directories(self.system.disk, directories)
         except StoreError as error:

@@ -88,14 +88,11 @@ class LeaseTable:
         return self._entries[owner, lease_id].lease
 
     def release(self, lease_id: str, owner: str = "") -> None:
-        """End a lease if it exists."""
         self._entries.pop((owner, lease_id), None)
 
     def end_those_due(self, monotonic_ms: float) -> list[Lease]:
-        """Remove and return expired leases."""
         due = [key for key, each in self._entries.items() if monotonic_ms >= each.ends_at_ms]
         return [self._entries.pop(key).lease for key in due]
 
     def leases(self, monotonic_ms: float) -> list[Lease]:
-        """Return the leases in force."""
         return [each.lease for each in self._entries.values() if monotonic_ms < each.ends_at_ms]

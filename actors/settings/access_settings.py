@@ -86,8 +86,6 @@ class AccessSettings:
 
 @dataclass(frozen=True)
 class BrokerAccessSettings(AccessSettings):
-    """Settings of a broker's access control."""
-
     broker_access_key: str = key(BROKER_ACCESS_KEY, default="")
     broker_secret_key: str = key(BROKER_SECRET_KEY, default="", secret=True)
     ha_allowed_addresses: str = key("haAllowedAddresses", default="")
@@ -105,7 +103,6 @@ class BrokerAccessSettings(AccessSettings):
 
     @property
     def credentials(self) -> Credentials | None:
-        """The broker's own account."""
         if not self.broker_access_key:
             return None
         return Credentials(self.broker_access_key, self.broker_secret_key)

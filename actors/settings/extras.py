@@ -25,7 +25,6 @@ LIBRARIES = {
 
 
 def is_installed(extra: str) -> bool:
-    """Return whether all libraries of the extra can be imported."""
     return all(map(_is_there, LIBRARIES[extra]))
 
 

@@ -45,7 +45,6 @@ class LinearPattern:
         self._steps: dict[tuple[int, str], int] = {}
 
     def fullmatch(self, name: str) -> bool:
-        """Return whether the pattern matches the whole name."""
         if not name:
             return self._is_empty
         reached, steps = self._start & self._mask(name[0]), self._steps

@@ -92,7 +92,6 @@ def preferred(addresses: list[str]) -> str | None:
 
 
 def local_host_name() -> str:
-    """Return the default broker name."""
     return gethostname() or "DEFAULT_BROKER"
 
 

@@ -34,7 +34,6 @@ class MetricsSettings:
     """Whether retry topics and system topics are shown, too. TroupeMQ extension."""
 
     def check_metrics(self) -> None:
-        """Raise WrongSetting for an invalid setting."""
         if self.metrics_type not in (DISABLE, PROMETHEUS):
             raise WrongSetting(
                 f"metricsExporterType is {self.metrics_type}: it may be {DISABLE} or {PROMETHEUS};"

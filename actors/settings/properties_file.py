@@ -153,7 +153,7 @@ def _unescape(text: str) -> str:
 
 
 def _joined(text: str) -> str:
-    """Join surrogate pairs, as which Java writes other characters."""
+    """Join surrogate pairs: Java writes characters beyond U+FFFF as such pairs."""
     if all(not _HIGH_SURROGATE <= each <= _SURROGATES_END for each in text):
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16")

@@ -16,7 +16,6 @@ _USER = compile_pattern(r"((?<=://)|^)[^/?#\s]*@")
 
 
 def without_user(text: str) -> str:
-    """Return an address without user and password."""
     return _USER.sub("***@", text)
 
 
@@ -35,7 +34,6 @@ class SpanSettings:
     """Timeout of the collector, ms."""
 
     def check_spans(self) -> None:
-        """Raise WrongSetting for an invalid setting."""
         parts = urlsplit(self.otel_endpoint)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise WrongSetting(

@@ -38,7 +38,6 @@ class TlsSettings:
     """Mode of the metrics port. TroupeMQ extension."""
 
     def check_tls(self) -> None:
-        """Raise WrongSetting for settings that cannot work."""
         _check_word("tls.server.mode", self.tls_mode, MODES)
         _check_word("tls.metrics.mode", self.tls_metrics_mode, MODES)
         _check_word("tls.server.need.client.auth", self.tls_client_auth, tuple(CLIENT_AUTH))
@@ -68,7 +67,6 @@ class TlsSettings:
 
     @property
     def has_certificate(self) -> bool:
-        """Whether this server has a certificate."""
         return self.tls_test_mode or bool(self.tls_server_certificate)
 
     @property
@@ -82,7 +80,6 @@ class TlsSettings:
 
     @property
     def metrics_port_mode(self) -> str:
-        """Mode of the metrics port."""
         return self.tls_metrics_mode if self.has_certificate else DISABLED
 
     @property
@@ -135,7 +132,6 @@ class BrokerTlsSettings(TlsSettings):
 
     @property
     def ha_port_mode(self) -> str:
-        """Mode of a master's replication port."""
         return self.tls_ha_mode if self.has_certificate else DISABLED
 
     @property

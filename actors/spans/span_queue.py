@@ -20,8 +20,6 @@ _ID_BITS = 64
 
 @dataclass(frozen=True, slots=True)
 class StoredNote:
-    """An answered send."""
-
     parent: TraceParent | None
     """Parent span; None for a batch, as each message has its own."""
     topic: str
@@ -63,7 +61,6 @@ class SpanQueue:
     """Bounded queue of notes: the loop fills it, one thread empties it."""
 
     def __init__(self, ratio: float, most: int, now_ns: Callable[[], int] = time_ns) -> None:
-        """Take the limit `most`, and `now_ns`, ns since 1970."""
         self.sampling = Sampling(ratio)
         self.dropped_count = 0
         """Sends and pulls dropped at the limit."""
@@ -122,7 +119,6 @@ class SpanQueue:
         return len(self._waiting)
 
     def take(self) -> StoredNote | DeliveredNote | None:
-        """Return the oldest note, or None."""
         return self._waiting.popleft() if self._waiting else None
 
 

@@ -50,7 +50,5 @@ class TopicCounts(Counts):
 
 @dataclass(slots=True)
 class GroupCounts(Counts):
-    """Messages of one topic that one group pulled."""
-
     pulled: dict[int, int] = field(default_factory=dict)
     """Queue offset after the last pulled message, by queue id."""

@@ -32,7 +32,6 @@ class PutStats:
     """Messages of the dead-letter queue by topic and group; written by SendBack."""
 
     def took(self, duration_ms: float, sends: int) -> None:
-        """Count a written batch of `sends` sends."""
         self.durations[bisect_left(PUT_BOUNDS_MS, duration_ms)] += sends
         self.total_ms += duration_ms * sends
         if duration_ms > self.longest_put_ms:

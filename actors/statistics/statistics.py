@@ -84,8 +84,6 @@ _Source = Callable[[], Counts | None]
 
 @dataclass(frozen=True, slots=True)
 class _Tick:
-    """Timer tick of one span."""
-
     span: int
 
 
@@ -105,7 +103,6 @@ class _History:
         samples.append((now_ms, counts.count, counts.bytes, counts.times))
 
     def item(self, span: int, counter: int) -> StatsItem:
-        """Return the figures of a span."""
         samples = self.spans[span]
         if not samples:
             return StatsItem()
@@ -135,7 +132,6 @@ class Rates:
         return 0 if history is None else history.item(0, _NUMS).sum
 
     def of_broker(self, *, is_put: bool) -> float:
-        """Return the broker's messages per second."""
         return self._of(_BROKER_PUT if is_put else _BROKER_GET, self._cluster)[0]
 
     def _of(self, kind: int, key: str) -> tuple[float, float]:
@@ -165,7 +161,6 @@ class Statistics(Responder):
         delay_offsets: SnapshotRef[Mapping[int, int]],
         group_tps: SnapshotRef[Mapping[str, float]],
     ) -> None:
-        """Publish `group_tps` by `topic@group`."""
         super().__init__()
         self._cluster = cluster
         self._puts, self._pulls = puts, pulls
@@ -186,7 +181,6 @@ class Statistics(Responder):
 
     @handles(_Tick)
     def on_tick(self, tick: _Tick) -> None:
-        """Sample every counter."""
         now_ms, zero = int(self.system.clock.monotonic_ms()), Counts()
         for key, counts in self._counted():
             history = self._history.get(key)

@@ -15,7 +15,6 @@ class TransactionStats:
     """Time from the storing of the half message to its commit."""
 
     def ended(self, topic: str, *, is_commit: bool, after_ms: float) -> None:
-        """Count a committed or rolled-back transaction."""
         counts = self.committed if is_commit else self.rolled_back
         counts[topic] = counts.get(topic, 0) + 1
         if is_commit:

@@ -127,7 +127,6 @@ class FilterTable(TickedTable):
             self.system.loop.tell_in_next_round(self.address, _NextTurn())
 
     def on_failure(self, *reason: object) -> None:
-        """Refuse all waiting tasks."""
         while self._tasks:
             task = self._tasks.popleft()[0]
             if not isinstance(task, UnregisterFilters):

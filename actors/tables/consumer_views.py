@@ -44,8 +44,6 @@ class Mismatch:
 
 @dataclass(slots=True)
 class Member:
-    """One client in one group."""
-
     peer: Peer
     client_id: str
     language: int
@@ -103,8 +101,6 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerView:
-    """Snapshot of a consumer group."""
-
     message_model: str | None
     subscriptions: Mapping[str, Subscription]
     members: Mapping[int, Member] = field(default_factory=dict)
@@ -115,5 +111,4 @@ class ConsumerView:
     """Topics to which the members subscribe differently."""
 
     def member_of(self, client_id: str | None) -> Member | None:
-        """Return the first member with this client id, or None."""
         return next((each for each in self.members.values() if each.client_id == client_id), None)

@@ -36,7 +36,6 @@ class FirstPulls:
         return not self._ends
 
     def note(self, topic: str, group: str, queue_id: int) -> None:
-        """Note that the group has pulled this queue."""
         self._seen.add((topic, group, queue_id))
 
     def end_passed(self, topic: str, group: str, queue_id: int, offset: int) -> int | None:

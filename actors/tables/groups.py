@@ -150,7 +150,6 @@ class GroupTable(BatchedTable):
 
     @serves(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
     def update_and_create(self, request: Request) -> RemotingCommand | None:
-        """Create or change a group."""
         if self._config.is_slave:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, SLAVE_REFUSES)
         config = SubscriptionGroupConfig.decode(short_body(request.command))
@@ -167,7 +166,6 @@ class GroupTable(BatchedTable):
 
     @serves(RequestCode.DELETE_SUBSCRIPTIONGROUP)
     def delete(self, request: Request) -> RemotingCommand | None:
-        """Delete a group, and its offsets if requested."""
         if self._config.is_slave:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, SLAVE_REFUSES)
         header = DeleteSubscriptionGroupHeader.decode(request.command.fields)

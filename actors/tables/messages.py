@@ -41,7 +41,6 @@ class WriteFile:
         self.done(remark)
 
     def done(self, refusal: str = "") -> None:
-        """Report the result to the owner."""
         if self.reply_to is not None:
             self.reply_to.tell(FileWritten(self.path, self.serial, refusal))
 
@@ -159,7 +158,6 @@ class WhenRegistered:
     to: ActorAddress
 
     def pass_on(self) -> None:
-        """Send `message` to `to`."""
         self.to.tell(self.message)
 
     def refuse(self, _remark: str) -> None:

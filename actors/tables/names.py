@@ -9,12 +9,10 @@ from protocol.topic_names import group_name_fault, topic_name_fault
 
 
 def check_topic_name(topic: str) -> None:
-    """Raise RemoteError for an invalid topic name."""
     if fault := topic_name_fault(topic):
         raise RemoteError(ResponseCode.SYSTEM_ERROR, fault)
 
 
 def check_group_name(group: str) -> None:
-    """Raise RemoteError for an invalid group name."""
     if fault := group_name_fault(group):
         raise RemoteError(ResponseCode.SYSTEM_ERROR, fault)

@@ -71,12 +71,10 @@ class OffsetGuard:
         return min(near, key=lambda each: each.joined_ms, default=None)
 
     def reset(self, group: str, topic: str, queue_ids: Iterable[int], now_ms: float) -> None:
-        """Note a reset of these queues."""
         for queue_id in queue_ids:
             self._resets[group, topic, queue_id] = now_ms
 
     def expire(self, now_ms: float) -> None:
-        """Forget expired resets."""
         resets = self._resets
         self._resets = {key: at for key, at in resets.items() if now_ms - at < RESET_MS}
 
@@ -104,7 +102,6 @@ class OffsetGuard:
         stored: int,
         client: str,
     ) -> None:
-        """Count an ignored commit and log it at a limited rate."""
         self._stats.ignored_count += 1
         rarely.warn(
             "offset commit ignored",

@@ -62,7 +62,6 @@ class PersistedTable(Responder):
 
     @property
     def path(self) -> str:
-        """Path of the file."""
         return self._path
 
     def load(self, parse: Parse[T]) -> Loaded[T]:
@@ -187,11 +186,9 @@ class TickedTable(PersistedTable):
     """Base class of tables that are saved every few seconds and at the stop."""
 
     def save_every(self, interval_ms: float) -> None:
-        """Call `save_changes` at this interval."""
         self.every(interval_ms, Save())
 
     def save_changes(self) -> None:
-        """Save the table if it has changed."""
         raise NotImplementedError
 
     @handles(Save)

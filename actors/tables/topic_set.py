@@ -46,12 +46,10 @@ class Topics:
         return TopicConfigTable(dict(self.configs), self.version)
 
     def replace(self, table: TopicConfigTable) -> None:
-        """Replace the whole table."""
         self.configs = dict(table.topic_configs)
         self.version = table.data_version
 
     def put(self, config: TopicConfig, now_ms: int) -> None:
-        """Create or change a topic."""
         before = self.configs.get(config.topic_name)
         if before is not None and config.read_queue_nums < before.read_queue_nums:
             log.warning(

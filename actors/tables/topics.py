@@ -146,7 +146,6 @@ class TopicTable(BatchedTable):
 
     @handles(CreateSystemTopic)
     def on_create_system_topic(self, message: CreateSystemTopic) -> None:
-        """Create a retry or dead-letter topic."""
         config = self._topics.configs.get(message.topic)
         if config is None and (message.topic in OF_GROUPS or not is_legal_name(message.topic)):
             self.log_dropped("topic not created: no legal name", topic=message.topic)
@@ -169,7 +168,6 @@ class TopicTable(BatchedTable):
 
     @handles(SetOrderTopics)
     def on_set_order_topics(self, message: SetOrderTopics) -> None:
-        """Set which topics are ordered."""
         if self._topics.set_order(message.topics, self.system.clock.now_ms()):
             names = shown_names(sorted(message.topics))
             log.info("ordered topics changed", count=len(message.topics), topics=names)
