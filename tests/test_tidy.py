@@ -60,6 +60,7 @@ TESTED_ELSEWHERE = {
     "actors/statistics/transaction_stats.py": "tests/actors/metrics/test_broker_metrics.py: it too",
     "actors/statistics/put_stats.py": "tests/actors/admin/test_broker_info.py: who shows them",
     "actors/settings/metrics_settings.py": "tests/actors/metrics/test_selection.py: obeys them",
+    "actors/retention/messages.py": "tests/actors/sending/test_log_tail.py: both ends of DropFiles",
     "actors/settings/known_keys.py": "tests/actors/test_config.py: names, and no rule",
     "actors/tables/tables.py": "tests/actors/tables/test_topics.py: names them all",
     "protocol/headers/": "tests/protocol/test_headers.py: every header of every code, one table",

@@ -1,12 +1,12 @@
-"""Access control of a server: watches its files, and changes them for administrators.
+"""Access control of a server: reloads its files and changes them for administrators.
 
-Owns: the files (plain_acl.yml and those below acl/), the accounts in force.
-Told by: connections (`Request`), its tick.
-Publishes the accounts, which every gate reads (`actors/access/`).
+Owns: the files (plain_acl.yml and those below acl/) and the accounts in force.
+Receives: Request (connections).
+Publishes: the accounts, which every Authorizer reads (`actors/access/`).
 
-The five codes are those of 4.9.7; without aclEnable they fail as there, but with a word why. What
-is shown has no secrets. The version of a file is joined by a fingerprint of its content, so that
-files with the same version that differ are found.
+The five request codes are those of 4.9.7. Without aclEnable they fail as there, but with a reason.
+Answers contain no secrets. Each file version comes with a fingerprint of the content, which shows
+files that differ despite equal versions.
 
 Source: AdminBrokerProcessor.java (updateAndCreateAccessConfig and the four beside it).
 """
@@ -35,7 +35,7 @@ from protocol.headers.admin import (
 log = get_logger(__name__)
 
 WATCH_MS = 5000
-ACL_IS_OFF = "there is no access control here: aclEnable is false"
+ACL_IS_OFF = "access control is off: aclEnable is false"
 _FAILURES = {
     RequestCode.UPDATE_AND_CREATE_ACL_CONFIG: ResponseCode.UPDATE_AND_CREATE_ACL_CONFIG_FAILED,
     RequestCode.DELETE_ACL_CONFIG: ResponseCode.DELETE_ACL_CONFIG_FAILED,
@@ -47,19 +47,18 @@ _FAILURES = {
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """Have the files changed?"""
+    """Timer tick: reload changed files."""
 
 
 class AclWatch(Responder):
-    """Takes over what somebody writes into the files, and shows who was refused what.
+    """Reloads changed files and lists refusals.
 
-    Runs on a thread: it reads them.
+    Runs on a thread, because it reads files.
     """
 
     where: ClassVar[Where] = "thread"
 
     def __init__(self, store: AclStore | None, refusals: Refusals) -> None:
-        """`store`: None where there is no access control."""
         super().__init__()
         self.store = store
         self._refusals = refusals
@@ -70,26 +69,28 @@ class AclWatch(Responder):
 
     @handles(_Look)
     def on_look(self, _: _Look) -> None:
-        """Reads the files; what cannot be used changes nothing."""
+        """Reload the files; unusable ones change nothing."""
         if self.store is not None:
             self.store.look()
 
     @serves(RequestCode.GET_ACL_REFUSALS)
     def on_refusals(self, request: Request) -> RemotingCommand:
-        """Who was refused what since the start."""
         self._store()
         body = AclRefusals([each.shown() for each in self._refusals.all()])
         return request.command.answer(body=body.encode())
 
     def _store(self) -> AclStore:
-        """Where 4.9.7 without aclEnable says nothing, and the asker waits for its timeout."""
+        """Return the store, or raise RemoteError without access control.
+
+        4.9.7 without aclEnable does not answer, and the client waits for its timeout.
+        """
         if self.store is None:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, ACL_IS_OFF)
         return self.store
 
 
 class AccessControl(AclWatch):
-    """A broker's, which administrators change over the network."""
+    """Access control of a broker, which administrators change over the network."""
 
     def __init__(
         self,
@@ -105,7 +106,7 @@ class AccessControl(AclWatch):
 
     @serves(*_FAILURES)
     def on_change(self, request: Request) -> RemotingCommand:
-        """Makes, changes or deletes an account, or sets the white addresses of a file."""
+        """Change or delete an account, or set the allowlisted addresses of a file."""
         command = request.command
         failure = _FAILURES[RequestCode(command.code)]
         if self.store is None:
@@ -126,8 +127,10 @@ class AccessControl(AclWatch):
 
     @staticmethod
     def _check_asker(request: Request) -> None:
-        """As the files say now: whoever has been taken out of them must not put himself back.
-        Raises AccessRefused."""
+        """Check the account against the files as they are now.
+
+        An account that was removed must not restore itself. Raises AccessRefused.
+        """
         grant = request.grant.current() if request.grant is not None else None
         if grant is not None and not grant.is_admin:
             grant.refuse_administration(request.command.code)
@@ -147,7 +150,6 @@ class AccessControl(AclWatch):
 
     @serves(RequestCode.GET_BROKER_CLUSTER_ACL_INFO)
     def on_versions(self, request: Request) -> RemotingCommand:
-        """Which version of which file is in force."""
         store = self._store()
         files = store.published.value.files
         versions = {path: file.version.to_json() for path, file in files.items()}
@@ -161,6 +163,6 @@ class AccessControl(AclWatch):
 
     @serves(RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG)
     def on_accounts(self, request: Request) -> RemotingCommand:
-        """Everything but the secrets."""
+        """Answer with all accounts, without secrets."""
         body = fastjson.dumps(self._store().shown(), sort_keys=True)
         return request.command.answer(fields={}, body=body)

@@ -1,20 +1,24 @@
-"""Answers about the broker itself: how it is doing.
+"""Answers about the broker itself.
 
-Owns: the samples behind its figures.   Told by: connections (`Request`), its own tick.
+Owns: the samples behind its figures.
+Receives: Request (connections).
+Sends: nothing but answers.
 
-Of 4.9.7's figures those are there that mean the same here; what its thread pools had to report is
-answered with the mail that waits for the actors that do their work.
+It reports the figures of 4.9.7 that have a meaning here. Figures of thread pools are replaced by
+the inbox depths of the actors that do their work.
 
-Source: AdminBrokerProcessor.prepareRuntimeInfo, DefaultMessageStore.getRuntimeInfo.
+Source: AdminBrokerProcessor.prepareRuntimeInfo, DefaultMessageStore.getRuntimeInfo,
+StoreStatsService (sampling, getPutTps and its like).
 """
 
 from bisect import bisect_left
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from math import inf
 from typing import Protocol
 
-from actors.admin.store_state import store_state
 from actors.config import BrokerConfig
 from actors.dispatching.reput import DispatchProgress
 from actors.engine.actor import handles
@@ -22,13 +26,14 @@ from actors.engine.snapshot_ref import SnapshotRef
 from actors.engine.system import ActorSystem
 from actors.network.request import Request, Responder, serves
 from actors.retention.retention_holds import KeepingReport
+from actors.scrubbing.scrubber import Scrubber
 from actors.statistics.pull_stats import PullStats
 from actors.statistics.put_stats import PUT_BOUNDS_MS, PutStats
-from actors.statistics.throughput import SAMPLE_MS, DailyTotals, Throughput
 from actors.tables.offset_guard import OffsetStats
+from actors.tables.persisted import PersistedTable
 from actors.tables.tables import Tables
 from protocol.bodies import KVTable
-from protocol.bodies_own import ActorLine, ActorList
+from protocol.bodies_own import ActorLine, ActorList, DamagedPlace, StoreState
 from protocol.codes import VERSION, RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
@@ -39,6 +44,11 @@ from storage.message_store import MessageStore
 from storage.recovery.recovery_report import RecoveryReport
 from storage.retention.cleaning import used_ratio
 
+PLACES_MAX = 200
+"""Damaged places in one answer; the rest is counted."""
+FINDINGS_MAX = 50
+WINDOWS_S = (10, 60, 600)
+SAMPLE_MS = 1000
 VERSION_NAME = "V4_9_7"
 _PUTS, _FOUND, _MISSED, _PULLS, _GETS = range(5)
 _MINUTE_MS = 60_000
@@ -53,15 +63,55 @@ _CAPACITIES = {
     "queryThreadPoolQueueCapacity": "20000",
     "EndTransactionThreadPoolQueueCapacity": "100000",
 }
-"""4.9.7's defaults: there are no such pools here, and nothing is bounded by these."""
+"""Defaults of 4.9.7; there are no such pools here."""
 _NO_TRANSIENT_POOL = (1 << 31) - 1
 _LEASES_SHOWN_MAX = 20
 _UNITS = "KMGTPE"
 
 
-class Sources(Protocol):
-    """Where the figures come from: the broker."""
+class Throughput:
+    """Samples of increasing counters, one per second. Owned by one actor."""
 
+    def __init__(self) -> None:
+        self._samples: deque[tuple[float, Sequence[int]]] = deque(maxlen=WINDOWS_S[-1] + 1)
+
+    def sample(self, now_ms: float, counters: Sequence[int]) -> None:
+        """Add a sample; `now_ms` is monotonic."""
+        self._samples.append((now_ms, tuple(counters)))
+
+    def text(self, index: int) -> str:
+        """Return counter `index` per second over 10 s, a minute and ten minutes.
+
+        A window that is not complete counts as far as it goes.
+        """
+        return " ".join(str(self._per_second(index, window_s)) for window_s in WINDOWS_S)
+
+    def _per_second(self, index: int, window_s: int) -> float:
+        if len(self._samples) < 2:
+            return 0.0
+        last_ms, last = self._samples[-1]
+        first_ms, first = self._samples[max(0, len(self._samples) - 1 - window_s)]
+        return (last[index] - first[index]) * 1000 / (last_ms - first_ms)
+
+
+class DailyTotals:
+    """Values of a counter at the beginning of today and yesterday. Owned by one actor."""
+
+    def __init__(self) -> None:
+        self._day = ""
+        self.yesterday_morning = 0
+        self.today_morning = 0
+
+    def note(self, day: str, total: int) -> None:
+        """Note the total, at short intervals; `day` is the local date."""
+        if not self._day:
+            self._day = day
+        if day != self._day:
+            self._day = day
+            self.yesterday_morning, self.today_morning = self.today_morning, total
+
+
+class Sources(Protocol):
     @property
     def system(self) -> ActorSystem: ...
 
@@ -87,16 +137,16 @@ class Sources(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """A second has passed."""
+    """Timer tick of a second."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Minute:
-    """A minute has passed."""
+    """Timer tick of a minute."""
 
 
 class BrokerInfo(Responder):
-    """Lives on the loop."""
+    """Figures of the broker. Runs on the loop."""
 
     def __init__(self, sources: Sources) -> None:
         super().__init__()
@@ -116,13 +166,13 @@ class BrokerInfo(Responder):
 
     @handles(_Sample)
     def on_sample(self, _: _Sample) -> None:
-        """Notes the counters; tells the operator what was kept back for a minute."""
+        """Sample the counters and log the warnings held back by the rate limit."""
         self._take_sample()
         self.system.rarely.tell_rest()
 
     @handles(_Minute)
     def on_minute(self, _: _Minute) -> None:
-        """How long the puts of this minute took."""
+        """Note how long the puts of this minute took."""
         now = list(self._sources.put_stats.durations)
         self._last_minute = [new - old for new, old in zip(now, self._durations, strict=True)]
         self._durations = now
@@ -139,11 +189,11 @@ class BrokerInfo(Responder):
 
     @serves(RequestCode.GET_BROKER_RUNTIME_INFO)
     def runtime_info(self, request: Request) -> RemotingCommand:
-        """How the broker is doing; every figure is a text."""
+        """Answer with the figures; every value is a text."""
         return request.command.answer(body=KVTable(self.figures()).encode())
 
     def figures(self) -> dict[str, str]:
-        """All of them, by the names of 4.9.7. Any thread."""
+        """Return all figures by the names of 4.9.7. Any thread."""
         return {
             **self._store_figures(),
             **self._traffic_figures(),
@@ -156,7 +206,7 @@ class BrokerInfo(Responder):
 
     @serves(RequestCode.GET_TOPIC_CONFIG)
     def topic_config(self, request: Request) -> RemotingCommand:
-        """One topic, for tools of RocketMQ 5, which may add queue mappings: there are none here."""
+        """Answer with one topic, for tools of RocketMQ 5; there are no queue mappings here."""
         topic = TopicHeader.decode(request.command.fields).topic
         config = self._sources.tables.topics.value.get(topic)
         if config is None:
@@ -166,7 +216,7 @@ class BrokerInfo(Responder):
 
     @serves(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG)
     def group_config(self, request: Request) -> RemotingCommand:
-        """One group, for tools of RocketMQ 5."""
+        """Answer with one group, for tools of RocketMQ 5."""
         group = GetSubscriptionGroupConfigHeader.decode(request.command.fields).group
         config = self._sources.tables.groups.value.get(group)
         if config is None:
@@ -176,7 +226,7 @@ class BrokerInfo(Responder):
 
     @serves(RequestCode.GET_ACTORS)
     def actors(self, request: Request) -> RemotingCommand:
-        """What waits for each actor, and how often it was started again."""
+        """Answer with inbox depth and restarts of each actor."""
         lines = [
             ActorLine(
                 each.name,
@@ -196,9 +246,8 @@ class BrokerInfo(Responder):
 
     @serves(RequestCode.GET_STORE_STATE)
     def store_state(self, request: Request) -> RemotingCommand:
-        """What the store holds, and what of it is damaged."""
         of = self._sources
-        body = store_state(of.store, of.system, of.following.dispatched_offset, of.recovery)
+        body = _store_state(of.store, of.system, of.following.dispatched_offset, of.recovery)
         return request.command.answer(body=body.encode())
 
     def _store_figures(self) -> dict[str, str]:
@@ -253,13 +302,12 @@ class BrokerInfo(Responder):
             "msgGetTotalYesterdayMorning": str(self._gets_by_day.yesterday_morning),
             "msgGetTotalTodayMorning": str(self._gets_by_day.today_morning),
             "msgGetTotalTodayNow": str(pulls.get_count),
-            "pullHeldTimesTotal": str(pulls.held_count),  # these three are ours
+            "pullHeldTimesTotal": str(pulls.held_count),  # these three are TroupeMQ's
             "pullColdTimesTotal": str(pulls.cold_count),
             "pullDoubtTimesTotal": str(pulls.doubt_count),
         }
 
     def _group_figures(self) -> dict[str, str]:
-        """Figures of ours: what 4.9.7 does not notice."""
         consumers = self._sources.tables.consumers.value.values()
         return {
             "subscriptionMismatchGroups": str(sum(bool(each.mismatches) for each in consumers)),
@@ -267,13 +315,13 @@ class BrokerInfo(Responder):
         }
 
     def _lease_figures(self) -> dict[str, str]:
-        """Figures of ours: who keeps old log files."""
+        """Return TroupeMQ's figures of leases and retained log files."""
         kept, now_ms = self._sources.kept.value, self.system.clock.now_ms()
         found = {"logLeases": str(len(kept.leases)), "oldLogFilesStayFor": kept.files_stay_for}
         for lease in sorted(kept.leases, key=lambda each: each.offset)[:_LEASES_SHOWN_MAX]:
             left_s = max(0, lease.until_ms - now_ms) // 1000
             name = f"logLease_{lease.id}"
-            if name in found:  # two accounts may give the same
+            if name in found:  # two accounts may use the same id
                 name = f"{name}_{len(found)}"
             found[name] = (
                 f"{lease.job}, from offset {lease.offset}, {left_s} s unless it is renewed"
@@ -281,7 +329,7 @@ class BrokerInfo(Responder):
         return found
 
     def _host_figures(self) -> dict[str, str]:
-        """Ours: whether this is one of several brokers under one process."""
+        """Return TroupeMQ's figure that names the first of several brokers in one process."""
         first = self._sources.config.one_of
         return {"oneOf": first} if first else {}
 
@@ -291,9 +339,9 @@ class BrokerInfo(Responder):
             "sendThreadPoolQueueSize": str(waiting[address("put_message")]),
             "pullThreadPoolQueueSize": str(waiting[address("pull_message")]),
             "queryThreadPoolQueueSize": str(self._mail_of("query_message")),
-            "EndTransactionQueueSize": "0",  # ends of transactions wait with the sends
+            "EndTransactionQueueSize": "0",  # end-transaction requests wait with the sends
             **_CAPACITIES,
-            # a loop serves its mail round by round, so the oldest has waited for a round at most
+            # the loop empties inboxes every round, so the oldest message waits at most a round
             "sendThreadPoolQueueHeadWaitTimeMills": "0",
             "pullThreadPoolQueueHeadWaitTimeMills": "0",
             "queryThreadPoolQueueHeadWaitTimeMills": "0",
@@ -301,12 +349,11 @@ class BrokerInfo(Responder):
         }
 
     def _mail_of(self, name: str) -> int:
-        """How much waits for an actor on a thread."""
         queue = self.system.address(name).own_queue()
         return 0 if queue is None else queue.qsize()
 
     def _delay_figures(self) -> dict[str, str]:
-        """For each delay level: how far it is, and how far it could be."""
+        """Return consumer offset and max offset of each delay level."""
         queues = self._sources.store.consume_queues
         found = {}
         for level, offset in self._sources.tables.delay_offsets.value.items():
@@ -316,8 +363,50 @@ class BrokerInfo(Responder):
         return found
 
 
+def _store_state(
+    store: MessageStore, system: ActorSystem, dispatched: int, recovery: RecoveryReport
+) -> StoreState:
+    """Return the state of a store: its content and its damage. Any thread.
+
+    Reads nothing from the disk except its free space, and visits no queues.
+    """
+    log, ranges, actors = store.commit_log, store.damage.ranges, system.actors()
+    try:
+        disk_bytes, free_bytes = system.disk.capacity(store.config.commit_log_dir)
+    except OSError:
+        disk_bytes, free_bytes = 0, 0
+    found = StoreState(
+        log_files=len(log.queue.files),
+        log_file_bytes=store.config.commit_log_file_bytes,
+        log_start=log.min_offset(),
+        log_end=log.end_offset,
+        flushed=log.flushed_offset,
+        dispatched=dispatched,
+        queues=len(store.consume_queues),
+        index_files=0 if store.index is None else len(store.index.files),
+        disk_bytes=disk_bytes,
+        disk_free_bytes=free_bytes,
+        damaged_places=len(ranges),
+        damaged_bytes=sum(end - start for start, end, _ in ranges),
+        damage=[DamagedPlace(*each) for each in ranges[:PLACES_MAX]],
+        damaged_tables=[
+            each.path
+            for each in actors.values()
+            if isinstance(each, PersistedTable) and each.damaged_files
+        ],
+        found_at_start=[
+            f"{each.part}: {each.text}" for each in recovery.all_findings()[:FINDINGS_MAX]
+        ],
+        verified_percent=100,
+    )
+    scrubber = actors.get("scrubber")
+    if isinstance(scrubber, Scrubber):
+        found.verified_percent = int(scrubber.progress * 100)
+        found.verified_ms = scrubber.last_end_ms
+    return found
+
+
 def _capacity_text(disk: Disk, path: str) -> str:
-    """How large a file system is, and what of it may still be used."""
     try:
         total, free = disk.capacity(path)
     except OSError:
@@ -326,7 +415,7 @@ def _capacity_text(disk: Disk, path: str) -> str:
 
 
 def _distribution_text(durations: list[int] | None) -> str:
-    """How many puts of a minute took how long; `null` before the first is over, as in 4.9.7."""
+    """Return the puts of a minute by duration; `null` in the first minute, as in 4.9.7."""
     if durations is None:
         return "null"
     counts = [0] * len(_DISTRIBUTION)
@@ -336,7 +425,7 @@ def _distribution_text(durations: list[int] | None) -> str:
 
 
 def _percentile_ms(durations: list[int] | None, part: float) -> float:
-    """The duration that this part of a minute's puts did not exceed, within its class."""
+    """Return the duration that this part of a minute's puts did not exceed, interpolated."""
     total = sum(durations or ())
     wanted, before, begin = total * part, 0, 0.0
     for end, count in zip((*PUT_BOUNDS_MS, PUT_BOUNDS_MS[-1]), durations or (), strict=False):

@@ -1,19 +1,20 @@
-"""Shows and changes a server's settings while it runs: those of a broker, those of a name server.
+"""Settings of a running broker or name server.
 
-Owns: the settings file (the -c file of the start), the settings that are marked `live`.
-Told by: connections (`Request`).
-Tells: topics (`PermissionChanged`).
+Owns: the settings file (the -c file of the start) and the settings marked `live`.
+Receives: Request (connections).
+Sends: PermissionChanged (TopicTable).
 
-A change is checked as at a start and written to the file, its comments kept, before it holds and
-before it is answered. What is `live` (storage/config.py) holds from then on; the remark of the
-answer names what waits for a restart and what nobody knows. 4.9.7 takes any value for any key; a
-value that cannot work is refused here, and so is whatever names a file, a class or a command: with
-such a setting somebody at the admin port could run code (CVE-2023-33246, CVE-2023-37582); or an
-address, a port, a page. Names and roles of brokers are taken, as mqadmin's users change them: whose
-slave one becomes its operator's name servers say.
+A change is checked as at the start and written to the file, with its comments kept, before it
+applies and before it is answered. Settings marked `live` (storage/config.py) apply at once. The
+remark of the answer names those that need a restart and unknown ones.
+
+4.9.7 accepts any value for any key. Here, invalid values are refused, and so are all keys that name
+a file, class, command, address, port or page. With such a setting, a client of the admin port could
+run code (CVE-2023-33246, CVE-2023-37582). Names and roles of brokers may change, as mqadmin's users
+do that: a slave finds its master through its operator's name servers.
 
 Source: common/Configuration.java, AdminBrokerProcessor and DefaultRequestProcessor (updateConfig);
-the black lists are those of 4.9.8.
+the deny lists are those of 4.9.8.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +32,7 @@ from actors.engine.rate_limited_log import shown_names
 from actors.network.request import Request, Responder, serves
 from actors.settings.known_keys import BROKER_FILE_KEYS, NAMESRV_FILE_KEYS
 from actors.settings.properties_file import format_properties, parse_properties, updated_properties
-from actors.tables.topics import PermissionChanged
+from actors.tables.messages import PermissionChanged
 from protocol.bodies import DataVersion
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
@@ -44,7 +45,7 @@ from storage.tables.settings_file import read_settings, save_settings
 log = get_logger(__name__)
 
 UPDATE_BYTES_MAX = 64 << 10
-"""Settings of one request: ten times as much as there are."""
+"""Size of one request: ten times that of all settings."""
 
 REFUSED = "Can not update config in black list."
 PERMISSION = "brokerPermission"
@@ -58,42 +59,42 @@ _BLACK_LIST = frozenset(
         "rocketmqHome",
         "rocketmq.home.dir",
         "jobsPython",
-        # with these a restart would bring a server under somebody else, or open it to everybody
+        # these would let a restart hand the server to a stranger or open it to all
         *("aclEnable", "aclAllowSampleCredentials", "aclWhiteListAdmin", "aclRoutePermEnable"),
         *("rocketmq.acl.plain.file", "brokerAccessKey", "brokerSecretKey", "haAllowedAddresses"),
         *("namesrvAddr", "haMasterAddress", "brokerIP1", "brokerIP2", "bindAddress"),
         *("listenPort", "haListenPort", "fastListenPort", "monitoringPort", "useTLS"),
         *("fetchNamesrvAddrByAddressServer", "dLegerPeers", "masters"),
-        # or open a page to strangers, or send them what it knows
+        # these would open a page to strangers or send them data
         *("consolePort", "consoleBindAddress", "consoleHosts", "healthPort", "metricsExporterType"),
         "monitoringHosts",
         *("metricsPromExporterHost", "metricsPromExporterPort", "otelTraces", "otelTracesEndpoint"),
-        # and what holds everybody but its operator back
+        # these are limits that protect the server
         *("adminAllowedAddresses", "haBindAddress", "maxConnections", "maxConnectionsPerAddress"),
         *("maxAutoTopics", "maxAutoGroups", "com.rocketmq.remoting.frameMaxLength"),
     )
 )
-"""Keys that name no path and still lead to files, classes or commands of RocketMQ's."""
+"""Refused keys that name no path and still lead to files, classes, commands or access."""
 _NAMES_A_PATH = compile_pattern(r"path|tls\.|^rmqAddressServer|^rocketmq\.namesrv\.", IGNORECASE)
 
 WITHOUT_EFFECT = {"filterServerNums": "0"}
-"""Keys that do nothing here and that `mqadmin exportConfigs` needs, with 4.9.7's defaults."""
+"""Keys without effect that `mqadmin exportConfigs` needs, with 4.9.7's defaults."""
 
 
 def is_refused(key: str, black_list: str = "") -> bool:
-    """Whether nobody may set this key from outside; `black_list` is the operator's, with `;`."""
+    """Return whether the key is refused; `black_list` is the operator's, separated by `;`."""
     own = {name.strip() for name in black_list.split(";")} - {""}
     return key in _BLACK_LIST or bool(_NAMES_A_PATH.search(key)) or key in own
 
 
 class Settings(Responder):
-    """What both servers share. Runs on a thread: a change waits for the disk."""
+    """Common part of both servers. Runs on a thread, because a change waits for the disk."""
 
     where: ClassVar[Where] = "thread"
     known_keys: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, configs: Sequence[Any], path: str, black_list: str) -> None:
-        """`path` of the settings file; empty: there is none, and changes last until the stop."""
+        """Take the `path` of the settings file; empty: changes last until the stop."""
         super().__init__()
         self._configs = list(configs)
         self._path = path
@@ -105,12 +106,12 @@ class Settings(Responder):
         self._version = DataVersion(self.system.clock.now_ms(), 0)
 
     def shown(self) -> bytes:
-        """Every setting with its value; one that waits for a restart has the new one."""
+        """Return every setting; one that needs a restart has its new value."""
         settings = {**settings_of(*self._configs), **self._in_file(), **self._changed}
         return format_properties(settings).encode()
 
     def _in_file(self) -> dict[str, str]:
-        """Settings of 4.9.7 that do nothing here, as the file has them."""
+        """Return the file's settings of 4.9.7 that have no effect here."""
         own = {name for config in self._configs for name in keys_of(type(config))}
         try:
             found = {**WITHOUT_EFFECT, **parse_properties(self._text())}
@@ -127,10 +128,10 @@ class Settings(Responder):
         return read_settings(self.system.disk, self._path) if self._path else ""
 
     def update(self, request: Request) -> tuple[RemotingCommand, Mapping[str, str]]:
-        """Takes over the settings in the body; the answer, and what has been changed.
+        """Apply the settings in the body; return the answer and the changed settings.
 
-        Raises RemoteError, and then nothing is changed: for what cannot be read, for a key that may
-        not be set over the network, for a wrong value, and when the file cannot be written.
+        Raises RemoteError, and changes nothing, for an unreadable body, a refused key, an
+        invalid value, and a file that cannot be written.
         """
         command = request.command
         if command.body is None:
@@ -149,7 +150,7 @@ class Settings(Responder):
             )
             raise RemoteError(ResponseCode.NO_PERMISSION, REFUSED)
         taken = {key: value for key, value in wanted.items() if key in self.known_keys}
-        values = {**self._changed, **taken}  # what waits for a restart counts for what comes now
+        values = {**self._changed, **taken}  # settings that need a restart count, too
         try:
             checked = [
                 replace(config, **converted_settings(config, values)) for config in self._configs
@@ -157,7 +158,7 @@ class Settings(Responder):
             self.begin_change()
             if self._path and taken:
                 save_settings(self.system.disk, self._path, updated_properties(self._text(), taken))
-        except (StoreError, ValueError) as error:  # of the former ConfigError is one
+        except (StoreError, ValueError) as error:  # ConfigError is a StoreError
             raise RemoteError(ResponseCode.SYSTEM_ERROR, str(error)) from None
         for config, new in zip(self._configs, checked, strict=True):
             _set_live(config, new, taken)
@@ -169,7 +170,7 @@ class Settings(Responder):
         return command.answer(remark=self._what_waits(wanted, taken)), taken
 
     def _what_waits(self, wanted: Mapping[str, str], taken: Mapping[str, str]) -> str | None:
-        """What the administrator has to know beside that it is done."""
+        """Return the remark of a successful change, or None."""
         own = {name for config in self._configs for name in keys_of(type(config))}
         live = {name for config in self._configs for name in live_keys_of(type(config))}
         parts = (
@@ -184,15 +185,13 @@ class Settings(Responder):
 
 
 def _set_live(config: Any, new: Any, changed: Mapping[str, str]) -> None:
-    """The one place where settings change: each is one value, replaced in one step."""
+    """Replace live settings, each in one step; the only place that changes them."""
     for key, name in live_keys_of(type(config)).items():
         if key in changed:
             object.__setattr__(config, name, getattr(new, name))
 
 
 class BrokerSettings(Settings):
-    """A broker's."""
-
     known_keys = BROKER_FILE_KEYS | keys_of(BrokerConfig).keys() | keys_of(StoreConfig).keys()
 
     def __init__(
@@ -203,7 +202,7 @@ class BrokerSettings(Settings):
 
     @serves(RequestCode.UPDATE_BROKER_CONFIG)
     def on_update(self, request: Request) -> RemotingCommand:
-        """Changes settings; a new permission is told to the name servers with every topic."""
+        """Change settings; a new permission is registered with every topic."""
         answer, changed = self.update(request)
         if PERMISSION in changed:
             self._topics.tell(PermissionChanged())
@@ -211,15 +210,13 @@ class BrokerSettings(Settings):
 
     @serves(RequestCode.GET_BROKER_CONFIG)
     def on_get(self, request: Request) -> RemotingCommand:
-        """The settings, as the lines of a properties file."""
+        """Answer with the settings as a properties file."""
         version = self._version.encode().decode()
         fields = GetBrokerConfigResponseHeader(version).encode()
         return request.command.answer(fields=fields, body=self.shown())
 
 
 class NamesrvSettings(Settings):
-    """A name server's."""
-
     known_keys = NAMESRV_FILE_KEYS | keys_of(NamesrvConfig).keys()
 
     def __init__(self, config: NamesrvConfig) -> None:
@@ -227,11 +224,9 @@ class NamesrvSettings(Settings):
 
     @serves(RequestCode.UPDATE_NAMESRV_CONFIG)
     def on_update(self, request: Request) -> RemotingCommand:
-        """Changes settings."""
         answer, _ = self.update(request)
         return answer
 
     @serves(RequestCode.GET_NAMESRV_CONFIG)
     def on_get(self, request: Request) -> RemotingCommand:
-        """The settings, as the lines of a properties file."""
         return request.command.answer(body=self.shown())

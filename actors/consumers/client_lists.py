@@ -1,4 +1,4 @@
-"""Lists of who is connected, as administrators get them; plain functions.
+"""Bodies of the admin answers that list connected clients.
 
 Source: AdminBrokerProcessor (getConsumerConnectionList, getProducerConnectionList,
 getAllProducerInfo), ProducerManager.getProducerTable.
@@ -21,7 +21,7 @@ from protocol.codes import LanguageCode
 
 
 def consumer_connection(group: ConsumerGroup) -> ConsumerConnection:
-    """The answer to GET_CONSUMER_CONNECTION_LIST."""
+    """Return the answer to GET_CONSUMER_CONNECTION_LIST."""
     return ConsumerConnection(
         _connections(group.members.values()),
         dict(group.subscriptions),
@@ -32,20 +32,20 @@ def consumer_connection(group: ConsumerGroup) -> ConsumerConnection:
 
 
 def producer_connection(members: Iterable[Member]) -> ProducerConnection:
-    """The answer to GET_PRODUCER_CONNECTION_LIST."""
+    """Return the answer to GET_PRODUCER_CONNECTION_LIST."""
     return ProducerConnection(_connections(members))
 
 
 @dataclass(frozen=True, slots=True)
 class ProducersSeen:
-    """All producers at the time of the question; the answer to GET_ALL_PRODUCER_INFO."""
+    """All producers at the time of the request: the answer to GET_ALL_PRODUCER_INFO."""
 
     groups: Mapping[str, Sequence[Member]]
     shift_ms: float
-    """The wall clock less the monotonic one."""
+    """Wall clock minus monotonic clock."""
 
     def encode(self) -> bytes:
-        """Return the answer's body. Any thread: 14 µs for each producer of a group."""
+        """Return the answer's body. Any thread; 14 µs for each producer of a group."""
         return ProducerTable(
             {
                 name: [
@@ -66,7 +66,7 @@ class ProducersSeen:
 def group_changes(
     name: str, changes: Sequence[GroupChange], group: ConsumerGroup | None
 ) -> GroupChanges:
-    """The answer to GET_GROUP_CHANGES."""
+    """Return the answer to GET_GROUP_CHANGES."""
     mismatches = [
         SubscriptionMismatch(
             each.topic,
@@ -78,7 +78,7 @@ def group_changes(
 
 
 def language_name(code: int) -> str:
-    """The name that RocketMQ writes for a language; OTHER for one it does not know."""
+    """Return RocketMQ's name of a language, OTHER for an unknown code."""
     try:
         return LanguageCode(code).name
     except ValueError:

@@ -1,18 +1,18 @@
-"""The clients of a broker: who produces, who consumes, who holds which queue.
+"""The clients of a broker: producer groups, consumer groups and queue locks.
 
-Owns: the groups of producers and consumers, the queue locks.
-Told by: connections (`Request`, `PeerClosed`), its own tick.
-Told by others: ReplyMessage (`AskProducer`, which goes on to client_calls or comes back).
-Tells: the members of a group (one-way: it has changed, rebalance); groups (`CreateGroup`); topics
-(`CreateSystemTopic`, for retries; `WhenRegistered`); consumer_filters (`RegisterFilters`, which
-answers the heartbeat then, `UnregisterFilters`, `CompileFirst`); TableEncoder (`EncodeAnswer`).
+Owns: the members of both kinds of groups, the queue locks, the recent changes of groups.
+Receives: Request, PeerClosed (connections); AskProducer (ReplyMessage).
+Sends: CreateSystemTopic, WhenRegistered (TopicTable); CreateGroup (GroupTable); RegisterFilters,
+UnregisterFilters, CompileFirst (FilterTable); CallClient (ClientCalls); NoProducer (ReplyMessage);
+EncodeAnswer (TableEncoder). Members of a changed group get one-way notices to rebalance.
+Publishes: the view of each consumer group for PullMessage, and the members of producer groups.
 
-What PullMessage needs of a consumer group is published, and who is in each producer group.
+RegisterFilters takes the heartbeat with it: FilterTable answers it.
 
 Source: ClientManageProcessor.java, ConsumerManageProcessor.java, DefaultConsumerIdsChangeListener.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from structlog import get_logger
@@ -25,26 +25,30 @@ from actors.consumers.client_lists import (
     group_changes,
     producer_connection,
 )
-from actors.consumers.consumer_groups import Consumers, Left, Producers, renewed
+from actors.consumers.consumer_groups import ConsumerGroup, Consumers, Left, Producers, renewed
 from actors.consumers.group_changes import GroupEvent, GroupHistory, change_of, log_mismatches
-from actors.consumers.group_notices import GroupNotices
 from actors.consumers.heartbeat_rules import check_heartbeat
 from actors.consumers.queue_locks import QueueLocks, holder_of, wanted_locks
 from actors.engine.actor import BatchEnd, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.snapshot_ref import SnapshotRef
+from actors.network.client_calls import next_opaque
 from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.messages import AskProducer, CallClient, Encodable, NoProducer, PeerClosed
-from actors.network.request import Request, Responder, serves, short_body
+from actors.network.request import Peer, Request, Responder, serves, short_body
 from actors.pulling.compile_budget import CompileBudget
 from actors.pulling.property_filters import TAG_EXPRESSIONS, compiled, not_supported
-from actors.tables.consumer_filters import CompileFirst, RegisterFilters, UnregisterFilters
 from actors.tables.consumer_views import ConsumerView, Member, Producing, Subscription
 from actors.tables.groups import GroupConfigs, GroupFinder
-from actors.tables.registering import WhenRegistered
-from actors.tables.table_encoder import EncodeAnswer
+from actors.tables.messages import (
+    CompileFirst,
+    CreateSystemTopic,
+    EncodeAnswer,
+    RegisterFilters,
+    UnregisterFilters,
+    WhenRegistered,
+)
 from actors.tables.topic_set import UNIT_SUB_FLAG
-from actors.tables.topics import CreateSystemTopic
 from protocol.bodies import (
     CheckClientRequest,
     ConsumerData,
@@ -56,11 +60,12 @@ from protocol.bodies import (
     TopicConfig,
 )
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from protocol.command import ONEWAY_FLAG, RemotingCommand
 from protocol.errors import RemoteError
 from protocol.headers.admin import ConsumerGroupHeader, ProducerGroupHeader
 from protocol.headers.client import (
     GetConsumerListHeader,
+    NotifyConsumerIdsChangedHeader,
     UnregisterClientHeader,
 )
 from protocol.topic_names import RETRY_TOPIC_PREFIX
@@ -72,34 +77,78 @@ log = get_logger(__name__)
 
 _MANY = "many clients come and go"
 SCAN_MS = 10_000
+NOTICES_PER_ROUND = 500
+"""Each takes 8 µs to make, and as much again to write."""
+
+
+class GroupNotices:
+    """Notices to the members of changed groups, limited per round of the loop.
+
+    Every change of a group notifies all its members. A client in 1,000 groups that comes or goes
+    causes 1,000 times as many notices as a group has members. The rest goes out in the next rounds.
+    A group that changes again meanwhile is notified once.
+    """
+
+    def __init__(self, groups: Mapping[str, ConsumerGroup]) -> None:
+        self._groups = groups
+        self._left = NOTICES_PER_ROUND
+        self._untold: dict[str, None] = {}
+        self._fields: dict[str, str] = {}
+        self._peers: Iterator[Peer] = iter(())
+
+    @property
+    def is_used(self) -> bool:
+        """Whether this round has sent notices."""
+        return self._left < NOTICES_PER_ROUND
+
+    def begin_round(self) -> None:
+        """Reset the number of notices that a round allows."""
+        self._left = NOTICES_PER_ROUND
+
+    def send(self, groups: Iterable[str] = ()) -> None:
+        """Notify the members of `groups` after earlier ones, up to the limit of the round."""
+        self._untold.update(dict.fromkeys(groups))
+        while self._left > 0:
+            peer = next(self._peers, None)
+            if peer is not None:
+                self._left -= 1
+                code, opaque = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, next_opaque()
+                peer.send(RemotingCommand(code, self._fields, opaque=opaque, flag=ONEWAY_FLAG))
+            elif self._untold:
+                name = next(iter(self._untold))
+                del self._untold[name]
+                group = self._groups.get(name)
+                self._fields = NotifyConsumerIdsChangedHeader(name).encode()
+                self._peers = iter(() if group is None else group.peers())
+            else:
+                return
 
 
 @dataclass(frozen=True, slots=True)
 class _RetryTopicsKnown:
-    """The name servers know the retry topics of these groups, whose members changed."""
+    """The name servers know the retry topics of these changed groups."""
 
     changed: Sequence[str]
     request: Request | None
-    """The heartbeat, unless somebody else answers it."""
+    """The heartbeat, unless FilterTable answers it."""
 
     def refuse(self, remark: str) -> None:
-        """Answers it with an error."""
         if self.request is not None:
             self.request.refuse(remark)
 
 
 @dataclass(frozen=True, slots=True)
 class _Scan:
-    """Look for clients that are silent."""
+    """Timer tick: remove clients without a heartbeat."""
 
 
 @dataclass(frozen=True, slots=True)
 class _NextRound:
-    """Others have had their turn."""
+    """The next round of the loop: continue with notices and comparisons."""
 
 
 class Clients(Responder):
-    """Lives on the loop."""
+    """Registry of clients and their requests. Runs on the loop."""
 
     def __init__(
         self,
@@ -117,7 +166,7 @@ class Clients(Responder):
         encoder: ActorAddress,
         refusals: Refusals,
     ) -> None:
-        """Reads `topics`, `groups` and `filters`, publishes `consumers` and `producers`."""
+        """Read `topics`, `groups` and `filters`; publish `consumers` and `producers`."""
         super().__init__()
         self._config = config
         self._topic_configs, self._topic_table = topics, topic_table
@@ -137,16 +186,18 @@ class Clients(Responder):
         self._stale: set[str] = set()
         self._budget = CompileBudget(self.system.clock.monotonic_ms)
         if self._config.property_filter_enable:
-            compiled(SQL92, "a IS NULL")  # the first one takes 60 ms: who starts waits, no client
+            compiled(
+                SQL92, "a IS NULL"
+            )  # the first compilation takes 60 ms: do it before clients connect
         self._published.value = {}
         self._publish()
         self.every(SCAN_MS, _Scan())
 
-    # --- who is there
+    # --- members
 
     @serves(RequestCode.HEART_BEAT)
     def heartbeat(self, request: Request) -> RemotingCommand | None:
-        """A client says what it is; one that filters is answered when pulls know its filters."""
+        """Register a client; with filter expressions, FilterTable answers once pulls know them."""
         command = request.command
         data = HeartbeatData.decode(short_body(command))
         if request.grant is not None:
@@ -177,13 +228,13 @@ class Clients(Responder):
         filtering = [each for each in consumers if self._filters_properties(each)]
         if filtering:
             self._filter_table.tell(RegisterFilters(filtering, request))
-        if waits:  # the client asks for the route next, and not again for 30 s
+        if waits:  # the client looks up the route next, and then only every 30 s
             known = _RetryTopicsKnown(changed, None if filtering else request)
             self._topic_table.tell(WhenRegistered(known, self.address))
         return None if filtering or waits else command.answer()
 
     def _has_no_room(self, group: str, known: Collection[str]) -> bool:
-        """Whether this would be one group too many, of which nobody but clients speaks."""
+        """Return whether a new group that no administrator created would exceed maxAutoGroups."""
         most = self._config.auto_groups_max
         has_none = group not in known and 0 < most <= len(known)
         if has_none:
@@ -192,19 +243,19 @@ class Clients(Responder):
 
     @handles(_RetryTopicsKnown)
     def on_retry_topics_known(self, message: _RetryTopicsKnown) -> None:
-        """Now the members of new groups may look for them."""
+        """Notify the members of new groups: their retry topics have a route now."""
         self._notify(*message.changed)
         if message.request is not None:
             message.request.answer()
 
     def _filters_properties(self, data: ConsumerData) -> bool:
-        """Whether a group has an expression over properties, or had one."""
+        """Return whether a group has or had an expression over properties."""
         return self._filters.value.has_group(data.group_name) or any(
             each.expression_type not in TAG_EXPRESSIONS for each in data.subscription_data_set
         )
 
     def _register_consumer(self, data: ConsumerData, member: Member) -> bool:
-        """Whether the group has to be told."""
+        """Register a consumer; return whether its group must be notified."""
         name = data.group_name
         config = self._groups.find(name)
         if config is not None:
@@ -234,7 +285,6 @@ class Clients(Responder):
 
     @serves(RequestCode.UNREGISTER_CLIENT)
     def unregister(self, request: Request) -> RemotingCommand:
-        """A client leaves a producer group or a consumer group."""
         header = UnregisterClientHeader.decode(request.command.fields)
         peer_id = request.peer.peer_id
         self.begin_change()
@@ -252,7 +302,7 @@ class Clients(Responder):
 
     @handles(AskProducer)
     def on_ask_producer(self, message: AskProducer) -> None:
-        """Passes a question on to the connection that it is for."""
+        """Send the command to the producer's connection, or NoProducer back."""
         peer = self.producers.find(message.client_id)
         if peer is None:
             message.then.tell(NoProducer(message.context))
@@ -262,7 +312,7 @@ class Clients(Responder):
 
     @handles(PeerClosed)
     def on_peer_closed(self, message: PeerClosed) -> None:
-        """Whatever the connection had registered goes at once, and the others are told."""
+        """Remove what the connection had registered and notify the remaining members."""
         self.producers.peer_closed(message.peer.peer_id)
         for left in self._consumers.peer_closed(message.peer.peer_id):
             self._left(left, "connection closed")
@@ -270,7 +320,7 @@ class Clients(Responder):
 
     @handles(_Scan)
     def on_scan(self, _: _Scan) -> None:
-        """Removes clients without a heartbeat, though their connection is still there."""
+        """Remove clients without a heartbeat, even if their connection is open."""
         now_ms = self.system.clock.monotonic_ms()
         self.producers.expire(now_ms)
         self._locks.expire(now_ms)
@@ -304,12 +354,12 @@ class Clients(Responder):
 
     @handles(BatchEnd)
     def on_batch_end(self, _: BatchEnd) -> None:
-        """Publishes what has changed: once, however many clients came or went."""
+        """Publish changes once per round, however many clients came or went."""
         self._work()
         self._publish()
 
     def _work(self) -> None:
-        """Tell members and compare subscriptions, as much of both as a round may."""
+        """Send notices and compare subscriptions, as many as a round allows."""
         self._notices.send()
         for name in self._consumers.compare_more():
             self._stale.add(name)
@@ -321,7 +371,7 @@ class Clients(Responder):
 
     @handles(_NextRound)
     def on_next_round(self, _: _NextRound) -> None:
-        """Go on, behind what others had to do; `on_batch_end` follows."""
+        """Begin a new round; `on_batch_end` continues the work."""
         self._has_asked_for_round = False
         self._notices.begin_round()
         self._consumers.begin_round()
@@ -338,11 +388,11 @@ class Clients(Responder):
         if self._config.notify_consumer_ids_changed_enable:
             self._notices.send(names)
 
-    # --- what administrators ask
+    # --- requests of administrators
 
     @serves(RequestCode.GET_CONSUMER_CONNECTION_LIST)
     def consumer_connections(self, request: Request) -> RemotingCommand | None:
-        """Who is in a consumer group, written in what, and what the group subscribes."""
+        """Return the members of a consumer group, their versions and its subscriptions."""
         name = ConsumerGroupHeader.decode(request.command.fields).consumer_group
         group = self._consumers.groups.get(name)
         if group is None:
@@ -353,7 +403,6 @@ class Clients(Responder):
 
     @serves(RequestCode.GET_PRODUCER_CONNECTION_LIST)
     def producer_connections(self, request: Request) -> RemotingCommand | None:
-        """Who is in a producer group."""
         name = ProducerGroupHeader.decode(request.command.fields).producer_group
         members = self.producers.groups.get(name)
         if members is None:
@@ -361,7 +410,7 @@ class Clients(Responder):
         return self._answer(request, producer_connection(members.values()), len(members))
 
     def _answer(self, request: Request, body: Encodable, entries: int) -> RemotingCommand | None:
-        """Return the answer with `body`, which has so many entries; None: a thread writes it."""
+        """Return the answer with `body` of so many entries; None: TableEncoder sends it."""
         if entries <= ENCODED_HERE_MAX:
             return request.command.answer(body=body.encode())
         self._encoder.tell(EncodeAnswer(request, body))
@@ -369,7 +418,7 @@ class Clients(Responder):
 
     @serves(RequestCode.GET_ALL_PRODUCER_INFO)
     def all_producers(self, request: Request) -> RemotingCommand | None:
-        """Every producer of every group, and when it was heard of."""
+        """Return every producer of every group with the time of its last heartbeat."""
         clock = self.system.clock
         shift_ms = clock.now_ms() - clock.monotonic_ms()
         groups = {name: [*members.values()] for name, members in self.producers.groups.items()}
@@ -377,17 +426,17 @@ class Clients(Responder):
 
     @serves(RequestCode.GET_GROUP_CHANGES)
     def group_changes(self, request: Request) -> RemotingCommand:
-        """What has happened to a consumer group lately, and how its subscriptions differ."""
+        """Return the recent changes of a consumer group and its subscription mismatches."""
         name = ConsumerGroupHeader.decode(request.command.fields).consumer_group
         body = group_changes(name, self.changes.of(name), self._consumers.groups.get(name))
         body.refusals = [each.shown() for each in self._refusals.of_group(name)]
         return request.command.answer(body=body.encode())
 
-    # --- what clients ask
+    # --- requests of clients
 
     @serves(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
     def consumer_list(self, request: Request) -> RemotingCommand:
-        """Who is in a group; consumers divide the queues among these."""
+        """Return the client ids of a group, among which consumers divide the queues."""
         name = GetConsumerListHeader.decode(request.command.fields).consumer_group
         client_ids = self._consumers.client_ids(name)
         if not client_ids:
@@ -397,7 +446,7 @@ class Clients(Responder):
 
     @serves(RequestCode.CHECK_CLIENT_CONFIG)
     def check_config(self, request: Request) -> RemotingCommand | None:
-        """Whether a subscription can work here: its expression, if it has one, must compile."""
+        """Return whether a subscription works here: its expression, if any, must compile."""
         asked = CheckClientRequest.decode(short_body(request.command))
         self._check_group(request, asked.group)
         data = asked.subscription_data
@@ -412,29 +461,28 @@ class Clients(Responder):
 
     @serves(RequestCode.LOCK_BATCH_MQ)
     def lock(self, request: Request) -> RemotingCommand:
-        """Locks queues for an orderly consumer; those of others are missing in the answer."""
+        """Lock queues for an orderly consumer; the answer omits queues locked by others."""
         wanted = self._wanted_locks(request)
         self.begin_change()
         granted = self._locks.lock(*wanted, self.system.clock.monotonic_ms())
         if self._locks.is_full:
-            self.system.rarely.warn("too many queues are locked", peer=request.peer.remote)
+            self.system.rarely.warn("queue lock limit reached", peer=request.peer.remote)
         return request.command.answer(body=LockBatchResponse(granted).encode())
 
     @serves(RequestCode.UNLOCK_BATCH_MQ)
     def unlock(self, request: Request) -> RemotingCommand:
-        """Gives queues back."""
         wanted = self._wanted_locks(request)
         self.begin_change()
         self._locks.unlock(*wanted)
         return request.command.answer()
 
     def _wanted_locks(self, request: Request) -> tuple[str, str, Sequence[MessageQueue]]:
-        """Of which group, for which client of which account, which queues."""
+        """Return group, lock holder and queues of a request."""
         wanted = wanted_locks(short_body(request.command))
         self._check_group(request, wanted.consumer_group)
         return wanted.consumer_group or "", holder_of(wanted, request.grant), wanted.mq_set
 
     def _check_group(self, request: Request, group: str | None) -> None:
-        """Raises AccessRefused for who may not consume with this group."""
+        """Raise AccessRefused if the account must not consume with this group."""
         if request.grant is not None:
             request.grant.require_group(request.command.code, group or "")

@@ -1,9 +1,9 @@
-"""Progress of consumer groups: how far they are, and how far they could be.
+"""Progress of consumer groups: their offsets, consumer lag and time lag.
 
-Owns: nothing; reads the published tables and, below the watermark, the store.
-Told by: connections (`Request`), ConsumerOffsets (`OffsetsTold`), ColdRead (`QueueWork`).
-Tells: ConsumerOffsets (`TellOffsets`), for a copy of what is asked about: what is published is
-seconds old; ColdRead (`ReadCold`); LongAnswers (`LongAnswer`).
+Owns: nothing; reads published tables and the store below the watermark.
+Receives: Request (connections); OffsetsTold (ConsumerOffsets); QueueWork (ColdRead).
+Sends: TellOffsets (ConsumerOffsets), because the published offsets are seconds old; ReadCold
+(ColdRead); LongAnswer (LongAnswers).
 
 Source: AdminBrokerProcessor (getTopicStatsInfo, getConsumeStats, queryConsumeTimeSpan,
 queryTopicConsumeByWho, queryCorrectionOffset, fetchAllConsumeStatsInBroker).
@@ -62,7 +62,7 @@ LONG_MAX = (1 << 63) - 1
 
 
 class ConsumeStats(QueueWorker):
-    """Lives on the loop."""
+    """Answers to requests for consumer progress. Runs on the loop."""
 
     def __init__(
         self,
@@ -74,7 +74,6 @@ class ConsumeStats(QueueWorker):
         broker_address: str,
         addresses: Mapping[str, ActorAddress],
     ) -> None:
-        """`addresses`: those of cold_read, consumer_offsets and long_answers."""
         super().__init__(store, probe, addresses["cold_read"])
         self._store = store
         self._config = config
@@ -89,11 +88,11 @@ class ConsumeStats(QueueWorker):
             RequestCode.QUERY_CORRECTION_OFFSET: self._correction,
         }
 
-    # --- of a topic alone
+    # --- topics
 
     @serves(RequestCode.GET_TOPIC_STATS_INFO)
     def on_topic_stats(self, request: Request) -> None:
-        """The ends of a topic's queues, and when the newest message of each was stored."""
+        """Answer with min and max offset of each queue and the store time of its newest message."""
         config = self._topic(TopicHeader.decode(request.command.fields).topic)
         table = TopicStatsTable()
 
@@ -107,11 +106,11 @@ class ConsumeStats(QueueWorker):
         finish = partial(self._answer, request, table, table.offset_table)
         self.work_on(QueueWork(request, jobs, finish))
 
-    # --- of groups: the offsets come first
+    # --- groups: fetch their offsets first
 
     @serves(RequestCode.GET_CONSUME_STATS)
     def on_consume_stats(self, request: Request) -> None:
-        """How far one group is behind, in one topic or in all it has offsets of."""
+        """Answer with the lag of one group, in one topic or in all topics with its offsets."""
         header = GetConsumeStatsHeader.decode(request.command.fields)
         topic = header.topic if (header.topic or "").strip() else None
         if topic is not None and request.grant is not None and not request.grant.is_admin:
@@ -121,25 +120,24 @@ class ConsumeStats(QueueWorker):
 
     @serves(RequestCode.GET_BROKER_CONSUME_STATS)
     def on_broker_stats(self, request: Request) -> None:
-        """How far all groups are behind."""
         GetBrokerConsumeStatsHeader.decode(request.command.fields)
         self._ask(request)
 
     @serves(RequestCode.QUERY_CONSUME_TIME_SPAN)
     def on_time_span(self, request: Request) -> None:
-        """How old the messages are that a group has before it."""
+        """Answer with the age of the messages that a group has not consumed."""
         header = QueryConsumeTimeSpanHeader.decode(request.command.fields)
         self._topic(header.topic)
         self._ask(request, group=header.group, topic=header.topic)
 
     @serves(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO)
     def on_groups_of_topic(self, request: Request) -> None:
-        """The groups that subscribe a topic now, and those that have offsets of it."""
+        """Answer with the groups that subscribe to a topic now or have offsets of it."""
         self._ask(request, topic=TopicHeader.decode(request.command.fields).topic)
 
     @serves(RequestCode.QUERY_CORRECTION_OFFSET)
     def on_correction(self, request: Request) -> None:
-        """The lowest offsets of other groups, compared with one group's."""
+        """Answer with the lowest offsets of other groups, compared with one group's."""
         header = QueryCorrectionOffsetHeader.decode(request.command.fields)
         self._ask(request, topic=header.topic)
 
@@ -148,7 +146,7 @@ class ConsumeStats(QueueWorker):
 
     @handles(OffsetsTold, reads_only=True)
     def on_offsets(self, message: OffsetsTold) -> None:
-        """Now the question can be answered."""
+        """Start the work of the request, now that the offsets are known."""
         request = message.request
         try:
             work = self._works[request.command.code](request, message.offsets)
@@ -207,9 +205,10 @@ class ConsumeStats(QueueWorker):
         return QueueWork(request, jobs(), finish)
 
     def _counted(self, group: str, topic: str, body: ConsumeStatsBody) -> TopicConfig | None:
-        """The topic, unless it is gone, or the group is online and no longer subscribes it.
+        """Return the topic and add the group's rate to `body`, or None if it does not count.
 
-        What the group gets of it by the second is added up.
+        A topic does not count if it is missing, or if the online group no longer subscribes
+        to it.
         """
         config = self._tables.topics.value.get(topic)
         view = self._tables.consumers.value.get(group)
@@ -222,9 +221,9 @@ class ConsumeStats(QueueWorker):
     def _lagging(
         self, config: TopicConfig, count: int, offsets: Mapping[int, int]
     ) -> Iterator[int]:
-        """Give `count` queue ids, then those of queues without a reader that hold messages.
+        """Yield `count` queue ids, then those of unread queues that still hold messages.
 
-        4.9.7 does not count what is in queues that the topic does not have any more.
+        4.9.7 ignores queues that the topic no longer has.
         """
         topic = config.topic_name
         yield from range(count)
@@ -246,9 +245,9 @@ class ConsumeStats(QueueWorker):
         queue, end = self._queue(config.topic_name, queue_id), 0
         if queue is not None:
             end = queue.max_offset
-            if queue_id >= config.read_queue_nums:  # of what is gone nothing can be lost
+            if queue_id >= config.read_queue_nums:  # deleted messages do not count as lag
                 offset = max(offset, queue.min_offset)
-        offset = min(max(offset, 0), end)  # else tools show a lag below 0
+        offset = min(max(offset, 0), end)  # else tools show a negative lag
         stored = times.stored_at(queue, offset - 1) if offset > 0 else 0
         found = OffsetWrapper(end, offset, max(stored, 0))
         body.offset_table[self._name(config, queue_id)] = found
@@ -277,7 +276,7 @@ class ConsumeStats(QueueWorker):
         newest = times.stored_at(queue, max_offset - 1)
         consumed = times.stored_at(queue, offset - 1) if offset > 0 else first
         delay_ms = 0
-        if queue is not None and offset < max_offset:  # 4.9.7 shows 50 years if nothing is there
+        if queue is not None and offset < max_offset:  # 4.9.7 shows 50 years for an empty queue
             came_ms = times.came_at(queue, max(offset, queue.min_offset))
             delay_ms = max(0, self.system.clock.now_ms() - came_ms) if came_ms >= 0 else 0
         return QueueTimeSpan(
@@ -303,7 +302,10 @@ class ConsumeStats(QueueWorker):
         return QueueWork(request, iter(()), finish)
 
     def _correction(self, request: Request, offsets: Offsets) -> QueueWork:
-        """4.9.7 forgets the offsets of the groups it is told to leave out; here they stay."""
+        """Build the correction offsets.
+
+        4.9.7 deletes the offsets of the groups to leave out; here they stay.
+        """
         header = QueryCorrectionOffsetHeader.decode(request.command.fields)
         left_out = set((header.filter_groups or "").split(","))
         lowest: dict[int, int] = {}
@@ -320,7 +322,7 @@ class ConsumeStats(QueueWorker):
         finish = partial(self._answer, request, CorrectionOffsets(lowest), lowest)
         return QueueWork(request, iter(()), finish)
 
-    # --- what they have in common
+    # --- helpers
 
     def _topic(self, topic: str) -> TopicConfig:
         config = self._tables.topics.value.get(topic)
@@ -335,7 +337,7 @@ class ConsumeStats(QueueWorker):
         return MessageQueue(config.topic_name, self._config.broker_name, queue_id)
 
     def _answer(self, request: Request, body: Body, entries: Sized) -> RemotingCommand | None:
-        """Return the answer with `body`, which has these entries; None: a thread writes it."""
+        """Return the answer with `body` of these entries; None: LongAnswers sends it."""
         if len(entries) <= ENCODED_HERE_MAX:
             return request.command.answer(body=body.encode())
         self._to["long_answers"].tell(LongAnswer(request, body, self.answered(request)))
@@ -343,6 +345,6 @@ class ConsumeStats(QueueWorker):
 
 
 def _time_text(time_ms: int) -> str:
-    """Local time, as 4.9.7 writes it: `2026-11-20#15:36:42:118`."""
+    """Return local time as 4.9.7 writes it: `2026-11-20#15:36:42:118`."""
     moment = datetime.fromtimestamp(time_ms // 1000)
     return f"{moment:%Y-%m-%d#%H:%M:%S}:{time_ms % 1000:03d}"

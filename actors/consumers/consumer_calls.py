@@ -1,13 +1,13 @@
-"""Questions of administrators that only a consumer can answer: passed on, its answer brought back.
+"""Administrators' requests that only a consumer can answer.
 
-Owns: nothing; what is asked travels with the call.
-Told by: connections (`Request`), ClientCalls (`CallDone`), RecordChecker (`RecordChecked`).
-Tells: ClientCalls (`CallClient`), RecordChecker (`CheckRecord`: what a message id leads to may be a
-part of a body).
+Owns: nothing; the state of a request travels with its call.
+Receives: Request (connections); CallDone (ClientCalls); RecordChecked (RecordChecker).
+Sends: CallClient (ClientCalls); CheckRecord (RecordChecker), because a message id may point into
+the body of a message.
 
-How a consumer runs, what becomes of one message when it consumes it now, how far the members of a
-group have come.  The last is asked of all members at once, where 4.9.7 asks one after the other and
-its administrator may have given up before the answer.
+The requests: how a consumer runs, the result of consuming one message now, and the offsets of a
+group's members. For the last, all members are asked at once. 4.9.7 asks one after the other, and
+its administrator may time out before the answer.
 
 Source: AdminBrokerProcessor (callConsumer, consumeMessageDirectly), Broker2Client.getConsumeStatus.
 """
@@ -46,10 +46,10 @@ from storage.reading.record_place import place_of
 log = get_logger(__name__)
 
 STATUS_MS = 5000
-"""How long 4.9.7 waits for a member's offsets."""
+"""Timeout of a member's answer, as in 4.9.7."""
 
 NOT_SET = "not set any response code"
-"""A remark that 4.9.7 forgets to take back; it says nothing."""
+"""Meaningless remark that 4.9.7 leaves in these answers."""
 
 _NOTHING_AT = "can not find message by the offset, %d"
 _TIMEOUT = "org.apache.rocketmq.remoting.exception.RemotingTimeoutException"
@@ -58,8 +58,6 @@ _NOT_SENT = "org.apache.rocketmq.remoting.exception.RemotingSendRequestException
 
 @dataclass(slots=True)
 class _PassedOn:
-    """A request that is a consumer's to answer."""
-
     request: Request
     group: str
     client_id: str | None
@@ -70,7 +68,7 @@ class _PassedOn:
 
 @dataclass(slots=True)
 class _Directly:
-    """A message that a consumer is to have as soon as its queue vouches for it."""
+    """A message to be consumed once RecordChecker has confirmed it."""
 
     request: Request
     header: ConsumeMessageDirectlyHeader
@@ -83,7 +81,7 @@ class _Directly:
 
 @dataclass(slots=True)
 class _Status:
-    """Where the members are, as far as they have answered."""
+    """A request for the offsets of all members; `owed` answers are missing."""
 
     request: Request
     owed: int = 0
@@ -95,19 +93,19 @@ class _Status:
 
 @dataclass(slots=True)
 class _Asked:
-    """One member of whom that is asked."""
+    """The call to one member, for `status`."""
 
     status: _Status
     client_id: str
 
     def refuse(self, remark: str) -> None:
-        if self.status.owed > 0:  # the others' answers mean nothing any more
+        if self.status.owed > 0:  # the other answers no longer count
             self.status.owed = 0
             self.status.refuse(remark)
 
 
 class ConsumerCalls(Responder):
-    """Runs on a thread: it reads the message that is to be consumed."""
+    """Calls to consumers. Runs on a thread, because it reads the message to be consumed."""
 
     where: ClassVar[Where] = "thread"
 
@@ -125,17 +123,17 @@ class ConsumerCalls(Responder):
         self._consumers = consumers
         self._client_calls, self._record_checker = client_calls, record_checker
 
-    # --- passed on as it is
+    # --- requests passed on to one consumer
 
     @serves(RequestCode.GET_CONSUMER_RUNNING_INFO)
     def running_info(self, request: Request) -> None:
-        """How a consumer is doing; with jstackEnable what its threads do."""
+        """Pass on the request for a consumer's state; with jstackEnable, its stack traces."""
         header = GetConsumerRunningInfoHeader.decode(request.command.fields)
         self._pass_on(request, header.consumer_group, header.client_id, request.command.body)
 
     @serves(RequestCode.CONSUME_MESSAGE_DIRECTLY)
     def consume_directly(self, request: Request) -> None:
-        """A consumer shall consume one message now; where it is stored does not change."""
+        """Have a consumer consume one stored message now; its queue and offsets do not change."""
         header = ConsumeMessageDirectlyHeader.decode(request.command.fields)
         try:
             _, offset = parse_message_id(header.msg_id or "")
@@ -148,13 +146,13 @@ class ConsumerCalls(Responder):
         if request.grant is None:
             self._have_consumed(found)
             return
-        # An administrator may see everything; his consumer shall not have what nobody sent.
+        # A crafted message id must not make a consumer receive a message that was never sent.
         place = place_of(decode_record(data, check_crc=False))
         self._record_checker.tell(CheckRecord(place, found, self.address))
 
     @handles(RecordChecked, reads_only=True)
     def on_checked(self, message: RecordChecked) -> None:
-        """It is known whether it is a message at all."""
+        """Send the message to the consumer, or refuse a message that no queue names."""
         found = message.token
         assert isinstance(found, _Directly)
         if message.is_own:
@@ -174,7 +172,7 @@ class ConsumerCalls(Responder):
         body: bytes | memoryview | None,
         more: Mapping[str, str] | None = None,
     ) -> None:
-        """With all ext fields but those that say who asks: clients do not look at them."""
+        """Call the consumer with all ext fields except the credentials of the administrator."""
         view = self._consumers.value.get(group)
         member = None if view is None else view.member_of(client_id)
         if member is None:
@@ -194,14 +192,14 @@ class ConsumerCalls(Responder):
         context = _PassedOn(request, group, client_id)
         self._client_calls.tell(CallClient(member.peer, command, self.address, context))
 
-    # --- asked of every member
+    # --- requests to every member
 
     @serves(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS)
     def consumer_status(self, request: Request) -> None:
-        """How far the members of a group have come; of one of them, if the request names it."""
+        """Ask the members of a group for their offsets; only one if the request names it."""
         header = GetConsumerStatusHeader.decode(request.command.fields)
         log.info(
-            "consumer status asked",
+            "consumer status requested",
             topic=header.topic,
             group=header.group,
             peer=request.peer.remote,
@@ -229,7 +227,7 @@ class ConsumerCalls(Responder):
 
     @handles(CallDone, reads_only=True)
     def on_done(self, done: CallDone) -> None:
-        """A consumer has answered, or will not."""
+        """Answer the request, or note one member's offsets."""
         if isinstance(done.context, _PassedOn):
             _bring_back(done.context, done)
         else:
@@ -237,7 +235,7 @@ class ConsumerCalls(Responder):
 
 
 def check_versions(members: list[Member]) -> None:
-    """Raises RemoteError if a client of a group that shall be reset or asked is too old for it."""
+    """Raise RemoteError if a member is too old to report or reset offsets."""
     for member in members:
         if member.version < V3_0_7_SNAPSHOT:
             raise RemoteError(
@@ -272,19 +270,19 @@ def _bring_back(passed_on: _PassedOn, done: CallDone) -> None:
 
 
 def _note_status(asked: _Asked, done: CallDone) -> None:
-    """Notes one member's offsets; the last one answers. Who does not say anything is left out."""
+    """Note one member's offsets; the last one answers. Leave out failed members."""
     status = asked.status
     if status.owed <= 0:
         return
     status.owed -= 1
     answer = done.answer
     if answer is None or answer.code != ResponseCode.SUCCESS or not answer.body:
-        log.warning("consumer did not say how far it is", client=asked.client_id, why=done.why)
+        log.warning("consumer status missing", client=asked.client_id, why=done.why)
     else:
         try:
             body = ConsumerStatusBody.decode(short_body(answer))
         except RemoteError as error:
-            log.warning("consumer status not read", client=asked.client_id, why=error.remark)
+            log.warning("consumer status rejected", client=asked.client_id, why=error.remark)
         else:
             status.found[asked.client_id] = body.message_queue_table
     if not status.owed:

@@ -1,6 +1,6 @@
-"""The registry of connected producers and consumers by group; plain classes.
+"""Registry of connected producers and consumers by group.
 
-A client is known by its connection; one connection may be in many groups.  Times are monotonic.
+A connection identifies a client, and may be in many groups. Times are monotonic.
 
 Source: broker/client/ConsumerManager.java, ConsumerGroupInfo.java, ProducerManager.java.
 """
@@ -26,15 +26,14 @@ CLIENT_EXPIRES_MS = 120_000
 SUBSCRIBE_ALL = "*"
 LONG_MAX = (1 << 63) - 1
 COMPARED_MAX = 100_000
-"""Subscriptions of a group that are compared with each other, 0.2 µs each: those of the members
-that were heard of last."""
+"""Subscriptions of a group compared with each other, newest members first; 0.2 µs each."""
 COMPARED_PER_ROUND = 10_000
-"""Members and subscriptions compared in a round of the loop, and the group that exceeds it."""
+"""Members and subscriptions compared in one round of the loop; the last group may exceed it."""
 
 
 @dataclass(slots=True)
 class ConsumerGroup:
-    """Its members, by connection, and what they subscribe to."""
+    """Members of a consumer group by connection, and the group's subscriptions."""
 
     members: dict[int, Member] = field(default_factory=dict)
     consume_type: str | None = None
@@ -43,10 +42,9 @@ class ConsumerGroup:
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
     mismatches: Sequence[Mismatch] = ()
     places: int = 0
-    """Its members and their subscriptions, counted together."""
+    """Number of members plus their subscriptions."""
 
     def view(self) -> ConsumerView:
-        """A snapshot."""
         return ConsumerView(
             self.message_model,
             {topic: Subscription(data, _codes(data)) for topic, data in self.subscriptions.items()},
@@ -57,7 +55,7 @@ class ConsumerGroup:
         )
 
     def compare(self) -> bool:
-        """Compares what the members want; whether the outcome is another than last time."""
+        """Compare the members' subscriptions; return whether the mismatches have changed."""
         wanted: dict[str, Mapping[str, SubscriptionData]] = {}
         count = 0
         for each in sorted(self.members.values(), key=lambda each: each.updated_ms)[::-1]:
@@ -75,12 +73,13 @@ class ConsumerGroup:
         return [member.peer for member in self.members.values()]
 
     def subscribe(self, wanted: list[SubscriptionData], known: Member | None) -> "Subscribed":
-        """Takes over a member's subscriptions; `known` is what the same client said until now.
+        """Merge a member's subscriptions; `known` is the same client before this heartbeat.
 
-        Every member is expected to want the same; the newest subscription counts. One that its
-        client has changed is newer than what the group has, whatever its version says: the clock
-        of the client went back. It gets a version of its own in `wanted`, else the next heartbeat
-        of another member would undo it. What the client said before that is only late.
+        Members are expected to subscribe alike; the newest version counts. A subscription
+        that its client has changed is newer than the group's, even with an older version:
+        that client's clock went back. `wanted` then gets a new version, so that another
+        member's heartbeat does not undo the change. A repetition of the client's earlier
+        subscription is only late.
         """
         done = Subscribed()
         for number, data in enumerate(wanted):
@@ -112,7 +111,7 @@ class ConsumerGroup:
 
 
 def _has_changed(known: Member, data: SubscriptionData) -> bool:
-    """Return whether a client wants something else of a topic than it ever did."""
+    """Return whether a client's subscription differs from its last and its earlier one."""
     own, earlier = known.wants.get(data.topic), known.wanted.get(data.topic)
     is_late = earlier is not None and earlier.sub_version == data.sub_version
     return own is not None and not is_late and not alike(own, data)
@@ -120,13 +119,13 @@ def _has_changed(known: Member, data: SubscriptionData) -> bool:
 
 @dataclass(slots=True)
 class Subscribed:
-    """What a member's subscriptions did to those of its group."""
+    """Effect of a member's subscriptions on those of its group."""
 
     came_or_went: bool = False
-    """Topics have come or gone."""
+    """Topics were added or removed."""
     newer: bool = False
     late: list[str] = field(default_factory=list)
-    """Topics whose new subscription has an older version than the last one."""
+    """Topics with a new subscription of an older version."""
 
 
 def _codes(data: SubscriptionData) -> frozenset[int] | None:
@@ -137,20 +136,19 @@ def _codes(data: SubscriptionData) -> frozenset[int] | None:
 
 @dataclass(slots=True)
 class HeartbeatResult:
-    """What one heartbeat did to one consumer group."""
+    """Effect of one heartbeat on one consumer group."""
 
     rebalance: bool
-    """Members or topics have come or gone: everybody is told."""
+    """Members or topics were added or removed: notify all members."""
     published: bool
-    """Others see the group differently now."""
+    """The published view has changed."""
     joined: bool
     mismatched: bool
-    """What its members do not subscribe alike has changed."""
+    """The mismatches of its members have changed."""
     late: Sequence[str] = ()
-    """Topics whose new subscription has an older version than the last one."""
+    """Topics with a new subscription of an older version."""
 
     def warn_of_late(self, rarely: RateLimitedLog, group: str, member: Member) -> None:
-        """Warn of a client whose clock went back."""
         if self.late:
             rarely.warn(
                 "subscription changed with an older version",
@@ -164,14 +162,12 @@ class HeartbeatResult:
 
 @dataclass(slots=True)
 class Left:
-    """A member has left a group."""
-
     group: str
     member: Member
     is_gone: bool
-    """It was the last one: the group is gone with it."""
+    """The member was the last one, and the group is removed."""
     mismatched: bool
-    """What the others do not subscribe alike has changed."""
+    """The mismatches of the remaining members have changed."""
 
 
 class Consumers:
@@ -180,14 +176,14 @@ class Consumers:
     def __init__(self) -> None:
         self.groups: dict[str, ConsumerGroup] = {}
         self._groups_of: dict[int, dict[str, None]] = {}
-        """By connection."""
+        """Group names by connection, in the order of registration."""
         self._places = 0
         self._compare_left = COMPARED_PER_ROUND
         self._uncompared: dict[str, None] = {}
-        """Groups that have changed since their members were compared."""
+        """Groups changed since the last comparison of their members."""
 
     def check(self, peer_id: int, said: Sequence[ConsumerData]) -> None:
-        """Raise RemoteError if these are too many groups of one connection, or places of all."""
+        """Raise RemoteError if the connection exceeds its groups or all groups their places."""
         check_groups_of(self._groups_of.get(peer_id, {}), (each.group_name for each in said))
         added = sum(1 + len(each.subscription_data_set) for each in said)
         if self._places + added > PLACES_MAX:
@@ -198,7 +194,7 @@ class Consumers:
             check_places(self._places, added, PLACES_MAX)
 
     def register(self, data: ConsumerData, member: Member) -> HeartbeatResult:
-        """A consumer says that it is there."""
+        """Register a consumer or renew its registration."""
         group = self.groups.get(data.group_name)
         is_new = group is None
         if group is None:
@@ -241,7 +237,7 @@ class Consumers:
         )
 
     def unregister(self, group_name: str, peer_id: int) -> Left | None:
-        """A consumer leaves one group; None if it was not in it."""
+        """Remove a consumer from one group; None if it is not a member."""
         group = self.groups.get(group_name)
         member = group.members.pop(peer_id, None) if group is not None else None
         if group is None or member is None:
@@ -263,15 +259,15 @@ class Consumers:
 
     @property
     def is_used(self) -> bool:
-        """Whether members have been compared in this round, or groups wait for that."""
+        """Whether this round has compared members, or groups wait for a comparison."""
         return self._compare_left < COMPARED_PER_ROUND or bool(self._uncompared)
 
     def begin_round(self) -> None:
-        """Allow as many comparisons again."""
+        """Reset the number of comparisons that a round allows."""
         self._compare_left = COMPARED_PER_ROUND
 
     def compare_more(self) -> list[str]:
-        """Compare the members of groups that wait for it; return those where that is news."""
+        """Compare members of waiting groups; return the groups with changed mismatches."""
         changed = []
         while self._uncompared and self._compare_left > 0:
             name = next(iter(self._uncompared))
@@ -284,7 +280,7 @@ class Consumers:
         return changed
 
     def _compare(self, name: str, group: ConsumerGroup) -> bool:
-        """Compare the members of a group, in a later round if this one has done enough."""
+        """Compare the members of a group, or defer that if the round's allowance is spent."""
         if self._compare_left <= 0:
             self._uncompared[name] = None
             return False
@@ -293,12 +289,12 @@ class Consumers:
         return group.compare()
 
     def peer_closed(self, peer_id: int) -> list[Left]:
-        """Whom the connection leaves behind; groups without a member left are gone."""
+        """Remove the connection's members and empty groups; return these members."""
         names = (*self._groups_of.get(peer_id, ()),)
         return [left for name in names if (left := self.unregister(name, peer_id)) is not None]
 
     def expire(self, now_ms: float) -> list[Left]:
-        """Removes members without a heartbeat for two minutes."""
+        """Remove members without a heartbeat for two minutes."""
         silent = [
             (name, peer_id)
             for name, group in self.groups.items()
@@ -307,7 +303,7 @@ class Consumers:
         return [left for each in silent if (left := self.unregister(*each)) is not None]
 
     def client_ids(self, group_name: str) -> list[str]:
-        """Who is in a group; empty for an unknown one."""
+        """Return the client ids of a group; empty for an unknown one."""
         group = self.groups.get(group_name)
         return [member.client_id for member in group.members.values()] if group else []
 
@@ -318,24 +314,26 @@ class Producers:
     def __init__(self) -> None:
         self.groups: dict[str, dict[int, Member]] = {}
         self._by_client: dict[str, Member] = {}
-        """Who has a clientId: the last one that came with it, but none of another account while the
-        one before is there; some may be gone."""
+        """Last member with each client id; may name members that have left.
+
+        Another account takes over a client id only when its member has left.
+        """
         self._groups_of: dict[int, dict[str, None]] = {}
-        """By connection."""
+        """Group names by connection."""
         self._view: Mapping[str, Sequence[Producing]] = {}
         self._stale: set[str] = set()
         self.places = 0
         """Members of all groups."""
 
     def check(self, peer_id: int, groups: Sequence[str]) -> None:
-        """Raise RemoteError if these are too many groups of one connection, or places of all."""
+        """Raise RemoteError if the connection exceeds its groups or all groups their places."""
         own = self._groups_of.get(peer_id, {})
         check_groups_of(own, groups)
         check_places(self.places, len({*groups} - own.keys()), PRODUCERS_MAX)
 
     @property
     def view(self) -> Mapping[str, Sequence[Producing]]:
-        """Who is in each group, as others may see it: replaced, never changed."""
+        """Members of each group, as other actors read them; replaced, never changed."""
         if self._stale:
             found = {name: self.groups.get(name, {}).values() for name in self._stale}
             new = {name: _by_account(found[name]) for name in found if found[name]}
@@ -344,7 +342,7 @@ class Producers:
         return self._view
 
     def register(self, group_name: str, member: Member) -> bool:
-        """A producer says that it is there; whether that is new."""
+        """Register a producer; return whether it is new."""
         members = self.groups.setdefault(group_name, {})
         peer_id = member.peer.peer_id
         known = members.get(peer_id)
@@ -358,7 +356,10 @@ class Producers:
         return known is None
 
     def _claim(self, member: Member) -> None:
-        """Else another account would get the replies of a client whose name it takes."""
+        """Note the holder of a client id; a member of another account keeps it.
+
+        Otherwise another account could take over replies by using the client's id.
+        """
         held = self._by_client.get(member.client_id)
         if (
             held is None
@@ -369,12 +370,12 @@ class Producers:
             self._by_client[member.client_id] = member
 
     def kinds(self) -> list[tuple[int, int]]:
-        """Language and version of every producer connection. Any thread."""
+        """Return language and version of every producer connection. Any thread."""
         groups = [*self.groups.values()]
         return [(each.language, each.version) for group in groups for each in list(group.values())]
 
     def find(self, client_id: str) -> Peer | None:
-        """The connection of the producer with this clientId; None if it is not there any more."""
+        """Return the connection of the producer with this client id; None if it has left."""
         member = self._by_client.get(client_id)
         if member is None:
             return None
@@ -403,22 +404,22 @@ class Producers:
             for peer_id in _silent(members.values(), now_ms):
                 self.unregister(name, peer_id)
         found = [member for members in self.groups.values() for member in members.values()]
-        live = {id(member): member for member in found}.values()  # one is mostly in many groups
+        live = {id(member): member for member in found}.values()  # most members are in many groups
         held, self._by_client = self._by_client, {}
         for member in sorted(
             live, key=lambda each: (not _is_of(held, each), each.updated_ms)
-        ):  # the first holder of a clientId keeps it
+        ):  # the present holder of a client id keeps it
             self._claim(member)
 
 
 def renewed(old: Mapping[str, View], stale: Set[str], new: Mapping[str, View]) -> dict[str, View]:
-    """A table as it is now: all that has changed at once, for a copy for each of it adds up."""
+    """Return `old` with all stale entries replaced at once, as one copy per entry would add up."""
     return {**{name: view for name, view in old.items() if name not in stale}, **new}
 
 
 def _by_account(members: Iterable[Member]) -> tuple[Producing, ...]:
     members = [*members]
-    if members[0].grant is None:  # there is no access control
+    if members[0].grant is None:  # access control is off
         return (Producing(tuple(each.peer for each in members)),)
     found: dict[tuple[str, str] | None, list[Member]] = {}
     for each in members:

@@ -1,7 +1,7 @@
-"""The last changes of each consumer group: who joined, left or changed it, and when.
+"""Recent changes of each consumer group: members that joined, left or changed subscriptions.
 
-Bounded: CHANGES_MAX of each group, and of GROUPS_MAX groups, those that changed last.  Lost with a
-restart, like the groups themselves.  Times are of the wall clock, ms.
+Limits: CHANGES_MAX per group, and the GROUPS_MAX groups that changed last. A restart loses them,
+like the groups themselves. Times are wall clock, ms.
 """
 
 from collections import OrderedDict, deque
@@ -21,20 +21,18 @@ COUNTED_MAX = 100_000
 
 
 class GroupEvent(StrEnum):
-    """What has happened."""
-
     JOINED = "joined"
     LEFT = "left"
     SUBSCRIBED = "changed its subscription"
 
 
 def change_of(member: Member, kind: GroupEvent, why: str, members: int, now_ms: int) -> GroupChange:
-    """What has happened to a member; `members` are left, or there, after it."""
+    """Return the record of a member's change; `members` counts the members after it."""
     return GroupChange(now_ms, kind, member.client_id, member.peer.remote, why, members)
 
 
 def log_mismatches(group: str, mismatches: Sequence[Mismatch]) -> None:
-    """A line for each topic that the members do not subscribe alike, or that all is well again."""
+    """Log each topic with differing subscriptions, or that all members subscribe alike again."""
     if not mismatches:
         log.info("consumer group subscribes alike again", group=group)
     for mismatch in mismatches:
@@ -47,15 +45,15 @@ def log_mismatches(group: str, mismatches: Sequence[Mismatch]) -> None:
 
 
 class GroupHistory:
-    """Owned by one actor."""
+    """Recent changes by group. Owned by one actor."""
 
     def __init__(self) -> None:
         self._groups: OrderedDict[str, deque[GroupChange]] = OrderedDict()
         self.counts: dict[str, int] = {}
-        """By group: how many there were since the start; of those that are forgotten, too."""
+        """Number of changes since the start, by group; includes forgotten groups."""
 
     def note(self, group: str, change: GroupChange) -> None:
-        """One more; the oldest goes when there are too many."""
+        """Add a change; drop the oldest ones over the limits."""
         if len(self.counts) < COUNTED_MAX or group in self.counts:
             self.counts[group] = self.counts.get(group, 0) + 1
         changes = self._groups.get(group)
@@ -67,5 +65,5 @@ class GroupHistory:
         changes.append(change)
 
     def of(self, group: str) -> list[GroupChange]:
-        """Oldest first; empty for a group that has not changed, or that was forgotten."""
+        """Return the changes, oldest first; empty for an unchanged or forgotten group."""
         return list(self._groups.get(group, ()))

@@ -1,7 +1,6 @@
-"""The limits of one heartbeat: in how many groups a client may be, under which names, and what it
-may have compiled.
+"""Limits of a heartbeat: number and names of groups, and expressions to compile.
 
-Names are those that 4.9.7's clients let through (Validators.java); its broker takes any.
+Names must pass the check of 4.9.7's clients (Validators.java); its broker accepts any.
 """
 
 from collections.abc import Container, Iterable, Mapping
@@ -18,11 +17,11 @@ from protocol.tags import TAG_EXPRESSION_CHARS_MAX, tags_too_long
 from protocol.topic_names import RETRY_TOPIC_PREFIX
 
 GROUPS_MAX = 1000
-"""Of one connection. Each of them costs 10 µs, and a change of its group tells others."""
+"""Groups of one connection. Each costs 10 µs, and its changes notify others."""
 PLACES_MAX = 500_000
-"""Members of all groups and their subscriptions, counted together; about 1 KiB each."""
+"""Members of all groups plus their subscriptions; about 1 KiB each."""
 PRODUCERS_MAX = 100_000
-"""Members of all producer groups; every ten seconds all are looked at."""
+"""Members of all producer groups; a scan visits all of them every ten seconds."""
 
 
 def check_heartbeat(
@@ -32,16 +31,16 @@ def check_heartbeat(
     groups: GroupFinder,
     topics: Container[str],
 ) -> None:
-    """Raises RemoteError; nothing of the heartbeat counts then."""
+    """Raise RemoteError for an invalid heartbeat, before any of it is registered."""
     if len(data.consumer_data_set) + len(data.producer_data_set) > GROUPS_MAX:
-        remark = f"a client may be in {GROUPS_MAX} groups at the most"
-        raise LimitReached(ResponseCode.SYSTEM_ERROR, remark, "a client is in too many groups")
+        remark = f"a client may be in at most {GROUPS_MAX} groups"
+        raise LimitReached(ResponseCode.SYSTEM_ERROR, remark, "client group limit reached")
     for producer in data.producer_data_set:
         check_group_name(producer.group_name)
     for group, subscribed in data.subscribed():
         groups.check(group)
         for topic in subscribed:
-            if topic.startswith(RETRY_TOPIC_PREFIX):  # longer than other topics may be
+            if topic.startswith(RETRY_TOPIC_PREFIX):  # may be longer than other topic names
                 groups.check(topic[len(RETRY_TOPIC_PREFIX) :])
             elif topic not in topics:
                 check_topic_name(topic)
@@ -54,14 +53,13 @@ def check_heartbeat(
 
 
 def check_groups_of(own: Mapping[str, None], names: Iterable[str]) -> None:
-    """Raise RemoteError if a connection would be in too many groups."""
     if len({*own, *names}) > GROUPS_MAX:
-        remark = f"a client may be in {GROUPS_MAX} groups at the most"
-        raise LimitReached(ResponseCode.SYSTEM_ERROR, remark, "a client is in too many groups")
+        remark = f"a client may be in at most {GROUPS_MAX} groups"
+        raise LimitReached(ResponseCode.SYSTEM_ERROR, remark, "client group limit reached")
 
 
 def check_places(held: int, added: int, most: int) -> None:
     """Raise RemoteError if all groups together would have too many members and subscriptions."""
     if added > 0 and held + added > most:
-        remark = f"all groups have {most} members and subscriptions at the most"
-        raise LimitReached(ResponseCode.SYSTEM_ERROR, remark, "groups have too many members")
+        remark = f"all groups have at most {most} members and subscriptions"
+        raise LimitReached(ResponseCode.SYSTEM_ERROR, remark, "group member limit reached")

@@ -1,10 +1,10 @@
 """Members of a consumer group that do not subscribe alike.
 
-The broker keeps one subscription for a group, that of the newest heartbeat.  Members that want
-something else get the messages of others, or never get some: a mistake that 4.9.7 does not notice.
+The broker keeps one subscription for a group, that of the newest heartbeat. Members with another
+subscription get messages of others, or miss some. 4.9.7 does not notice this mistake.
 
-A client that is in the group by several connections counts once, with what it said last.  Retry
-topics do not count, clients add those by themselves; the order of tags does not either.
+A client with several connections in a group counts once, with its newest subscription. Retry topics
+do not count, because clients add them. The order of tags does not count either.
 """
 
 from collections.abc import Mapping
@@ -14,15 +14,15 @@ from protocol.bodies import SubscriptionData
 from protocol.topic_names import RETRY_TOPIC_PREFIX
 
 CLIENTS_MAX = 8
-"""Clients named for each expression; the number is exact."""
+"""Clients named for each expression; the count is exact."""
 EXPRESSIONS_MAX = 5_000
-"""Subscriptions told apart at a time, 3 µs each: of so many topics the first ones are shown."""
+"""Subscriptions compared per group, 3 µs each; only the first topics are shown beyond it."""
 
 _TAG_EXPRESSIONS = (None, "", "TAG")
 
 
 def mismatches_of(wants: Mapping[str, Mapping[str, SubscriptionData]]) -> tuple[Mismatch, ...]:
-    """By client what it wants by topic; the topics that not all want alike, in their order."""
+    """Return the topics with differing subscriptions, sorted; `wants` is client → topic → data."""
     if len(wants) < 2:
         return ()
     first, *others = wants.values()
@@ -51,7 +51,7 @@ def _wanted(by_expression: Mapping[str, list[str]]) -> tuple[Wanting, ...]:
 def _differing(
     one: Mapping[str, SubscriptionData], other: Mapping[str, SubscriptionData]
 ) -> set[str]:
-    """Return the topics that the two may not want alike: cheaper than `_expression`."""
+    """Return the topics that may differ; cheaper than `_expression`."""
     found = one.keys() ^ other.keys()
     for topic, data in one.items():
         own = other.get(topic)
@@ -65,7 +65,7 @@ def _differing(
 
 
 def alike(one: SubscriptionData, other: SubscriptionData) -> bool:
-    """Return whether both want the same messages."""
+    """Return whether both select the same messages."""
     return _expression(one) == _expression(other)
 
 

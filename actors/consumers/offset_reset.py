@@ -1,13 +1,13 @@
-"""Sends a consumer group to other places of a topic: an administrator asks, its members are told.
+"""Offset resets of a consumer group, requested by an administrator.
 
 Owns: nothing.
-Told by: connections (`Request`), ConsumerOffsets (`OffsetsTold`), ColdRead (`QueueWork`).
-Tells: ConsumerOffsets (`TellOffsets`, then `ResetOffsets`); ColdRead (`ReadCold`); the members of
-the group (one-way: their new offsets).
+Receives: Request (connections); OffsetsTold (ConsumerOffsets); QueueWork (ColdRead).
+Sends: TellOffsets, then ResetOffsets (ConsumerOffsets); ReadCold (ColdRead). The members of the
+group get a one-way command with their new offsets.
 
-4.9.7 tells only the members, who commit where they were sent to ten seconds later; one that dies
-before that has undone the reset.  Here the offsets change at once, and for those ten seconds what
-members commit of the old places is ignored (offset_guard.py).
+4.9.7 only tells the members, which commit the new offsets ten seconds later. A member that dies
+before then undoes the reset. Here the offsets change at once, and for ten seconds commits of the
+old offsets are ignored (offset_guard.py).
 
 Source: Broker2Client.resetOffset.
 """
@@ -39,11 +39,11 @@ from storage.reading.queue_times import QueueTimes
 log = get_logger(__name__)
 
 NEWEST = -1
-"""The timestamp that means: everything until now is done with."""
+"""Timestamp that means: skip everything stored until now."""
 
 
 class OffsetReset(QueueWorker):
-    """Lives on the loop."""
+    """Runs on the loop."""
 
     def __init__(
         self,
@@ -53,7 +53,6 @@ class OffsetReset(QueueWorker):
         tables: Tables,
         addresses: Mapping[str, ActorAddress],
     ) -> None:
-        """`addresses`: those of cold_read and consumer_offsets."""
         super().__init__(store, probe, addresses["cold_read"])
         self._store = store
         self._config = config
@@ -62,10 +61,10 @@ class OffsetReset(QueueWorker):
 
     @serves(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
     def on_reset(self, request: Request) -> None:
-        """Asks first where the group is."""
+        """Request the present offsets of the group."""
         header = ResetOffsetHeader.decode(request.command.fields)
         log.info(
-            "offset reset asked",
+            "offset reset requested",
             topic=header.topic,
             group=header.group,
             timestamp=header.timestamp,
@@ -83,7 +82,7 @@ class OffsetReset(QueueWorker):
 
     @handles(OffsetsTold, reads_only=True)
     def on_offsets(self, message: OffsetsTold) -> None:
-        """Now it is known from where; where to is looked for in each queue."""
+        """Find the new offset of each queue, now that the present ones are known."""
         request = message.request
         header = ResetOffsetHeader.decode(request.command.fields)
         offsets = message.offsets.get((header.topic, header.group), {})
@@ -95,7 +94,7 @@ class OffsetReset(QueueWorker):
             remark = f"THe consumer group <{header.group}> not exist"
             request.answer(ResponseCode.SYSTEM_ERROR, remark=remark)
             return
-        # 4.9.7 leaves out queues that are only read, until a topic has fewer
+        # 4.9.7 omits read-only queues, which remain after a topic is shrunk
         queue_ids = [*range(written), *(id_ for id_ in range(written, read) if id_ in offsets)]
         jobs = (
             partial(self._look, header, offsets[queue_id], goals, queue_id)
@@ -112,7 +111,7 @@ class OffsetReset(QueueWorker):
         queue_id: int,
         times: QueueTimes,
     ) -> None:
-        """Where the group goes in one queue; without force never forward."""
+        """Note the group's new offset in one queue; without force never forward."""
         queue = self._store.consume_queues.get(header.topic, queue_id)
         if header.timestamp == NEWEST:
             goal = 0 if queue is None else queue.max_offset
@@ -135,7 +134,7 @@ class OffsetReset(QueueWorker):
                 f" Group: {header.group} Topic: {header.topic} Timestamp: {header.timestamp}",
             )
         members = [*view.members.values()]
-        check_versions(members)  # before anybody is told, unlike 4.9.7
+        check_versions(members)  # before any change, unlike 4.9.7
         moved = {queue: goal for queue, goal in goals.items() if goal != offsets[queue]}
         self._consumer_offsets.tell(ResetOffsets(header.group, header.topic, moved))
         table = {
@@ -155,7 +154,7 @@ class OffsetReset(QueueWorker):
                 )
             )
             log.info(
-                "offset reset told",
+                "offset reset sent",
                 topic=header.topic,
                 group=header.group,
                 client=member.client_id,
@@ -164,7 +163,7 @@ class OffsetReset(QueueWorker):
 
 
 def _body(table: Mapping[MessageQueue, int], *, is_cpp: bool) -> bytes:
-    """C++ clients read no objects as keys: they get a list."""
+    """Return the members' command body: a list for C++ clients, which read no object keys."""
     if not is_cpp:
         return ResetOffsetBody(dict(table)).encode()
     listed = [

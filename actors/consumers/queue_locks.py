@@ -1,6 +1,6 @@
-"""Locks of queues by consumers, for orderly consumption.
+"""Queue locks of consumers, for orderly consumption.
 
-A lock lives for a minute; consumers renew theirs every 20 s.  Times are monotonic.
+A lock lasts a minute; consumers renew theirs every 20 s. Times are monotonic.
 
 Source: broker/client/rebalance/RebalanceLockManager.java.
 """
@@ -15,32 +15,37 @@ from protocol.errors import LimitReached, RemoteError
 
 LOCK_LIVES_MS = 60_000
 REQUEST_QUEUES_MAX = 4096
-"""Each takes 7 µs, and everybody waits."""
+"""Queues in one request; each takes 7 µs on the event loop."""
 LOCKS_MAX = 150_000
-"""Of all groups; 0.3 KiB each, 45 MiB with usual names."""
+"""Locks of all groups; 0.3 KiB each, 45 MiB with usual names."""
 NAME_CHARS_MAX = 1024
-"""Of a group, a client, or topic and broker; twice what any of them may have."""
+"""Length of a group, a client id, or topic plus broker; twice the longest valid one."""
 EXPIRE_MS = 5000
-"""So often the whole table is looked through where it is full."""
+"""Interval between two scans of a full table."""
 
 
 def wanted_locks(body: bytes | memoryview | None) -> LockBatchRequest:
-    """The request in a body. Raises RemoteError for one of too many queues, before they are read,
-    and for names that nobody has."""
+    """Return the request in a body.
+
+    Raises RemoteError for too many queues, before they are decoded, and for names that are too
+    long.
+    """
     if body is not None and bytes(body).count(b"{") - 1 > REQUEST_QUEUES_MAX:
-        remark = f"a request locks or unlocks {REQUEST_QUEUES_MAX} queues at the most"
-        raise LimitReached(ResponseCode.SYSTEM_ERROR, remark, "too many queues to lock")
+        remark = f"a request locks or unlocks at most {REQUEST_QUEUES_MAX} queues"
+        raise LimitReached(
+            ResponseCode.SYSTEM_ERROR, remark, "queue lock request rejected: too many queues"
+        )
     wanted = LockBatchRequest.decode(body)
     names = [wanted.consumer_group or "", wanted.client_id or ""]
     names += [each.topic + each.broker_name for each in wanted.mq_set]
     if max(map(len, names)) > NAME_CHARS_MAX:
-        remark = f"names of more than {NAME_CHARS_MAX} characters lock no queues"
+        remark = f"queue lock names have at most {NAME_CHARS_MAX} characters"
         raise RemoteError(ResponseCode.SYSTEM_ERROR, remark)
     return wanted
 
 
 def holder_of(wanted: LockBatchRequest, grant: Grant | None) -> str:
-    """The holder of a lock. A client id is no secret: that of another account is another holder."""
+    """Return the holder of a lock: client id and account, as a client id is no secret."""
     client_id = wanted.client_id or ""
     return client_id if grant is None else f"{grant.owner}\n{client_id}"
 
@@ -52,7 +57,7 @@ class _Lock:
 
 
 class QueueLocks:
-    """Owned by one actor."""
+    """Locks by group and queue. Owned by one actor."""
 
     def __init__(self) -> None:
         self._locks: dict[str, dict[MessageQueue, _Lock]] = {}
@@ -62,9 +67,9 @@ class QueueLocks:
     def lock(
         self, group: str, client_id: str, queues: Iterable[MessageQueue], now_ms: float
     ) -> list[MessageQueue]:
-        """Those of `queues` that the client holds now: free, expired, or its own already.
+        """Lock the queues that are free, expired or already the client's; return these.
 
-        Where there are LOCKS_MAX, no free ones.
+        With LOCKS_MAX locks, free queues are refused.
         """
         held = self._locks.get(group, {})
         granted = []
@@ -85,7 +90,6 @@ class QueueLocks:
 
     @property
     def is_full(self) -> bool:
-        """Whether no more queues are locked."""
         return self._count >= LOCKS_MAX
 
     def _makes_room(self, now_ms: float) -> bool:
@@ -94,7 +98,6 @@ class QueueLocks:
         return not self.is_full
 
     def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
-        """Gives back what the client holds of `queues`."""
         held = self._locks.get(group, {})
         for queue in queues:
             lock = held.get(queue)
@@ -105,7 +108,7 @@ class QueueLocks:
             self._locks.pop(group, None)
 
     def expire(self, now_ms: float) -> None:
-        """Forgets what nobody renews, so that the table does not grow for ever."""
+        """Remove locks that were not renewed."""
         self._expired_ms = now_ms
         for group, held in self._locks.copy().items():
             for queue in [

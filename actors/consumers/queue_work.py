@@ -1,7 +1,7 @@
-"""Work through many queues for one answer, on the loop and without holding it up.
+"""Work through many queues for one answer, in steps on the loop.
 
-A piece of work is a run of jobs, each about one queue.  After JOBS_PER_TURN of them others have
-their turn; a job that meets what is not in memory is done again when ColdRead has read it.
+Work is a sequence of jobs, one per queue. After JOBS_PER_TURN jobs other actors get their turn. A
+job that needs data outside the page cache is repeated when ColdRead has read it.
 """
 
 from collections import deque
@@ -22,45 +22,44 @@ from storage.reading.page_probe import PageProbe
 from storage.reading.queue_times import ColdPages, QueueTimes
 
 JOBS_PER_TURN = 100
-"""A few milliseconds' worth, in one round of the loop."""
+"""A few milliseconds of work in one round of the loop."""
 COLD_STEPS_MAX = 100
-"""A job that meets the disk so often waits for it."""
+"""Cold reads of one job; after them it reads the disk on the loop."""
 
 QUEUES_MAX = 150_000
-"""Queues of one answer, some 75 MiB until it is written: no frame holds what is said of more."""
+"""Queues of one answer: some 75 MiB in memory, and more than a frame holds."""
 
 Job: TypeAlias = Callable[[QueueTimes], object]
-"""Looks at one queue; may be called again when it has raised ColdPages."""
+"""Looks at one queue; may be called again after raising ColdPages."""
 
 
 @dataclass(slots=True, eq=False)
 class QueueWork:
-    """Jobs left to do for a request, and what answers it when all are done."""
+    """Remaining jobs of a request, and the function that answers it after them."""
 
     request: Request
     jobs: Iterator[Job]
     finish: Callable[[], RemotingCommand | None]
-    """May raise RemoteError; None: somebody else answers."""
+    """May raise RemoteError; None: another actor answers."""
     job: Job | None = None
     cold_steps: int = 0
     done: int = 0
-    """Jobs."""
+    """Number of finished jobs."""
 
     def refuse(self, remark: str) -> None:
-        """Answers with an error."""
         self.request.refuse(remark)
 
 
 @dataclass(frozen=True, slots=True)
 class _Released:
-    """The large answer has been written: the next one may be worked on."""
+    """The large answer has been written: start the next one."""
 
 
 class QueueWorker(Responder):
-    """Base of those who answer by working through queues. Lives on the loop.
+    """Base class of actors that answer by working through queues. Runs on the loop.
 
-    Of answers about more than JOBS_PER_TURN queues one is worked on, until it has been written:
-    each takes memory, and a client may ask for thousands at once.
+    Only one answer about more than JOBS_PER_TURN queues is worked on until it is written. Each
+    takes memory, and a client may send thousands of requests at once.
     """
 
     def __init__(self, store: MessageStore, probe: PageProbe, cold_read: ActorAddress) -> None:
@@ -73,7 +72,7 @@ class QueueWorker(Responder):
 
     @handles(QueueWork, reads_only=True)
     def work_on(self, work: QueueWork) -> None:
-        """Does some of the jobs; the last of them answers."""
+        """Do some of the jobs; the last one answers."""
         if work.done >= JOBS_PER_TURN and self._large is not work:
             if self._large is not None:
                 self._waiting.append(work)
@@ -93,7 +92,7 @@ class QueueWorker(Responder):
                 self._release()
 
     def _work_on(self, work: QueueWork) -> bool:
-        """Do some jobs; return whether they were the last, and the answer is made here."""
+        """Do some jobs; return whether the work is over and the answer was made here."""
         for _ in range(JOBS_PER_TURN):
             if work.job is None:
                 work.job, work.cold_steps = next(work.jobs, None), 0
@@ -103,7 +102,7 @@ class QueueWorker(Responder):
                     work.request.respond(response)
                 return response is not None
             if work.done >= QUEUES_MAX:
-                remark = f"an answer is about {QUEUES_MAX} queues at the most: ask for one topic"
+                remark = f"an answer is about at most {QUEUES_MAX} queues: ask for one topic"
                 raise RemoteError(ResponseCode.SYSTEM_ERROR, remark)
             patient = work.cold_steps >= COLD_STEPS_MAX
             work.job(self._patient_times if patient else self._times)
@@ -113,14 +112,13 @@ class QueueWorker(Responder):
         return False
 
     def answered(self, request: Request) -> Callable[[], None] | None:
-        """Return what to call when another actor has answered; None: nothing waits for that."""
+        """Return what to call when another actor has answered; None: nothing waits for it."""
         if self._large is None or self._large.request is not request:
             return None
         return partial(self.address.tell, _Released())
 
     @handles(_Released)
     def on_released(self, _: _Released) -> None:
-        """Work on the next large answer."""
         self._release()
 
     def _release(self) -> None:

@@ -35,7 +35,7 @@ from actors.jobs.scheduled_runs import JobSchedule, KeptRuns, ScheduledRuns
 from actors.jobs.spark_job import MakeCommand, SparkJob, tail_of
 from actors.network.messages import LongAnswer
 from actors.network.request import Request, Responder, serves
-from actors.tables.config_writer import FileWritten, WriteFile
+from actors.tables.messages import FileWritten, WriteFile
 from protocol.bodies_own import JobLog, JobRun, Jobs
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand

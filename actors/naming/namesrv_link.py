@@ -33,7 +33,7 @@ from actors.engine.actor import Actor, BatchEnd, Where, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.naming.messages import BarrierForRegistrations, Listening, Registered, Sent
-from actors.tables.registering import RegisterAll, RegisterTopic
+from actors.tables.messages import RegisterAll, RegisterTopic
 from protocol.bodies import (
     PERM_READ,
     PERM_WRITE,

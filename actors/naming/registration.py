@@ -31,7 +31,7 @@ from actors.naming.messages import (
     Registered,
     Sent,
 )
-from actors.tables.registering import RegisterAll, RegisterTopic, SetOrderTopics, WhenRegistered
+from actors.tables.messages import RegisterAll, RegisterTopic, SetOrderTopics, WhenRegistered
 from protocol.codes import ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError

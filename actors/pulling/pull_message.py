@@ -28,10 +28,9 @@ from actors.pulling.pull_correction import PullCorrection
 from actors.pulling.pull_rules import NotCompiled, PullRules
 from actors.statistics.counts import GroupCounts
 from actors.statistics.pull_stats import PullStats
-from actors.tables.consumer_filters import CompileFirst
 from actors.tables.consumer_views import ConsumerView
 from actors.tables.groups import GroupFinder
-from actors.tables.messages import CommitOffset
+from actors.tables.messages import CommitOffset, CompileFirst
 from protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand

@@ -25,14 +25,15 @@ from actors.engine.actor_address import ActorAddress
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.sends import Sends
 from actors.replication.messages import AppendReplica, Replicated, UnknownTopics
-from actors.retention.clean_files import DISK_USE, DropFiles, QueuesGone
+from actors.retention.clean_files import DISK_USE
+from actors.retention.messages import DropFiles, QueuesGone
 from actors.sending.admission import Admission
 from actors.sending.internal_append import InternalAppends
 from actors.sending.log_tail import CREATE_FAILED, LogTail
 from actors.sending.messages import BeginLogAt, FileFailed, FilePrepared, InternalAppend
 from actors.sending.send_rules import RefusedError
 from actors.statistics.put_stats import PutStats
-from actors.tables.topics import TopicReady
+from actors.tables.messages import TopicReady
 from protocol.bodies import TopicConfig
 from protocol.codes import ResponseCode
 from storage.errors import StoreError

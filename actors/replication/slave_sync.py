@@ -33,10 +33,8 @@ from actors.naming.messages import MasterClientAddress
 from actors.naming.namesrv_link import BlockingConnection
 from actors.network.tls_contexts import ToCallWith
 from actors.replication.messages import UnknownTopics
-from actors.tables.groups import TakeGroups
-from actors.tables.messages import MergeOffsets, TopicsGone
+from actors.tables.messages import MergeOffsets, RemoveTopic, ReplaceTopics, TakeGroups, TopicsGone
 from actors.tables.persisted import LEFT_OUT_LINES_MAX
-from actors.tables.topics import RemoveTopic, ReplaceTopics
 from protocol.bodies import KVTable
 from protocol.bodies_admin import TopicStatsTable
 from protocol.codes import RequestCode, ResponseCode

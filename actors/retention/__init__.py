@@ -1,1 +1,10 @@
-"""The age and the leases of the log's files, and the deleting of what is out of use."""
+"""Retention of the log: age, leases, archives, and the deletion of files and queues.
+
+Messages (those of this room are in messages.py):
+
+ CleanFiles ── DropFiles ──▶ PutMessage ── FilesDropped ──▶ CleanFiles
+ CleanFiles ── TrimBefore, RemoveQueues ──▶ Reput ── Trimmed, QueuesRemoved ──▶ CleanFiles
+ CleanFiles ── QueuesGone, WritesForbidden ──▶ PutMessage
+ CleanFiles ── SyncSoon ──▶ FlushRealTime
+ TopicTable, SlaveSync ── RemoveTopic ──▶ CleanFiles ── ForgetTopic ──▶ ConsumerOffsets
+"""

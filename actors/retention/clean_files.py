@@ -1,26 +1,25 @@
-"""Deletes what is old or what the full disk has no room for, and watches how full it is.
+"""Deletion of old files, or of files for which the disk has no room.
 
-Owns: the files that have been taken out of use and are not deleted yet.
-Told by: its own ticks, connections (`Request`: 306, 316, 329, 30005), topics (`RemoveTopic`,
-`TablesComplete`), PutMessage (`FilesDropped`), Reput (`Trimmed`, `QueuesRemoved`,
-`QueuesBegunAnew`), SlaveSync (`RemoveTopic`).
-Tells: PutMessage (`DropFiles`, `QueuesGone`, `WritesForbidden`), Reput (`TrimBefore`,
-`RemoveQueues`), FlushRealTime (`SyncSoon`), Connections (`CopyOut`), SlaveSync
-(`QueuesBegunAnew`), ConsumerOffsets (`ForgetTopic`, of queues whose topic is in no table).
+Owns: the files that are out of use and not deleted yet.
+Receives: Request (connections); RemoveTopic (TopicTable, SlaveSync); TablesComplete (TopicTable);
+FilesDropped (PutMessage); Trimmed, QueuesRemoved, QueuesBegunAnew (Reput).
+Sends: DropFiles, QueuesGone, WritesForbidden (PutMessage); TrimBefore, RemoveQueues (Reput);
+SyncSoon (FlushRealTime); CopyOut (Connections); QueuesBegunAnew (SlaveSync); ForgetTopic
+(ConsumerOffsets), for queues of a topic that is in no table.
 
-What readers have leased, or no archive has yet, stays (keeping.py).
+Files that readers have leased, or that no archive has yet, are retained (retention_holds.py).
 
-The owner of a file takes it out of use, on the loop; the deleting, which may take the disk a while,
-is done here. First a file of the log goes, from memory and from the disk, then what is derived of
-it: a crash in between leaves queues that know more than the log has, which a start corrects.
-Always the oldest file first, each gone for good before the next one: a power cut leaves no hole.
+The owner of a file takes it out of use, on the loop. The deletion may take long and happens here. A
+log file is deleted first, from memory and from the disk, then the files derived from it. After a
+crash in between, queues have more units than the log has records, which the start corrects. The
+oldest file is always deleted first, and durably, so that a power failure leaves no hole.
 
 Source: store/DefaultMessageStore.java (CleanCommitLogService, CleanConsumeQueueService,
 cleanExpiredConsumerQueue, cleanUnusedTopic).
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -41,14 +40,13 @@ from actors.engine.short_collections import end_unreferenced
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.messages import CopyOut
 from actors.network.request import Request, Responder, serves
+from actors.retention.messages import DropFiles, FilesDropped, QueuesGone, SyncSoon
 from actors.retention.retention_holds import KeepingReport, RetentionHolds
-from actors.tables.messages import ForgetTopic
-from actors.tables.topics import RemoveTopic, TablesComplete
+from actors.tables.messages import ForgetTopic, RemoveTopic, TablesComplete
 from protocol.bodies import TopicConfig
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from storage.errors import StoreError, store_error
-from storage.files.mapped_file import MappedFile
 from storage.message_store import MessageStore
 from storage.queues.unsynced import sync_directories
 from storage.replica.replica_mark import unmark
@@ -58,7 +56,7 @@ from storage.retention.trimming import RemovedQueues, removed_dir, unused_files
 log = get_logger(__name__)
 
 DISK_USE = "disk use"
-"""Who forbids writes when the disk fills up."""
+"""Source that forbids writes when the disk fills up."""
 
 FIRST_ROUND_MS = 60_000
 DISK_CHECK_MS = 10_000
@@ -66,53 +64,22 @@ FIRST_DISK_CHECK_MS = 1_000
 
 
 @dataclass(slots=True)
-class DropFiles:
-    """Take whole files of the log below `offset` out of it."""
-
-    offset: int
-    reply_to: ActorAddress
-
-    def refuse(self, _remark: str) -> None:
-        """PutMessage died with it: the files stay for another round."""
-        self.reply_to.tell(FilesDropped([]))
-
-
-@dataclass(slots=True)
-class FilesDropped:
-    """Nobody finds these in the log any more; who has a view of one keeps it."""
-
-    files: Sequence[MappedFile]
-
-
-@dataclass(slots=True)
-class QueuesGone:
-    """These queues are gone from the disk, and were at this offset: topic, queue id, offset."""
-
-    queues: Sequence[tuple[str, int, int]]
-
-
-@dataclass(slots=True)
 class _CheckDisk:
-    """See how full the disk is."""
+    """Timer tick: check the disk space."""
 
 
 @dataclass(slots=True)
 class _Round:
-    """See what may go."""
+    """Timer tick: start a round of deletions."""
 
 
 @dataclass(slots=True)
 class _Next:
-    """Delete the next file."""
-
-
-@dataclass(slots=True)
-class SyncSoon:
-    """Told to FlushRealTime: do not wait for the long interval."""
+    """The pause after a file is over: delete the next one."""
 
 
 class CleanFiles(Responder):
-    """Runs on a thread, for deleting 1 GiB may take the disk a while."""
+    """Deletion of files. Runs on a thread, because deleting 1 GiB may take long."""
 
     where: ClassVar[Where] = "thread"
 
@@ -131,7 +98,7 @@ class CleanFiles(Responder):
         self._store, self._following = store, following
         self._topics, self._offsets, self._to = topics, offsets, addresses
         self._is_busy = False
-        """A round is under way: an answer or a pause is waited for."""
+        """Whether a round waits for an answer or a pause."""
         self._is_full: bool | None = None
         self._could_not_delete = self._found_nothing = self._has_deleted = False
         self._expired: deque[Expired] = deque()
@@ -143,52 +110,54 @@ class CleanFiles(Responder):
         store = self._store
         self._cleaning = Cleaning(store.config, self.system.disk, self.system.clock)
         self._keeping = RetentionHolds(store, self.system.disk, self.system.clock, self._kept)
-        if self.incarnation > 1:  # the one before may have left files behind, oldest first
+        if self.incarnation > 1:  # the failed actor may have left files, oldest first
             self._doomed.extend(unused_files(store))
         self._doom_removed()
         self.after(FIRST_DISK_CHECK_MS, _CheckDisk())
         self.after(FIRST_ROUND_MS, _Round())
 
-    # --- how full the disk is
+    # --- disk space
 
     @handles(_CheckDisk)
     def on_check_disk(self, _: _CheckDisk) -> None:
-        """Stops and resumes the taking of messages."""
+        """Forbid or allow writes, depending on the disk space."""
         self._check_disk()
         self.after(DISK_CHECK_MS, _CheckDisk())
 
     def _check_disk(self) -> None:
         use = disk_use(self._store.config, self.system.disk)
-        if use.is_full or use.is_full != self._is_full:  # again and again: it may have restarted
+        if (
+            use.is_full or use.is_full != self._is_full
+        ):  # repeated, as PutMessage may have restarted
             self._is_full = use.is_full
             reason = f"the disk is full ({use}): make room" if use.is_full else None
             self._to["put_message"].tell(WritesForbidden(reason, source=DISK_USE))
 
-    # --- one round
+    # --- rounds
 
     @handles(_Round)
     def on_round(self, _: _Round) -> None:
-        """Decides what goes; begins only when the round before has come to its end."""
+        """Choose files to delete, unless the last round is still busy."""
         if not self._is_busy:
             try:
                 self._decide()
             except OSError as error:
-                log.warning("no log file deleted", reason=str(error))
+                log.warning("log file deletion failed", reason=str(error))
             self._go_on()
         self.after(self._store.config.clean_interval_ms, _Round())
 
     def _decide(self) -> None:
-        if self._has_deleted:  # what a map keeps on the disk would have other files go
+        if self._has_deleted:  # space held by a map would cost more files
             end_unreferenced()
             self._has_deleted = False
         commit_log = self._store.commit_log
-        # What a crash would have to read again is still needed, however full the disk is.
+        # Files that recovery would read are needed, however full the disk is.
         needed_from = min(
             commit_log.flushed_offset,
             self._following.dispatched_offset,
             self._store.checkpoint.durable_offset,
         )
-        self._keeping.leased()  # operators see them, and the dead ones go
+        self._keeping.leased()  # publish the leases, drop expired ones
         decision = self._cleaning.decide(
             commit_log.queue.files, needed_from, held=self._keeping.holds
         )
@@ -197,29 +166,28 @@ class CleanFiles(Responder):
         use = disk_use(self._store.config, self.system.disk)
         nothing = use.wants_room and not self._expired
         if nothing and not self._found_nothing:
-            log.warning("the disk fills up, and no log file may go yet", used=str(use))
+            log.warning("disk filling up, no log file deletable", used=str(use))
         self._found_nothing = nothing
 
     @handles(_Next)
     def on_next(self, _: _Next) -> None:
-        """The pause after a file is over."""
         self._go_on()
 
     def _go_on(self) -> None:
-        """Deletes what is out of use; then one file of the log; then what is derived of those."""
+        """Delete files out of use; then drop one log file; then trim what is derived from it."""
         self._is_busy = True
         config = self._store.config
         if self._doomed:
             if not self._delete_lot():
                 self._expired.clear()
-                self._is_busy = False  # the next round tries again, before anything else goes
+                self._is_busy = False  # the next round retries before other deletions
             elif self._doomed:
                 self.after(max(1, config.delete_queue_files_interval_ms), _Next())
             else:
                 self.after(max(1, config.delete_log_files_interval_ms), _Next())
         elif self._expired and self._is_leased_since(self._expired[0]):
             self._expired.clear()
-            self._is_busy = False  # the next round decides anew
+            self._is_busy = False  # the next round decides again
         elif self._expired:
             offset = self._expired[0].file.end_offset
             self._to["put_message"].tell(DropFiles(offset, self.address))
@@ -230,7 +198,7 @@ class CleanFiles(Responder):
             self._is_busy = False
 
     def _is_leased_since(self, expired: Expired) -> bool:
-        """Whether a reader has come since the round decided that this file goes."""
+        """Return whether a reader has leased this file since it was chosen."""
         losers = {hold.who for hold in expired.losers}
         return any(
             hold.offset < expired.file.end_offset and hold.who not in losers
@@ -239,7 +207,7 @@ class CleanFiles(Responder):
 
     @handles(FilesDropped)
     def on_files_dropped(self, message: FilesDropped) -> None:
-        """Nobody finds them any more: they go."""
+        """Queue the dropped files for deletion."""
         expired = self._expired.popleft() if self._expired else None
         reason = None if expired is None else expired.reason
         if not message.files:
@@ -256,7 +224,7 @@ class CleanFiles(Responder):
 
     @handles(Trimmed)
     def on_trimmed(self, message: Trimmed) -> None:
-        """Deletes the files that belong to nothing any more."""
+        """Queue the trimmed files for deletion."""
         self._doomed.extend(message.paths)
         if message.paths:
             log.info("queue and index files deleted", count=len(message.paths))
@@ -268,7 +236,7 @@ class CleanFiles(Responder):
             self._trimmed_before = 0
 
     def _delete_lot(self) -> bool:
-        """Deletes what is out of use in the first directory; False when the disk refuses."""
+        """Delete the files of the first directory; return False if the disk refuses."""
         disk, doomed = self.system.disk, self._doomed
         directory = doomed[0].rpartition("/")[0]
         while doomed and doomed[0].rpartition("/")[0] == directory:
@@ -286,36 +254,35 @@ class CleanFiles(Responder):
         self._could_not_delete = False
         return True
 
-    # --- on request
+    # --- requests
 
     @serves(RequestCode.DELETE_EXPIRED_COMMITLOG)
     def on_delete_expired(self, request: Request) -> RemotingCommand:
-        """Old files go in the next rounds, whatever the hour."""
+        """Delete expired files in the next rounds, whatever the hour."""
         self.begin_change()
         self._cleaning.request()
-        log.info("old log files go on request", peer=request.peer.remote)
+        log.info("log file deletion requested", peer=request.peer.remote)
         return request.command.answer()
 
     @serves(RequestCode.LEASE_LOG)
     def on_lease(self, request: Request) -> RemotingCommand:
-        """A reader needs old files for a while."""
         owner = "" if request.grant is None else request.grant.owner
         self.begin_change()
         return self._keeping.answer(request.command, owner)
 
     @serves(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
     def on_clean_expired_queues(self, request: Request) -> None:
-        """Removes the queues all of whose messages are gone from the log."""
+        """Remove the queues without a message in the log."""
         self._remove_queues(request, None)
 
     @serves(RequestCode.CLEAN_UNUSED_TOPIC)
     def on_clean_unused_topics(self, request: Request) -> None:
-        """Removes the queues of topics that are in no table."""
+        """Remove the queues of topics that are in no table."""
         self._remove_queues(request, frozenset(self._topics.value))
 
     @handles(RemoveTopic)
     def on_remove_topic(self, message: RemoveTopic) -> None:
-        """Removes the queues of a topic that was deleted, unless it has come back meanwhile."""
+        """Remove the queues of a deleted topic unless it exists again."""
         known = self._topics if message.queue_ids is None else None
         self._asked.append(message.request)
         self._to["reput"].tell(
@@ -332,7 +299,7 @@ class CleanFiles(Responder):
 
     @handles(QueuesRemoved)
     def on_queues_removed(self, message: QueuesRemoved) -> None:
-        """They are out of use: only when that is on the disk may their numbers begin anew."""
+        """Delete the removed queues and answer; they may start again once that is durable."""
         request = self._asked.popleft()
         refused = self._put_away(message.removed, message.refused)
         if request is not None and refused is None:
@@ -342,15 +309,15 @@ class CleanFiles(Responder):
 
     @handles(QueuesBegunAnew)
     def on_queues_begun_anew(self, message: QueuesBegunAnew) -> None:
-        """A slave's master has deleted them and made them again."""
+        """Delete queues that a slave's master deleted and created again."""
         self._put_away(message.removed, None)
         self._to["slave_sync"].tell(message)
 
     def _put_away(self, removed: RemovedQueues, refused: str | None) -> str | None:
-        """Deletes what is out of use; says why that is not for good, if it is not."""
+        """Delete removed queues; return why that is not durable, or None."""
         refused = refused or self._sync(removed.directories)
         if refused is not None:
-            log.error("queues not removed for good", reason=refused)
+            log.error("queue removal not durable", reason=refused)
         elif removed.queues:
             self._to["put_message"].tell(QueuesGone(removed.queues))
             self._to["flush_real_time"].tell(SyncSoon())
@@ -365,14 +332,13 @@ class CleanFiles(Responder):
 
     @handles(TablesComplete)
     def on_tables_complete(self, _: TablesComplete) -> None:
-        """If this store was a slave's, its being a master's is whole now."""
+        """Remove the mark of a slave's store: it is a master's store now."""
         try:
             unmark(self._store.config, self.system.disk)
         except OSError as error:
-            log.error("mark of a slave's store not deleted", reason=str(error))
+            log.error("slave mark of the store not deleted", reason=str(error))
 
     def _sync(self, directories: Iterable[str]) -> str | None:
-        """Brings names to the disk; says what the disk did not take."""
         try:
             sync_directories(self.system.disk, directories)
         except StoreError as error:
@@ -380,7 +346,7 @@ class CleanFiles(Responder):
         return None
 
     def _doom_removed(self) -> None:
-        """What lies in the folder of removed queues is to go."""
+        """Queue the content of the folder of removed queues for deletion."""
         directory = removed_dir(self._store.config)
         try:
             names = self.system.disk.listdir(directory)
@@ -389,13 +355,12 @@ class CleanFiles(Responder):
         self._doomed.extend(f"{directory}/{name}" for name in names)
 
     def on_stop(self) -> None:
-        """What is out of use is not to come back at the next start."""
+        """Delete the files out of use, so that the next start does not find them."""
         while self._doomed and self._delete_lot():
             pass
         self._refuse_all("clean files stopped")
 
     def on_failure(self, *_: object) -> None:
-        """Who waits for an answer gets one."""
         self._refuse_all("clean files restarted")
 
     def _refuse_all(self, remark: str) -> None:

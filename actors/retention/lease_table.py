@@ -1,7 +1,7 @@
-"""The leases of readers over the network: in memory, each with its end.
+"""Leases of readers over the network, in memory, each with its end.
 
-A broker that starts again knows none: a reader whose renewal is refused takes its lease again, and
-the first round of cleaning comes later than that.
+A restarted broker has none. After a refused renewal a reader takes its lease again, before the
+first round of deletions.
 """
 
 from dataclasses import dataclass
@@ -11,9 +11,9 @@ from protocol.errors import RemoteError
 from storage.retention.leases import JOB_CHARS_MAX, LEASES_MAX, Lease
 
 LEASE_TTL_MS_MIN, LEASE_TTL_MS_MAX = 1_000, 600_000
-"""Who wants less would lose it by a slow request, who wants more keeps files after its death."""
+"""Shorter leases could expire during a slow request; longer ones retain files after a crash."""
 LEASES_OF_OWNER_MAX = 200
-"""Of one account, or of one address that needs none: a fifth of all."""
+"""Leases of one account, or of one address without an account: a fifth of all."""
 _ID_CHARS_MAX = 64
 
 
@@ -22,15 +22,15 @@ class _Entry:
     lease: Lease
     ttl_ms: int
     ends_at_ms: float
-    """Monotonic."""
+    """End in monotonic time, ms."""
 
 
 class LeaseTable:
-    """Plain state of its owner; raises RemoteError for what is refused."""
+    """Leases by owner and id. Owned by one actor; raises RemoteError for refused leases."""
 
     def __init__(self) -> None:
         self._entries: dict[tuple[str, str], _Entry] = {}
-        """By owner and id: an owner cannot move, renew or end the lease of another."""
+        """Entries by owner and id, so that no owner can change another one's lease."""
 
     def grant(
         self,
@@ -42,13 +42,15 @@ class LeaseTable:
         monotonic_ms: float,
         owner: str = "",
     ) -> int:
-        """A new one, or another place for the one there is; returns for how long, ms.
+        """Add or move a lease; return its duration, ms.
 
-        `owner`: the account of the requester, or its address; empty without access control.
+        `owner` is the account or the address of the requester; empty without access
+        control.
         """
         if not 0 < len(lease_id) <= _ID_CHARS_MAX or not lease_id.isprintable():
             raise RemoteError(
-                ResponseCode.SYSTEM_ERROR, f"a lease is named by 1 to {_ID_CHARS_MAX} characters"
+                ResponseCode.SYSTEM_ERROR,
+                f"a lease id has 1 to {_ID_CHARS_MAX} printable characters",
             )
         self.end_those_due(monotonic_ms)
         key = owner, lease_id
@@ -56,12 +58,12 @@ class LeaseTable:
         if is_new and owner and self._count(owner) >= LEASES_OF_OWNER_MAX:
             raise RemoteError(
                 ResponseCode.SYSTEM_BUSY,
-                f"{owner} has {LEASES_OF_OWNER_MAX} leases already: it gets no more",
+                f"lease limit of {LEASES_OF_OWNER_MAX} for {owner} reached: retry when one expires",
             )
         if is_new and len(self._entries) >= LEASES_MAX:
             raise RemoteError(
                 ResponseCode.SYSTEM_BUSY,
-                f"there are {LEASES_MAX} leases already: no more are given",
+                f"lease limit of {LEASES_MAX} reached: retry when one expires",
             )
         ttl_ms = min(max(ttl_ms, LEASE_TTL_MS_MIN), LEASE_TTL_MS_MAX)
         lease = Lease(lease_id, job[:JOB_CHARS_MAX], offset, now_ms + ttl_ms)
@@ -74,26 +76,23 @@ class LeaseTable:
     def renew(
         self, lease_id: str, ttl_ms: int, now_ms: int, monotonic_ms: float, owner: str = ""
     ) -> Lease:
-        """The same from now on. Refuses one that has ended."""
+        """Extend a lease; raises RemoteError if it has expired."""
         self.end_those_due(monotonic_ms)
         entry = self._entries.get((owner, lease_id))
         if entry is None:
             raise RemoteError(
-                ResponseCode.QUERY_NOT_FOUND, "there is no such lease (any more): take it again"
+                ResponseCode.QUERY_NOT_FOUND, "lease not found, it may have expired: take it again"
             )
         lease = entry.lease
         self.grant(lease_id, lease.job, lease.offset, ttl_ms, now_ms, monotonic_ms, owner)
         return self._entries[owner, lease_id].lease
 
     def release(self, lease_id: str, owner: str = "") -> None:
-        """Nothing happens if it has ended."""
         self._entries.pop((owner, lease_id), None)
 
     def end_those_due(self, monotonic_ms: float) -> list[Lease]:
-        """Takes out those that were not renewed in time, and returns them."""
         due = [key for key, each in self._entries.items() if monotonic_ms >= each.ends_at_ms]
         return [self._entries.pop(key).lease for key in due]
 
     def leases(self, monotonic_ms: float) -> list[Lease]:
-        """Those in force."""
         return [each.lease for each in self._entries.values() if monotonic_ms < each.ends_at_ms]

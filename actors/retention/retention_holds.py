@@ -1,4 +1,4 @@
-"""Reasons to keep old log files: readers with a lease, an archive that lacks messages.
+"""Reasons to retain old log files: leases of readers, and messages missing in the archive.
 
 A part of CleanFiles, on its thread.
 """
@@ -26,23 +26,23 @@ from storage.retention.leases import Lease, LeaseFiles, lowest_offset
 log = get_logger(__name__)
 
 LEASED_QUEUES_MAX = 65_536
-"""Of one lease: as many as a topic has at most. Each costs some system calls when it is taken."""
+"""Queues in one lease, the maximum of a topic; each costs some system calls when it is taken."""
 _LOST_QUEUES_MAX = 10
-"""Named in the line of one file; all are counted."""
+"""Queues named in the log line of one file; all are counted."""
 _DAY_MS = 24 * 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
 class KeepingReport:
-    """What operators are told."""
+    """Leases and the reason for retained files, as shown to operators."""
 
     leases: Sequence[Lease] = ()
     files_stay_for: str = ""
-    """Why the oldest file of the log stays, though it is old enough; empty if none does."""
+    """Reason why the oldest file is retained past its age; empty without one."""
 
 
 class RetentionHolds:
-    """What keeps files of one store, and the lines about that."""
+    """Holds on the log files of one store, and their log lines."""
 
     def __init__(
         self, store: MessageStore, disk: Disk, clock: Clock, published: SnapshotRef[KeepingReport]
@@ -57,26 +57,26 @@ class RetentionHolds:
         try:
             self._files.make()
         except OSError as error:
-            log.warning("no leases for readers of the store's files", reason=os_sentence(error))
+            log.warning("lease folder not created, file leases disabled", reason=os_sentence(error))
 
-    # --- who needs what
+    # --- holds
 
     def needed_from(self) -> int:
-        """Before this offset all queue units are on the disk."""
+        """Return the offset below which all queue units are on disk."""
         return min(self._store.checkpoint.durable_offset, self._store.commit_log.flushed_offset)
 
     def holds(self) -> list[RetentionHold]:
-        """Of everybody, as it is now."""
+        """Return the holds of all readers and of the archive."""
         files = self._store.commit_log.queue.files
         found = self.leased()
         archive = self._policy.hold(files[0], files[-1], self.needed_from()) if files else None
         return found if archive is None else [*found, archive]
 
     def leased(self) -> list[RetentionHold]:
-        """Of those with a lease, over the network or by a file. Ends those that are due."""
+        """Return the holds of leases, over the network or by a file; drop expired ones."""
         now_ms, monotonic_ms = self._clock.now_ms(), self._clock.monotonic_ms()
         for lease in self._table.end_those_due(monotonic_ms):
-            log.info("lease of the log has ended: not renewed", lease=lease.id, job=lease.job)
+            log.info("log lease expired", lease=lease.id, job=lease.job)
         leases = self._table.leases(monotonic_ms)
         try:
             leases += self._files.read(now_ms)
@@ -84,26 +84,26 @@ class RetentionHolds:
         except OSError as error:
             trouble = os_sentence(error)
         if trouble is not None and trouble != self._trouble:
-            log.warning("a lease in the store cannot be read, and keeps nothing", reason=trouble)
+            log.warning("lease file unreadable, retains nothing", reason=trouble)
         self._trouble = trouble
         self._published.value = KeepingReport(leases, self._published.value.files_stay_for)
         return [RetentionHold(each.offset, f"lease {each.id} of {each.job}") for each in leases]
 
-    # --- what is told
+    # --- log lines
 
     def tell(self, decision: Decision) -> None:
-        """That an old file stays, and why: when that changes, and once a day."""
+        """Log which old file is retained and why: when that changes, and once a day."""
         why = "; ".join(hold.who for hold in decision.kept_for)
         if why != self._published.value.files_stay_for:
             self._published.value = KeepingReport(self._published.value.leases, why)
         before, told_ms = self._told
         now_ms = self._clock.now_ms()
         if decision.kept_file is not None and (why != before or now_ms >= told_ms + _DAY_MS):
-            log.warning("old log files stay", first=decision.kept_file.path, needed_by=why)
+            log.warning("old log files retained", first=decision.kept_file.path, needed_by=why)
             self._told = (why, now_ms)
 
     def tell_losses(self, expired: Expired) -> None:
-        """Who needed a file that goes all the same: a line for each lease, one for the archive."""
+        """Log the holders of a deleted file: one line for each lease, one for the archive."""
         file = expired.file
         for hold in expired.losers:
             if hold.is_lease:
@@ -118,9 +118,9 @@ class RetentionHolds:
                 lost = list(self._policy.lost_with(file))
             except OSError as error:
                 lost = []
-                log.warning("what is lost cannot be read", reason=os_sentence(error))
+                log.warning("lost messages not counted", reason=os_sentence(error))
             log.warning(
-                "log file deleted that no archive has",
+                "unarchived log file deleted",
                 file=file.path,
                 reason=expired.reason,
                 why=hold.who,
@@ -131,10 +131,10 @@ class RetentionHolds:
                 ],
             )
 
-    # --- over the network
+    # --- requests
 
     def answer(self, command: RemotingCommand, owner: str = "") -> RemotingCommand:
-        """Takes, renews or ends a lease of `owner`. Raises RemoteError."""
+        """Take, renew or release a lease of `owner`. Raises RemoteError."""
         header = LeaseHeader.decode(command.fields)
         if header.action == RELEASE:
             self._table.release(header.lease, owner)
@@ -159,14 +159,14 @@ class RetentionHolds:
         return command.answer(fields=LeaseResponseHeader(offset, begin, ttl_ms).encode())
 
     def _place(self, header: LeaseHeader, body: bytes | memoryview | None) -> int:
-        """The first byte of the log that a lease needs."""
+        """Return the first log offset that a lease needs."""
         if header.offset >= 0:
             return header.offset
         queues = LeasedQueues.decode(body).queues
         if len(queues) > LEASED_QUEUES_MAX:
             raise RemoteError(
                 ResponseCode.SYSTEM_ERROR,
-                f"{len(queues)} queues in one lease: at most {LEASED_QUEUES_MAX}",
+                f"too many queues in one lease: {len(queues)}, at most {LEASED_QUEUES_MAX}",
             )
         known = self._store.consume_queues
         wanted = {

@@ -1,1 +1,5 @@
-"""The search for damage in the background."""
+"""Search for damage in the store, in the background.
+
+PullMessage ── VerifyUnit ──▶ Scrubber ── RepairUnits ──▶ Reput, which sends UnitVerified
+Scrubber ── RebuildIndex, RebuildTable ──▶ Reput ── RepairsRefused ──▶ Scrubber
+"""

@@ -1,14 +1,13 @@
-"""Verifies the store in the background, and decides at once about a unit that a pull doubts.
+"""Scrubber: verifies the store in the background, and single units on request.
 
-Owns: the damaged ranges of the log (`store.damage`) from the start on; the round, and what waits to
-be verified.
-Told by: PullMessage (`VerifyUnit`), its own timer, Reput (`RepairsRefused`).
-Tells: Reput (`RepairUnits`: what to write, how far queues are verified, and whom to tell then;
-`RebuildIndex`, `RebuildTable`).
+Owns: the damaged ranges of the log (`store.damage`), the round, and pending verifications.
+Receives: VerifyUnit (PullMessage); RepairsRefused (Reput).
+Sends: RepairUnits (Reput), with corrections, verified ranges and pending answers; RebuildIndex,
+RebuildTable (Reput).
 
-Some seconds after the start it goes once through all that it found then, from the newest messages
-to the oldest, for a part of the time only (scrubDutyPercent). It reads through descriptors of its
-own and holds the interpreter for a moment at a time, so that sends do not feel it.
+A few seconds after the start, one round verifies all that the start found, newest messages first.
+It uses only a share of the time (scrubDutyPercent). It reads through its own file descriptors and
+holds the interpreter for short moments, so that sends are not delayed.
 """
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -39,30 +38,30 @@ from storage.transactions.check import TableScrub
 
 log = get_logger(__name__)
 START_DELAY_MS = 5000
-"""Consumers that come back first find the disk to themselves."""
+"""Delay after which returning consumers no longer need the disk most."""
 SLICE_MS = 1.0
-"""Worked at a time: two turns of the interpreter's lock (troupemq/daemon.py)."""
+"""Work per slice: two turns of the interpreter's lock (troupemq/daemon.py)."""
 _SLICE_STEPS_MAX = 16
-"""The same where no time passes."""
+"""Steps per slice; the limit where the clock stands still."""
 _VERIFY_DUTY_PERCENT = 50
-"""While somebody waits for an answer."""
+"""Share of the time while a reader waits for an answer."""
 _LINES_MAX = 20
-"""Logged of a kind; what comes after is only counted."""
+"""Log lines per event; the rest is counted."""
 
 
 @dataclass(slots=True)
 class _Begin:
-    """Begin a round."""
+    """Timer tick: begin a round."""
 
 
 @dataclass(slots=True)
 class _Slice:
-    """Go on for a moment."""
+    """Timer tick: do a slice of work."""
 
 
 @dataclass(slots=True)
 class _Job:
-    """Something to be done in steps: the round, or one unit to verify."""
+    """Work done in steps: the round, or the verification of one unit."""
 
     scrub: Scrub
     queues: Mapping[QueueKey, ConsumeQueue]
@@ -72,7 +71,7 @@ class _Job:
 
 
 class Scrubber(Actor):
-    """Runs on a thread: it waits for the disk."""
+    """Verification of the store. Runs on a thread, because it waits for the disk."""
 
     where: ClassVar[Where] = "thread"
 
@@ -85,7 +84,7 @@ class Scrubber(Actor):
         self._sleeping = True
         self._line_counts: dict[str, int] = {}
         self.last_end_ms = 0
-        """When the last whole round ended, by the wall clock; 0: none has."""
+        """End of the last complete round, wall clock, ms; 0: none."""
 
     def on_start(self) -> None:
         found_anything = self._store.found_end_offset > self._store.commit_log.min_offset()
@@ -94,7 +93,7 @@ class Scrubber(Actor):
 
     @property
     def progress(self) -> float:
-        """How much of the log the round has walked, 0 to 1; 1 with none under way."""
+        """Share of the log verified in this round, 0 to 1; 1 without a round."""
         job, log = self._round, self._store.commit_log
         whole = self._store.found_end_offset - log.min_offset()
         if job is None or whole <= 0:
@@ -105,7 +104,7 @@ class Scrubber(Actor):
         self._close_files()
 
     def on_failure(self, *_: object) -> None:
-        """Who waits for a unit is answered when its time is over."""
+        """Close the files; waiting pulls are answered at their timeout."""
         self._close_files()
 
     def _close_files(self) -> None:
@@ -115,7 +114,7 @@ class Scrubber(Actor):
 
     @handles(_Begin)
     def on_begin(self, _: _Begin) -> None:
-        """Begins the round; one that was not finished is given up."""
+        """Begin the round; an unfinished one is dropped."""
         if self._round is not None:
             self._round.scrub.close()
         self._line_counts.clear()
@@ -124,7 +123,7 @@ class Scrubber(Actor):
         self._wake()
 
     def _round_steps(self, scrub: Scrub) -> Iterator[None]:
-        """The log and the queues, then what follows it: the damage is known by then."""
+        """Yield the steps for log and queues, then for table and index, with the damage known."""
         yield from scrub.steps()
         store = self._store
         levels = delay_levels_ms(store.config.message_delay_level)
@@ -147,7 +146,7 @@ class Scrubber(Actor):
 
     @staticmethod
     def _reason_of(check: IndexCheck | TableScrub) -> Generator[None, None, str]:
-        """Why an index file or the table is wrong; empty if it is not, or is gone."""
+        """Yield per step; return why an index file or the table is wrong, empty if it is not."""
         try:
             while not check.step():
                 yield
@@ -159,7 +158,7 @@ class Scrubber(Actor):
 
     @handles(VerifyUnit)
     def on_verify_unit(self, message: VerifyUnit) -> None:
-        """Takes a unit before the round goes on; who asks for the same one waits along."""
+        """Verify a unit before the round continues; equal requests share one verification."""
         key = message.topic, message.queue_id, message.queue_offset
         job = self._verifying.get(key)
         if job is None:
@@ -171,13 +170,13 @@ class Scrubber(Actor):
 
     @handles(RepairsRefused)
     def on_refused(self, message: RepairsRefused) -> None:
-        """What was repaired on paper only has to be found again."""
+        """Begin the round again, as its repairs were not written."""
         log.warning("units not repaired", reason=message.reason)
         self.after(START_DELAY_MS, _Begin())
 
     @handles(_Slice)
     def on_slice(self, _: _Slice) -> None:
-        """Works for a moment, tells what was found, and sleeps in proportion."""
+        """Work for a slice, send the findings, and sleep in proportion."""
         self._sleeping = True
         key = next(iter(self._verifying), None)
         job = self._round if key is None else self._verifying[key]
@@ -202,7 +201,7 @@ class Scrubber(Actor):
         self._wake(worked_ms * (100 - duty) / duty)
 
     def _work(self, job: _Job, start_ms: float) -> bool:
-        """One slice of a job; True at its end."""
+        """Do one slice of a job; return True at its end."""
         clock = self.system.clock
         for _ in range(_SLICE_STEPS_MAX):
             try:
@@ -214,9 +213,9 @@ class Scrubber(Actor):
         return False
 
     def _new_job(self, *, whole_round: bool = False) -> _Job:
-        """Reads how long queues and log are, in this order: units are there after their records.
+        """Create a job up to the present ends: queues first, as units follow their records.
 
-        A round leaves out what this process has written itself, and what is verified already.
+        A round omits what this process wrote and what is verified already.
         """
         queues = {
             (queue.topic.encode("utf-8", "surrogateescape"), queue.queue_id): queue
@@ -241,7 +240,7 @@ class Scrubber(Actor):
             self._sleeping = False
             self.after(delay_ms, _Slice())
 
-    # -- what was found -------------------------------------------------------------------------
+    # --- findings
 
     def _tell(
         self, job: _Job, found: Findings, answers: Sequence[tuple[ActorAddress, UnitVerified]]

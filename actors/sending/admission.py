@@ -32,7 +32,7 @@ from actors.sending.send_rules import (
 )
 from actors.sending.topic_wait_list import TopicWaitList
 from actors.tables.groups import GroupFinder
-from actors.tables.topics import CreateSystemTopic, CreateTopicOnSend, TopicReady
+from actors.tables.messages import CreateSystemTopic, CreateTopicOnSend, TopicReady
 from protocol.batch import decode_batch
 from protocol.bodies import TopicConfig
 from protocol.codes import ResponseCode

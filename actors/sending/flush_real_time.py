@@ -29,7 +29,7 @@ from actors.dispatching.messages import (
 from actors.engine.actor import Actor, Where, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.histogram import ClassCounts
-from actors.retention.clean_files import SyncSoon
+from actors.retention.messages import SyncSoon
 from storage.errors import StoreError
 from storage.message_store import MessageStore
 from storage.queues.unsynced import sync_files

@@ -17,7 +17,7 @@ from actors.sending.messages import InternalAppend
 from actors.sending.records import InternalRecord
 from actors.sending.send_rules import PROPERTIES_BYTES_MAX, RefusedError, TopicState, read_queue
 from actors.sending.topic_wait_list import TopicWaitList
-from actors.tables.topics import TopicReady
+from actors.tables.messages import TopicReady
 from protocol.codes import ResponseCode
 from protocol.message import HEAD_V6, TOPIC_BYTES_MAX
 

@@ -9,7 +9,7 @@ from structlog import get_logger
 
 from actors.dispatching.messages import Appended, WritesForbidden
 from actors.engine.actor_address import ActorAddress
-from actors.retention.clean_files import DropFiles, FilesDropped
+from actors.retention.messages import DropFiles, FilesDropped
 from actors.sending.messages import FilePrepared, PrepareFile
 from actors.sending.send_rules import RefusedError
 from protocol.codes import ResponseCode

@@ -8,7 +8,7 @@ from typing import Protocol
 from actors.engine.actor_address import ActorAddress
 from actors.sending.put_answers import SendPut
 from actors.sending.records import InternalRecord
-from actors.tables.topics import CreateSystemTopic
+from actors.tables.messages import CreateSystemTopic
 from protocol.codes import ResponseCode
 from storage.files.mapped_file import MappedFile
 

@@ -37,7 +37,7 @@ from actors.engine.actor import Actor, BatchEnd, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.sends import Sends
-from actors.retention.clean_files import DropFiles, QueuesGone
+from actors.retention.messages import DropFiles, QueuesGone
 from actors.sending.admission import BUSY, Admission
 from actors.sending.appender import Appender, Put
 from actors.sending.half_message_cache import HalfMessageCache
@@ -54,7 +54,7 @@ from actors.sending.put_answers import PutAnswers, SendPut
 from actors.sending.replication_progress import SlaveNotifier
 from actors.sending.send_rules import RefusedError
 from actors.statistics.put_stats import PutStats
-from actors.tables.topics import TopicReady
+from actors.tables.messages import TopicReady
 from protocol.bodies import TopicConfig
 from protocol.codes import ResponseCode
 from storage.dispatching.dispatch import INDEXED_WORDS_MAX

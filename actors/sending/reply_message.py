@@ -30,7 +30,7 @@ from actors.sending.property_rewriter import Redirect, delay_level, delayed
 from actors.sending.records import InternalRecord
 from actors.sending.send_rules import PROPERTIES_BYTES_MAX, RefusedError, SendRules, new_state
 from actors.sending.topic_wait_list import TopicWaitList
-from actors.tables.topics import CreateTopicOnSend, TopicReady
+from actors.tables.messages import CreateTopicOnSend, TopicReady
 from protocol.bodies import TopicConfig
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand

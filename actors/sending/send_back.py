@@ -38,8 +38,8 @@ from actors.sending.send_rules import (
 from actors.statistics.counts import Counts
 from actors.statistics.put_stats import PutStats
 from actors.tables.groups import GroupFinder
+from actors.tables.messages import CreateSystemTopic
 from actors.tables.topic_set import UNIT_SUB_FLAG
-from actors.tables.topics import CreateSystemTopic
 from protocol.bodies import PERM_WRITE, SubscriptionGroupConfig, TopicConfig
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand

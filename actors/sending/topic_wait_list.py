@@ -5,7 +5,7 @@ from itertools import chain
 from typing import Generic, TypeVar
 
 from actors.engine.actor_address import ActorAddress
-from actors.tables.topics import CreateSystemTopic, CreateTopicOnSend
+from actors.tables.messages import CreateSystemTopic, CreateTopicOnSend
 
 T = TypeVar("T")
 

@@ -1,8 +1,8 @@
-"""The settings of access control that a broker and a name server share: RocketMQ's keys, and ours.
+"""Settings of access control for brokers and name servers.
 
-The account of a broker itself, with which it signs what it asks name servers and its master, comes
-from its settings file or from the environment, never from the command line: everybody on the
-machine can read that.
+A broker signs its requests to name servers and to its master with its own account. That account
+comes from the settings file or the environment, never from the command line, which every user of
+the machine can read.
 """
 
 import os
@@ -25,23 +25,27 @@ _FROM_ENVIRONMENT = {
 
 @dataclass(frozen=True)
 class AccessSettings:
-    """Whether there is access control, and where its files are."""
+    """Whether access control is on, and the location of its files."""
 
     acl_enable: bool = key("aclEnable", default=False)
     acl_file: str = key("rocketmq.acl.plain.file", default="")
-    """The default file; empty: plain_acl.yml beside the settings file, or, if none lies there, in
-    the conf folder of ROCKETMQ_HOME. More files are below the folder acl beside it."""
+    """Default account file; empty: plain_acl.yml beside the settings file or in ROCKETMQ_HOME/conf.
+
+    The first existing one counts. More files are in the folder acl beside it.
+    """
     takes_samples: bool = key("aclAllowSampleCredentials", default=False)
-    """Whether the accounts that come with RocketMQ may be used: everybody knows their secrets."""
+    """Whether RocketMQ's sample accounts may be used; their secrets are public."""
     is_white_admin: bool = key("aclWhiteListAdmin", default=False)
-    """Whether a white address may administer, as in 4.9.7."""
+    """Whether allowlisted addresses may administer, as in 4.9.7."""
     admin_allowed_addresses: str = key("adminAllowedAddresses", default="")
-    """From where administrators' requests are taken at all, with access control and without, in the
-    forms of plain_acl.yml, several with `;` between; empty: from everywhere."""
+    """Addresses that may administer at all, with or without access control; empty: all.
+
+    They have the forms of plain_acl.yml, separated by `;`.
+    """
     connections_max: int = key("maxConnections", default=0)
-    """Of clients from other machines. 0: as many as the limit of open files leaves."""
+    """Maximum connections from other machines; 0: as the limit of open files allows."""
     connections_of_address_max: int = key("maxConnectionsPerAddress", default=0)
-    """The same of one address. 0: no limit."""
+    """Maximum connections per address; 0: no limit."""
 
     def __post_init__(self) -> None:
         addresses_of(self.admin_allowed_addresses)
@@ -54,13 +58,13 @@ class AccessSettings:
 
     @property
     def admin_allowed(self) -> Addresses | None:
-        """From where administrators' requests come; None: from everywhere."""
+        """Addresses that may administer; None: all."""
         return addresses_of(self.admin_allowed_addresses) or None
 
     def acl_path(self, settings_path: str) -> str:
-        """Return where the default file is: the first place that has one, else the first place.
+        """Return the path of the default file: the first existing place, else the first place.
 
-        Raises WrongSetting where there is no place to look at.
+        Raises WrongSetting if there is no place.
         """
         if self.acl_file:
             return os.path.abspath(self.acl_file)
@@ -70,26 +74,26 @@ class AccessSettings:
         if home := os.environ.get("ROCKETMQ_HOME"):
             places.append(f"{os.path.abspath(home)}/conf/{PLAIN_ACL}")
         for place in places:
-            if os.path.lexists(place):  # what cannot be read is told when it is read
+            if os.path.lexists(place):  # an unreadable file is reported when it is read
                 return place
         if places:
             return places[0]
         raise WrongSetting(
-            "aclEnable is true, and nobody says where the accounts are: name plain_acl.yml as"
-            " rocketmq.acl.plain.file, or start with a settings file (-c) and put it beside it."
+            "aclEnable is true, but the account file is unknown: set rocketmq.acl.plain.file,"
+            " or start with a settings file (-c) and put plain_acl.yml beside it."
         )
 
 
 @dataclass(frozen=True)
 class BrokerAccessSettings(AccessSettings):
-    """A broker's."""
-
     broker_access_key: str = key(BROKER_ACCESS_KEY, default="")
     broker_secret_key: str = key(BROKER_SECRET_KEY, default="", secret=True)
     ha_allowed_addresses: str = key("haAllowedAddresses", default="")
-    """From where slaves may connect, in the forms of plain_acl.yml, several with `;` between; empty
-    with access control: from where a broker's account has asked for tables, and white addresses;
-    without: everywhere."""
+    """Addresses of slaves that may connect, in the forms of plain_acl.yml, separated by `;`.
+
+    If empty, with access control: addresses from which a broker's account has requested tables,
+    and allowlisted ones; without: all.
+    """
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -99,14 +103,13 @@ class BrokerAccessSettings(AccessSettings):
 
     @property
     def credentials(self) -> Credentials | None:
-        """The broker's own account."""
         if not self.broker_access_key:
             return None
         return Credentials(self.broker_access_key, self.broker_secret_key)
 
 
 def addresses_of(text: str) -> Addresses:
-    """Those of a setting: forms of plain_acl.yml with `;` between. Raises WrongSetting."""
+    """Return the addresses of a setting, separated by `;`. Raises WrongSetting."""
     found = Addresses()
     for part in text.split(";"):
         found |= parse_addresses(part.strip())
@@ -114,15 +117,15 @@ def addresses_of(text: str) -> Addresses:
 
 
 def with_environment(values: Mapping[str, str], overrides: Mapping[str, str]) -> dict[str, str]:
-    """The settings with the account from the environment, where the file names none.
+    """Return the settings, with the account of the environment unless the file has one.
 
-    Raises WrongSetting for a part of it on the command line.
+    Raises WrongSetting for an account on the command line.
     """
     for name, variable in _FROM_ENVIRONMENT.items():
         if name in overrides:
             raise WrongSetting(
-                f"{name} stands on the command line, which everybody can read: write it"
-                f" into the settings file, or into {variable}."
+                f"{name} is set on the command line, which any user can read: set it"
+                f" in the settings file, or in {variable}."
             )
     found = {
         name: os.environ[variable]

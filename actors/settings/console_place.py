@@ -1,4 +1,4 @@
-"""The settings that say where a server's console listens; keys of ours, the same for both."""
+"""Settings of a server's console address, for brokers and name servers; TroupeMQ extension."""
 
 from dataclasses import dataclass
 
@@ -7,10 +7,10 @@ from storage.config import key
 
 @dataclass(frozen=True)
 class ConsolePlace:
-    """A console is a process of its own beside the server."""
+    """Address of the console, a separate process beside the server."""
 
     console_port: int = key("consolePort", default=0)
-    """0: no console."""
+    """Port; 0: no console."""
     console_bind_address: str = key("consoleBindAddress", default="127.0.0.1")
     console_hosts: str = key("consoleHosts", default="")
-    """Names by which browsers call it, with `,` between them."""
+    """Host names by which browsers call it, separated by `,`."""

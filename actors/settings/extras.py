@@ -1,6 +1,6 @@
-"""The package's extras: whether one is installed, and the command that installs it.
+"""The package's extras: checks for their libraries, and their installation commands.
 
-No package index has TroupeMQ, so the command names the wheel or the clone that this Python runs.
+No package index has TroupeMQ, so a command names the wheel or the clone that this Python runs.
 """
 
 import sys
@@ -21,22 +21,21 @@ LIBRARIES = {
     "spark": ("pyspark", "pyarrow", "numpy"),
     "top": ("rich",),
 }
-"""By extra, what is imported of it."""
+"""Imported libraries of each extra."""
 
 
 def is_installed(extra: str) -> bool:
-    """Return whether all libraries of the extra can be imported."""
     return all(map(_is_there, LIBRARIES[extra]))
 
 
 def require_extra(extra: str, setting: str) -> None:
-    """Raise WrongSetting for a setting that asks for an extra which is not installed."""
+    """Raise WrongSetting if a setting needs an extra that is missing."""
     if not is_installed(extra):
         raise WrongSetting(f"{setting} needs the extra {extra}: {install_command(extra)}")
 
 
 def install_command(*extras: str, python: str = "") -> str:
-    """Return the shell command that installs these extras for this Python, or another one."""
+    """Return the shell command that installs these extras for this Python or another one."""
     pip = f"{quote(python or sys.executable)} -m pip install"
     clone = Path(__file__).resolve().parents[2]
     if (clone / "pyproject.toml").is_file():
@@ -56,7 +55,7 @@ def _with_extras(path: Path, extras: tuple[str, ...]) -> str:
 
 
 def _wheel_of(installed: Distribution) -> Path | None:
-    """Return the wheel that was installed, unless it is gone (PEP 610)."""
+    """Return the installed wheel, or None if the file is missing (PEP 610)."""
     try:
         url = urlsplit(loads(installed.read_text("direct_url.json") or "{}").get("url", ""))
         path = Path(unquote(url.path))
@@ -66,7 +65,7 @@ def _wheel_of(installed: Distribution) -> Path | None:
 
 
 def _requirements(installed: Distribution, extras: tuple[str, ...]) -> list[str]:
-    """Return the packages that the extras consist of, which an index does have."""
+    """Return the packages of the extras, which an index does have."""
     wanted = {f"extra=={extra!r}" for extra in extras}
     found = []
     for line in installed.requires or ():
@@ -80,5 +79,5 @@ def _requirements(installed: Distribution, extras: tuple[str, ...]) -> list[str]
 def _is_there(name: str) -> bool:
     try:
         return find_spec(name) is not None
-    except ModuleNotFoundError:  # nor is what it is part of
+    except ModuleNotFoundError:  # its parent package is missing, too
         return False

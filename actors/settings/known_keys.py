@@ -1,4 +1,4 @@
-"""Every setting that RocketMQ 4.9.7 knows: what may stand in a broker.conf or namesrv.conf.
+"""All setting keys of RocketMQ 4.9.7, as found in broker.conf or namesrv.conf.
 
 A key is the name of a setter in one of 4.9.7's configuration classes, or of a system property.
 
@@ -122,14 +122,14 @@ SYSTEM_KEYS = _keys(
 )
 
 BROKER_FILE_KEYS = BROKER_KEYS | STORE_KEYS | SERVER_KEYS | CLIENT_KEYS | TLS_KEYS | SYSTEM_KEYS
-"""What a broker's file may hold."""
+"""Valid keys of a broker's file."""
 
 NAMESRV_FILE_KEYS = NAMESRV_KEYS | SERVER_KEYS | TLS_KEYS | SYSTEM_KEYS
-"""What a name server's file may hold."""
+"""Valid keys of a name server's file."""
 
 OLD_SPELLINGS = {
     "mapedFileSizeCommitLog": "mappedFileSizeCommitLog",
     "mapedFileSizeConsumeQueue": "mappedFileSizeConsumeQueue",
     "mapedFileSizeConsumeQueueExt": "mappedFileSizeConsumeQueueExt",
 }
-"""Keys that older files hold and that 4.9.7 ignores without a word, and what they are now."""
+"""Keys of older files, which 4.9.7 ignores silently, with their present names."""

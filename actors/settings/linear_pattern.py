@@ -1,10 +1,10 @@
-"""Patterns of names that an administrator gives, matched in time linear in the length of a name.
+"""Patterns of names, matched in time linear in the length of a name.
 
 A pattern is a regular expression of letters, `.`, classes, groups, `|`, and the repeats `* + ?` of
-one character. `re` would try each way to divide a name among eight `.*`: hours for one name. Here
-all ways are followed at the same time: each character of the pattern is a bit of a number, which
-says where the characters read so far may have led (the automaton of Glushkov). Numbers that were
-met are remembered, so that a name mostly costs one look-up for each of its characters.
+one character. `re` would try every division of a name among eight `.*`, which takes hours. Here all
+ways are followed at once. Each character of the pattern is a bit of a number, and the number is the
+set of positions reached so far (Glushkov's automaton). Transitions are cached, so a name mostly
+costs one look-up per character.
 """
 
 from re import compile as compile_pattern
@@ -13,14 +13,14 @@ from typing import NamedTuple
 
 PATTERN_CHARS_MAX = 256
 REPEATS_MAX = 4
-"""Of one alternative: enough for any name, and few enough to keep the remembered numbers few."""
+"""Repeats per alternative: enough for any name, and few enough for a small cache."""
 _PLAIN = compile_pattern(r"[\w%$.*+?|()\[\]^-]*")
 _REPEATS = "*+?"
 _STEPS_KEPT = 4096
 
 
 class _Part(NamedTuple):
-    """A part of the pattern: whether it matches nothing at all, and its first and last bits."""
+    """A part of the pattern: whether it matches the empty text, its first and its last bits."""
 
     is_empty: bool
     first: int
@@ -31,7 +31,7 @@ _NOTHING = _Part(True, 0, 0)
 
 
 class LinearPattern:
-    """One pattern. Raises PatternError, with a reason, for what is not of the form above."""
+    """A compiled pattern. Raises PatternError, with a reason, for unsupported syntax."""
 
     def __init__(self, text: str) -> None:
         self._text, self._at = text, 0
@@ -45,7 +45,6 @@ class LinearPattern:
         self._steps: dict[tuple[int, str], int] = {}
 
     def fullmatch(self, name: str) -> bool:
-        """Return whether the pattern matches the name as a whole."""
         if not name:
             return self._is_empty
         reached, steps = self._start & self._mask(name[0]), self._steps
@@ -70,7 +69,7 @@ class LinearPattern:
         return following
 
     def _mask(self, char: str) -> int:
-        """The bits of the atoms that take this character."""
+        """Return the bits of the atoms that match this character."""
         mask = self._masks.get(char)
         if mask is None:
             taken = (1 << at for at, atom in enumerate(self._atoms) if _takes(atom, char))
@@ -79,13 +78,13 @@ class LinearPattern:
                 self._masks[char] = mask
         return mask
 
-    # --- reading the pattern
+    # --- parser
 
     def _check(self) -> None:
         text = self._text
         if len(text) > PATTERN_CHARS_MAX:
             raise PatternError(f"it is longer than {PATTERN_CHARS_MAX} characters")
-        compile_pattern(text)  # says what is wrong with brackets
+        compile_pattern(text)  # reports wrong brackets
         if not _PLAIN.fullmatch(text) or "(?" in text:
             raise PatternError("write letters, . * + ? | ( ) [ ]")
         if any(sum(map(each.count, _REPEATS)) > REPEATS_MAX for each in text.split("|")):
@@ -144,7 +143,7 @@ class LinearPattern:
         if not repeat or repeat not in _REPEATS:
             return _Part(False, bit, bit)
         self._at += 1
-        if self._next() == "?":  # it takes as little as it can: the same names as a whole
+        if self._next() == "?":  # lazy repeats match the same whole names
             self._at += 1
         elif self._next() == "+":
             raise PatternError("write no + behind * + ?")

@@ -1,4 +1,4 @@
-"""Name and address of this machine, for when no setting says them.
+"""Name and address of this machine, used where no setting names them.
 
 Source: RemotingUtil.getLocalAddress, BrokerConfig.localHostName.
 """
@@ -23,10 +23,10 @@ from socket import (
 from struct import Struct
 
 _SIOCGIFCONF = 0x8912
-"""Linux: the IPv4 addresses of all interfaces, in the kernel's order."""
+"""Linux: list the IPv4 addresses of all interfaces, in the kernel's order."""
 _CONF = Struct(
-    "i"  # bytes of the buffer, and of what was written into it
-    "L"  # where it lies
+    "i"  # size of the buffer, then of its content
+    "L"  # its address
 )
 _ENTRY = Struct(
     "=16s"  # name of the interface, perhaps with :label
@@ -38,11 +38,11 @@ _ADDRESSES_MAX = 1024
 
 
 def local_address(listens_at: str = "*") -> str:
-    """This machine's address as 4.9.7's broker and clients choose it.
+    """Return this machine's address, chosen as by 4.9.7's broker and clients.
 
-    Of the interfaces' IPv4 addresses the newest, those of loopback and bridges left out, and of
-    192.168 only if there are no others, then the oldest of them. Without any, the first IPv6
-    address that is not of one link only. A server that listens at one IPv6 address has this one.
+    Of the interfaces' IPv4 addresses the newest counts, without loopback and bridges. Addresses
+    of 192.168 come last, the oldest first. Without any, it is the first global IPv6 address. A
+    server that listens at one IPv6 address uses that one.
     """
     if ":" in listens_at and listens_at != "::":
         return listens_at
@@ -61,7 +61,7 @@ def local_address(listens_at: str = "*") -> str:
 
 
 def _interface_addresses() -> list[tuple[str, str]]:
-    """Name and address, the oldest interface first; Java lists them the other way round."""
+    """Return names and addresses, oldest interface first; Java lists them in reverse order."""
     buffer = array("B", bytes(_ADDRESSES_MAX * _ENTRY.size))
     at, buffer_bytes = buffer.buffer_info()
     with socket(AF_INET, SOCK_DGRAM) as probe:
@@ -74,7 +74,7 @@ def _interface_addresses() -> list[tuple[str, str]]:
 
 
 def _global_v6_addresses() -> Iterator[str]:
-    """Those of /proc/net/if_inet6 whose scope, the fourth column, is global."""
+    """Yield the addresses of /proc/net/if_inet6 with global scope (fourth column)."""
     with suppress(OSError):
         for line in Path("/proc/net/if_inet6").read_text(encoding="ascii").splitlines():
             address, _, _, scope, *_ = line.split()
@@ -83,7 +83,7 @@ def _global_v6_addresses() -> Iterator[str]:
 
 
 def preferred(addresses: list[str]) -> str | None:
-    """Which of a machine's addresses, in Java's order, is told to others; None: it has none."""
+    """Return the address to announce, of addresses in Java's order; None without one."""
     outside = [address for address in addresses if not address.startswith("127.")]
     for address in outside:
         if not address.startswith("192.168"):
@@ -92,14 +92,13 @@ def preferred(addresses: list[str]) -> str | None:
 
 
 def local_host_name() -> str:
-    """The name a broker has when its file gives it none."""
     return gethostname() or "DEFAULT_BROKER"
 
 
 def address_of(host: str) -> str:
-    """An IPv4 address of this name, as Java prefers it, else another; a literal is its own.
+    """Return an address of the host, IPv4 first as in Java; a literal is returned as it is.
 
-    Raises OSError for a name that nobody knows.
+    Raises OSError for an unknown name.
     """
     try:
         found = getaddrinfo(host, None, AF_INET, SOCK_DGRAM)

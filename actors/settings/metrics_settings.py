@@ -1,4 +1,4 @@
-"""The settings of metrics: RocketMQ 5's keys where it has them; what is shown of topics."""
+"""Settings of metrics, with RocketMQ 5's keys where it has them."""
 
 from dataclasses import dataclass
 from re import error as PatternError
@@ -13,25 +13,27 @@ SERIES_MIN = 10
 
 @dataclass(frozen=True)
 class MetricsSettings:
-    """Whether metrics are served, where, and of what. Raises WrongSetting."""
+    """Address, protocol and content of the metrics."""
 
     metrics_type: str = key("metricsExporterType", default=DISABLE)
     metrics_host: str = key("metricsPromExporterHost", default="127.0.0.1")
     metrics_port: int = key("metricsPromExporterPort", default=5557)
-    """0 takes a free one."""
+    """Port; 0: a free one."""
     metrics_series_max: int = key("metricsOtelCardinalityLimit", default=20_000)
-    """Of one name; the busiest topics and groups are shown, the others as one."""
+    """Maximum series per metric: the busiest topics and groups, and one for the rest."""
     metrics_topic_pattern: str = key("metricsTopicPattern", default="")
     metrics_group_pattern: str = key("metricsGroupPattern", default="")
-    """What topics and groups have to match as a whole to be shown; empty: all. Ours."""
+    """Patterns that shown topics and groups match as a whole; empty: all. TroupeMQ extension."""
     monitoring_hosts: str = key("monitoringHosts", default="")
-    """Names by which metrics and health may be called, with `,` between them; `*`: any. Ours.
-    Addresses, localhost, this machine's name and those of brokerIP1 and bindAddress always may."""
+    """Host names by which metrics and health may be called, separated by `,`; `*`: any.
+
+    Addresses, localhost, this machine's name and those of brokerIP1 and bindAddress are always
+    allowed. TroupeMQ extension.
+    """
     metrics_system_topics: bool = key("metricsSystemTopics", default=False)
-    """Whether retry topics and the broker's own are shown, too. Ours."""
+    """Whether retry topics and system topics are shown, too. TroupeMQ extension."""
 
     def check_metrics(self) -> None:
-        """Raises WrongSetting with a sentence."""
         if self.metrics_type not in (DISABLE, PROMETHEUS):
             raise WrongSetting(
                 f"metricsExporterType is {self.metrics_type}: it may be {DISABLE} or {PROMETHEUS};"
@@ -56,13 +58,16 @@ class MetricsSettings:
 
 @dataclass(frozen=True)
 class NamesrvMetricsSettings(MetricsSettings):
-    """A name server's: another port, for it may run beside a broker."""
+    """Settings of a name server: a different default port, as it may run beside a broker."""
 
     metrics_port: int = key("metricsPromExporterPort", default=5558)
 
 
 def compiled_pattern(name: str, text: str) -> LinearPattern | None:
-    """None for an empty one. Raises WrongSetting for one that is not linear, or is no pattern."""
+    """Return the compiled pattern, None for an empty text.
+
+    Raises WrongSetting for an invalid pattern, or one that cannot be matched in linear time.
+    """
     if not text:
         return None
     try:

@@ -1,11 +1,11 @@
-"""Java's properties format, as broker.conf and namesrv.conf are written in it.
+"""Java's properties format, used by broker.conf and namesrv.conf.
 
     a line               key, then `=`, `:` or blanks, then the value
     # or !               first on a line: a comment
-    \\ at a line's end    the value goes on with the next line, its leading blanks dropped
+    \\ at a line's end    the value continues on the next line, without its leading blanks
     \\t \\n \\r \\f \\uXXXX  characters; before any other character \\ stands for that one
 
-Source: java.util.Properties.load.  Values lose trailing blanks here, which Java keeps.
+Source: java.util.Properties.load. Trailing blanks of values are dropped here; Java keeps them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,13 +15,13 @@ _BLANKS = " \t\f"
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _ESCAPED = {"\\": "\\\\"} | {value: f"\\{name}" for name, value in _ESCAPES.items()}
 _ENDS_A_KEY = "=: #!"
-"""Or begins a comment."""
+"""Characters that end a key or begin a comment."""
 _UNICODE_DIGITS = 4
 _HIGH_SURROGATE, _SURROGATES_END = "\ud800", "\udfff"
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Every key with its value, in the order of the file; the last of equal keys counts.
+    """Return every key with its value, in the order of the file; the last of equal keys counts.
 
     Raises ValueError for a broken \\uXXXX, as Java does, and for half a surrogate pair.
     """
@@ -36,22 +36,21 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def format_properties(values: Mapping[str, str]) -> str:
-    """One `key=value` line each, in order: the answer to a request for a server's settings."""
+    """Return one `key=value` line per setting: the answer to a request for a server's settings."""
     return "".join(f"{key}={_escape(value)}\n" for key, value in values.items())
 
 
 def format_property(key: str, value: str) -> str:
-    """One line that is read again as this, whatever characters the two hold."""
+    """Return one line that parses to this key and value, whatever characters they have."""
     name = "".join(f"\\{each}" if each in _ENDS_A_KEY else _escape(each) for each in key)
     return f"{name}={_escape(value)}\n"
 
 
 def updated_properties(text: str, changes: Mapping[str, str]) -> str:
-    """`text` with these settings in it: comments, order and all other lines stay as they are.
+    """Return `text` with these settings; comments, order and all other lines stay.
 
-    The last line of a key gets the new value, for it is the one that counts; a key that is not
-    there comes at the end. Raises ValueError where the text then said anything else than before,
-    but for these settings.
+    The last line of a key gets the new value, as it is the one that counts. A new key is
+    appended. Raises ValueError if any other setting would change.
     """
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     spans: dict[str, tuple[int, int]] = {}
@@ -62,7 +61,7 @@ def updated_properties(text: str, changes: Mapping[str, str]) -> str:
             spans[key] = (start, end)
         last, start = start, end + 1
     if _ends_open(lines[end]) and _last_line([*lines, ""], last) > end:
-        lines.append("")  # what is added would belong to it
+        lines.append("")  # else an added line would continue it
     elif last == end and not lines[-1].strip():
         lines.pop()
     added = [_line(key, value) for key, value in changes.items() if key not in spans]
@@ -73,12 +72,12 @@ def updated_properties(text: str, changes: Mapping[str, str]) -> str:
     updated = "\n".join([*lines, *added, ""])
     wanted = {key: value.rstrip(_BLANKS) for key, value in changes.items()}
     if parse_properties(updated) != {**parse_properties(text), **wanted}:
-        raise ValueError("the settings file has lines that no setting can be added to")
+        raise ValueError("cannot add a setting to the settings file: its last lines are malformed")
     return updated
 
 
 def _last_line(lines: list[str], start: int) -> int:
-    """Where the logical line that begins here ends."""
+    """Return the last line of the logical line that begins here."""
     natural = lines[start].lstrip(_BLANKS)
     if not natural or natural[0] in "#!":
         return start
@@ -92,7 +91,7 @@ def _line(key: str, value: str, equals: str = "=") -> str:
 
 
 def _escape(value: str) -> str:
-    """A value so that it is read again as it was, by Java too, which reads Latin-1."""
+    """Return the value escaped; Java, which reads Latin-1, parses it back, too."""
     text = "".join(
         _ESCAPED.get(each) or (each if each.isascii() else _unicode(each)) for each in value
     )
@@ -100,7 +99,7 @@ def _escape(value: str) -> str:
 
 
 def _unicode(character: str) -> str:
-    """One escape, or those of a surrogate pair."""
+    """Return one escape, or two for a surrogate pair."""
     units = character.encode("utf-16-be")
     return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
 
@@ -154,7 +153,7 @@ def _unescape(text: str) -> str:
 
 
 def _joined(text: str) -> str:
-    """Surrogate pairs, as Java writes other characters, become one character each."""
+    """Join surrogate pairs: Java writes characters beyond U+FFFF as such pairs."""
     if all(not _HIGH_SURROGATE <= each <= _SURROGATES_END for each in text):
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16")

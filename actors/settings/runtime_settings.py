@@ -1,4 +1,4 @@
-"""The setting that says how a server uses its interpreter; a key of ours, the same for both."""
+"""Setting of the Python interpreter, for brokers and name servers; TroupeMQ extension."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,8 @@ from storage.config import key
 
 @dataclass(frozen=True)
 class RuntimeSettings:
-    """What has to be known before the server is made."""
+    """Settings needed before the server is created."""
 
     python_jit: bool = key("pythonJit", default=True)
-    """Whether to use the JIT of a CPython that has one; PYTHON_JIT in the environment wins."""
+    """Whether to use the JIT of CPython if it has one; PYTHON_JIT in the environment overrides it.
+    """

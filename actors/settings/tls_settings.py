@@ -1,7 +1,7 @@
-"""The settings of TLS that a broker and a name server share: RocketMQ's keys, and ours.
+"""Settings of TLS for brokers and name servers: RocketMQ's keys and extensions of TroupeMQ.
 
-4.9.7 takes them from Java's command line and from the file that tls.config.file names.  Here they
-may stand in the settings file, too; what stands in the other one goes over it, as there.
+4.9.7 reads them from Java's command line and from the file named by tls.config.file. Here they may
+also be in the settings file; those of tls.config.file override it.
 """
 
 import os
@@ -20,25 +20,24 @@ _PASSWORDS = ("tls.server.keyPassword", "tls.client.keyPassword")
 
 @dataclass(frozen=True)
 class TlsSettings:
-    """Who may come with TLS, who must, and what is shown and asked for."""
+    """Modes, certificates and keys of a server's ports."""
 
     tls_mode: str = key("tls.server.mode", default=PERMISSIVE)
-    """permissive: who comes with TLS gets it, if there is a certificate."""
+    """With permissive, clients may use TLS if there is a certificate."""
     tls_config_file: str = key("tls.config.file", default="/etc/rocketmq/tls.properties")
     tls_test_mode: bool = key("tls.test.mode.enable", default=False)
-    """A certificate made at the start, and nobody checks anybody's; in 4.9.7 the default."""
+    """Create a certificate at the start and verify no peer; the default of 4.9.7."""
     tls_client_auth: str = key("tls.server.need.client.auth", default="none")
     tls_server_key: str = key("tls.server.keyPath", default="")
     tls_server_key_password: str = key("tls.server.keyPassword", default="", secret=True)
     tls_server_certificate: str = key("tls.server.certPath", default="")
     tls_checks_client: bool = key("tls.server.authClient", default=True)
-    """Whether who signed a client's certificate is looked at; in 4.9.7 not by default."""
+    """Whether client certificates are verified; not the default of 4.9.7."""
     tls_server_trust: str = key("tls.server.trustCertPath", default="")
     tls_metrics_mode: str = key("tls.metrics.mode", default=DISABLED)
-    """Of the port of metrics; ours."""
+    """Mode of the metrics port. TroupeMQ extension."""
 
     def check_tls(self) -> None:
-        """Raises WrongSetting for what cannot work."""
         _check_word("tls.server.mode", self.tls_mode, MODES)
         _check_word("tls.metrics.mode", self.tls_metrics_mode, MODES)
         _check_word("tls.server.need.client.auth", self.tls_client_auth, tuple(CLIENT_AUTH))
@@ -50,25 +49,24 @@ class TlsSettings:
         ):
             if mode == ENFORCING and not self.has_certificate:
                 raise WrongSetting(
-                    f"{name} is enforcing, and there is no certificate: name one as"
+                    f"{name} is enforcing, but there is no certificate: name one as"
                     " tls.server.certPath, and its key as tls.server.keyPath."
                 )
         if self.asks_clients and not self.tls_test_mode:
             if not self.tls_checks_client:
                 raise WrongSetting(
                     f"tls.server.need.client.auth is {self.tls_client_auth} with"
-                    " tls.server.authClient=false: a certificate that nobody checks proves nothing;"
-                    " leave one of the two out."
+                    " tls.server.authClient=false: an unverified certificate proves nothing;"
+                    " remove one of the two."
                 )
             if not self.tls_server_trust:
                 raise WrongSetting(
-                    f"tls.server.need.client.auth is {self.tls_client_auth}: name the certificates"
-                    " of who signs those of clients as tls.server.trustCertPath."
+                    f"tls.server.need.client.auth is {self.tls_client_auth}: name a file of"
+                    " trusted CA certificates as tls.server.trustCertPath."
                 )
 
     @property
     def has_certificate(self) -> bool:
-        """Whether this server has something to show."""
         return self.tls_test_mode or bool(self.tls_server_certificate)
 
     @property
@@ -77,12 +75,11 @@ class TlsSettings:
 
     @property
     def port_mode(self) -> str:
-        """That of its ports for clients, which without a certificate speak no TLS."""
+        """Mode of the ports for clients; disabled without a certificate."""
         return self.tls_mode if self.has_certificate else DISABLED
 
     @property
     def metrics_port_mode(self) -> str:
-        """That of its port of metrics."""
         return self.tls_metrics_mode if self.has_certificate else DISABLED
 
     @property
@@ -97,19 +94,21 @@ class TlsSettings:
 
 @dataclass(frozen=True)
 class BrokerTlsSettings(TlsSettings):
-    """A broker's, which calls others, too."""
+    """Settings of a broker, which also opens connections."""
 
     tls_ha_mode: str = key("tls.ha.mode", default=DISABLED)
-    """Of the replication port of a master; enforcing: a slave calls its master with TLS."""
+    """Mode of a master's replication port; with enforcing, slaves connect with TLS."""
     tls_enable: str = key("tls.enable", default="")
-    """Whether this server calls others with TLS. Empty: as useTLS, or if the mode is enforcing."""
+    """Whether to open connections with TLS; empty: as useTLS, or if the mode is enforcing."""
     use_tls: bool = key("useTLS", default=False)
     tls_client_key: str = key("tls.client.keyPath", default="")
     tls_client_key_password: str = key("tls.client.keyPassword", default="", secret=True)
     tls_client_certificate: str = key("tls.client.certPath", default="")
     tls_checks_server: bool = key("tls.client.authServer", default=True)
-    """Whether a server that is called must show a certificate for its host that somebody trusted
-    has signed; in 4.9.7 not by default, and never the host."""
+    """Whether servers must have a trusted certificate for their host.
+
+    By default 4.9.7 verifies none, and never the host.
+    """
     tls_client_trust: str = key("tls.client.trustCertPath", default="")
 
     def check_tls(self) -> None:
@@ -121,19 +120,18 @@ class BrokerTlsSettings(TlsSettings):
 
     @property
     def calls_with_tls(self) -> bool:
-        """Whether it calls name servers, and its master, with TLS."""
+        """Whether connections to name servers and to the master use TLS."""
         if self.tls_enable:
             return self.tls_enable.lower() == "true"
         return self.use_tls or self.tls_mode == ENFORCING
 
     @property
     def calls_any_with_tls(self) -> bool:
-        """Whether it calls anybody with TLS, be it the replication port of a master."""
+        """Whether any connection uses TLS, including that to a replication port."""
         return self.calls_with_tls or self.tls_ha_mode == ENFORCING
 
     @property
     def ha_port_mode(self) -> str:
-        """That of the replication port of a master."""
         return self.tls_ha_mode if self.has_certificate else DISABLED
 
     @property
@@ -150,16 +148,15 @@ _default_file = TlsSettings.tls_config_file
 
 
 def with_tls_file(values: Mapping[str, str], overrides: Mapping[str, str]) -> dict[str, str]:
-    """The settings with those of tls.config.file over them, but for what the command line says.
+    """Return the settings overridden by tls.config.file, which the command line overrides.
 
-    Raises WrongSetting for a file that is named and cannot be read, and for a password on the
-    command line.
+    Raises WrongSetting for an unreadable file, and for a password on the command line.
     """
     for name in _PASSWORDS:
         if name in overrides:
             raise WrongSetting(
-                f"{name} stands on the command line, which everybody can read: write it into the"
-                f" settings file, or into the one that {_CONFIG_KEY} names."
+                f"{name} is set on the command line, which any user can read: set it in the"
+                f" settings file, or in the one that {_CONFIG_KEY} names."
             )
     path = values.get(_CONFIG_KEY) or _default_file
     if _CONFIG_KEY not in values and not os.path.exists(path):
@@ -169,7 +166,7 @@ def with_tls_file(values: Mapping[str, str], overrides: Mapping[str, str]) -> di
 
 
 def read_tls_file(path: str) -> dict[str, str]:
-    """What a file like RocketMQ's tls.properties says of TLS. Raises WrongSetting."""
+    """Return the TLS settings of a file such as RocketMQ's tls.properties. Raises WrongSetting."""
     try:
         with open(path, encoding="utf-8") as file:
             found = parse_properties(file.read())

@@ -1,14 +1,14 @@
-"""SpanExport: makes spans of what the loop has noted, and sends them to a collector.
+"""SpanExport: makes spans of the loop's notes and sends them to a collector.
 
 Owns: the connection to the collector.
-Told by: its tick.   Reads: the span queue, which the loop fills, and the log.
+Receives: nothing but its timer tick; it reads the span queue and the log.
 
-    store TOPIC      SERVER, a send from its arrival to its answer; below the producer's span
-    deliver TOPIC    SERVER, a message that a pull has got; below the producer's span
+    store TOPIC      SERVER, a send from arrival to answer; child of the producer's span
+    deliver TOPIC    SERVER, a message of a pull; child of the producer's span
 
-A collector that is gone or hangs costs nobody anything: what it does not take is lost and counted,
-then it is left alone for a while, and the queue has a limit. A stop waits for it for
-otelTracesTimeoutMillis at most, and once for what is left, if it took what came before.
+A failed or hanging collector delays no request. Rejected spans are lost and counted, then the
+export pauses; the queue has a limit. A stop waits at most otelTracesTimeoutMillis, and sends the
+rest once if the last export succeeded.
 """
 
 from collections.abc import Iterator, Sequence
@@ -40,14 +40,14 @@ log = get_logger(__name__)
 
 TICK_MS = 1000.0
 BATCH_SPANS = 512
-"""Sent in one request."""
+"""Spans per request."""
 PAUSE_MS_MAX = 60_000.0
-"""After a failure the collector is left alone for a tick, then twice as long each time."""
+"""Maximum pause; the first failure pauses for a tick, each further one twice as long."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpanMade:
-    """One span before it is a library's."""
+    """A span before it is converted to the library's."""
 
     name: str
     parent: TraceParent
@@ -59,11 +59,11 @@ class SpanMade:
 
 @dataclass(frozen=True, slots=True)
 class _Send:
-    """Send what there is."""
+    """Timer tick: send the waiting spans."""
 
 
 class SpanExport(Actor):
-    """Runs on a thread."""
+    """Export of spans. Runs on a thread."""
 
     where: ClassVar[Where] = "thread"
 
@@ -82,7 +82,7 @@ class SpanExport(Actor):
 
     @handles(_Send)
     def on_send(self, _: _Send) -> None:
-        """As many as there are, unless the collector has just failed."""
+        """Send all waiting spans, unless the collector has just failed."""
         if self.system.clock.monotonic_ms() < self._again_at_ms:
             return
         for _batch in range(1 + self._queue.waiting_count // BATCH_SPANS):
@@ -98,7 +98,7 @@ class SpanExport(Actor):
         self._collector.close()
 
     def _send_some(self) -> bool:
-        """Whether there may be more to send."""
+        """Send a batch; return whether there may be more."""
         made: list[SpanMade] = []
         while len(made) < BATCH_SPANS and (found := self._queue.take()) is not None:
             made += self._spans_of(found)
@@ -106,18 +106,18 @@ class SpanExport(Actor):
             return False
         if self._collector.send(made):
             if self._pause_ms:
-                log.info("the collector takes spans again", endpoint=self._shown)
+                log.info("span export recovered", endpoint=self._shown)
             self._pause_ms = 0.0
             self._queue.sent_count += len(made)
             return True
         self._queue.lost_count += len(made)
         if not self._pause_ms:
-            log.warning("the collector does not take spans", endpoint=self._shown)
+            log.warning("span export failed", endpoint=self._shown)
         self._pause_ms = min(max(2 * self._pause_ms, TICK_MS), PAUSE_MS_MAX)
         self._again_at_ms = self.system.clock.monotonic_ms() + self._pause_ms
         return False
 
-    # --- from notes to spans
+    # --- spans of notes
 
     def _spans_of(self, found: StoredNote | DeliveredNote) -> Iterator[SpanMade]:
         if isinstance(found, DeliveredNote):
@@ -125,7 +125,7 @@ class SpanExport(Actor):
         return self._stored(found) if found.parent is None else iter([_store(found, found.parent)])
 
     def _stored(self, batch: StoredNote) -> Iterator[SpanMade]:
-        """Of the messages of a batch, those that are sampled."""
+        """Yield the spans of the sampled messages of a batch."""
         for each in batch.ids.split(","):
             _, offset = parse_message_id(each)
             record = self._store.commit_log.read_record(offset, self._store.damage)
@@ -179,7 +179,7 @@ def _common(operation: str, topic: str, queue_id: int, client: str) -> dict[str,
 
 
 class Collector:
-    """Sends spans over OTLP; the only one who knows the library. For one thread."""
+    """Client of OTLP, the only code that uses the library. For one thread."""
 
     def __init__(self, settings: SpanSettings, broker_name: str) -> None:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -187,7 +187,7 @@ class Collector:
         from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
         from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
-        getLogger("opentelemetry").setLevel(CRITICAL)  # it is said here, once
+        getLogger("opentelemetry").setLevel(CRITICAL)  # this actor logs failures, once
         ended: list[ReadableSpan] = []
 
         class Keep(SpanProcessor):
@@ -206,9 +206,11 @@ class Collector:
         self._asking: Thread | None = None
 
     def send(self, spans: Sequence[SpanMade]) -> bool:
-        """Whether the collector has taken them. Takes otelTracesTimeoutMillis at most: the library
-        waits so long for each piece of an answer, so it does that on a thread of its own, and who
-        still owes an answer is not asked again."""
+        """Send spans within otelTracesTimeoutMillis; return whether the collector accepted them.
+
+        The library applies the timeout to each piece of an answer. So it runs on a thread
+        of its own, and an export that has not ended blocks the next.
+        """
         from opentelemetry.sdk.trace.export import SpanExportResult
 
         for each in spans:
@@ -253,5 +255,4 @@ class Collector:
         span.end(made.ended_ns)
 
     def close(self) -> None:
-        """No more is sent."""
         self._exporter.shutdown()  # type: ignore[no-untyped-call]

@@ -1,8 +1,7 @@
-"""Notes that the loop takes of sends and pulls, for a thread to make spans of.
+"""Notes of sends and pulls, taken on the loop; a thread makes spans of them.
 
-A hook (network/hooks.py). Of a send it looks for `traceparent` in the properties, and notes it if
-it is sampled; of a batch, and of a pull, the messages are looked at by the thread. What does not
-fit is dropped and counted: nobody waits.
+A hook (network/hooks.py). A send is noted if its property `traceparent` is sampled. The thread
+checks the messages of batches and pulls. Notes over the limit are dropped and counted.
 """
 
 from collections import deque
@@ -21,67 +20,63 @@ _ID_BITS = 64
 
 @dataclass(frozen=True, slots=True)
 class StoredNote:
-    """A send was answered."""
-
     parent: TraceParent | None
-    """None: the messages of the batch say it, each by itself."""
+    """Parent span; None for a batch, as each message has its own."""
     topic: str
     queue_id: int
     ids: str
-    """The broker's, of a batch several."""
+    """Message ids of the broker, several for a batch."""
     body_bytes: int
     client: str
     begun_ns: int
     ended_ns: int
     failure: str
-    """Why it was refused; empty: stored."""
+    """Reason of a refusal; empty: stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeliveredNote:
-    """A pull was answered with messages."""
+    """A pull answered with messages."""
 
     group: str
     client: str
     runs: Sequence[tuple[int, int]]
-    """Where they lie in the log."""
+    """Ranges of the messages in the log."""
     begun_ns: int
     ended_ns: int
 
 
 class Sampling:
-    """Which traces are chosen, as OpenTelemetry's TraceIdRatioBased does."""
+    """Choice of traces, as by OpenTelemetry's TraceIdRatioBased."""
 
     def __init__(self, ratio: float) -> None:
         self._bound = round(ratio * (1 << _ID_BITS))
 
     def takes(self, parent: TraceParent) -> bool:
-        """Whether its producer has sampled it, and we do."""
+        """Return whether both the producer and this broker sample the trace."""
         return parent.is_sampled and parent.trace_id & ((1 << _ID_BITS) - 1) < self._bound
 
 
 class SpanQueue:
-    """Filled on the loop, emptied by one thread."""
+    """Bounded queue of notes: the loop fills it, one thread empties it."""
 
     def __init__(self, ratio: float, most: int, now_ns: Callable[[], int] = time_ns) -> None:
-        """`most` that may wait; `now_ns` since 1970."""
         self.sampling = Sampling(ratio)
         self.dropped_count = 0
-        """Sends and pulls that found no room."""
+        """Sends and pulls dropped at the limit."""
         self.sent_count = 0
         self.lost_count = 0
-        """Spans that the collector took, and did not take."""
+        """Spans that the collector accepted, and that it did not."""
         self._most, self._now_ns = most, now_ns
         self._waiting: deque[StoredNote | DeliveredNote] = deque()
 
-    # --- what the loop calls
+    # --- called on the loop
 
     def before_send(self, context: SendContext) -> None:
-        """Notes when it came."""
         context.begun_ns = self._now_ns()
 
     def after_send(self, context: SendContext) -> None:
-        """Notes it if it is sampled."""
+        """Note the send if it is sampled."""
         parent = carried(context.properties)
         is_batch = parent is None and "," in context.message_id
         if not is_batch and (parent is None or not self.sampling.takes(parent)):
@@ -102,11 +97,10 @@ class SpanQueue:
         )
 
     def before_pull(self, context: PullContext) -> None:
-        """Notes when it came."""
         context.begun_ns = self._now_ns()
 
     def after_pull(self, context: PullContext) -> None:
-        """Notes it if it brought something; a pull that waited begins when its messages came."""
+        """Note a pull with messages; a held pull begins when its messages arrive."""
         if context.success:
             now_ns = self._now_ns()
             begun_ns = now_ns if context.held else context.begun_ns
@@ -118,19 +112,18 @@ class SpanQueue:
         else:
             self._waiting.append(found)
 
-    # --- what the thread calls
+    # --- called on the thread
 
     @property
     def waiting_count(self) -> int:
         return len(self._waiting)
 
     def take(self) -> StoredNote | DeliveredNote | None:
-        """The oldest; None: there is none."""
         return self._waiting.popleft() if self._waiting else None
 
 
 def carried(properties: bytes | memoryview) -> TraceParent | None:
-    """What a property text has as `traceparent`."""
+    """Return the `traceparent` of a property text, or None."""
     text = bytes(properties)
     at = text.find(MARK)
     if at < 0 or (at and text[at - 1 : at] != _END):

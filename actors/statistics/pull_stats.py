@@ -8,23 +8,23 @@ from actors.statistics.counts import Counts, GroupCounts
 
 @dataclass(slots=True)
 class PullStats:
-    """Counters since the start; written by PullMessage, read by whoever reports."""
+    """Counters since the start; PullMessage writes them, any thread may read."""
 
     get_count: int = 0
     get_bytes: int = 0
     pull_count: int = 0
     held_count: int = 0
     cold_count: int = 0
-    """Pulls that had to wait for the disk."""
+    """Pulls that waited for the disk."""
     doubt_count: int = 0
-    """Pulls whose first message disagreed with its unit."""
+    """Pulls with a first message that did not match its unit."""
     found_count: int = 0
     miss_count: int = 0
     longest_get_ms: float = 0.0
     found_ms: ClassCounts = field(default_factory=lambda: ClassCounts(RPC_BOUNDS_MS))
     missed_ms: ClassCounts = field(default_factory=lambda: ClassCounts(RPC_BOUNDS_MS))
-    """How long the reading of a pull took, of those that found something, and of the others."""
+    """Durations of reading, for pulls with and without messages."""
     by_group: dict[tuple[str, str], GroupCounts] = field(default_factory=dict)
-    """What was handed out, by topic and group."""
+    """Pulled messages by topic and group."""
     latencies: dict[str, Counts] = field(default_factory=dict)
-    """How long reading took, ms, where somebody wants to know: by `queue@topic@group`."""
+    """Durations of reading in ms by `queue@topic@group`, for watched queues only."""

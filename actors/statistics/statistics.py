@@ -1,28 +1,28 @@
-"""Statistics of each topic and each group over the last minute, hour and day.
+"""Statistics of each topic and group over the last minute, hour and day.
 
 Owns: the samples behind the figures.
-Told by: connections (`Request`), its own ticks.
+Receives: Request (connections).
 Publishes: messages per second that each group got of each topic.
 
-Nobody counts for it: it reads, ten seconds apart, the counters that PutMessage, PullMessage and
-SendBack keep anyway. Seven samples make a minute, seven an hour (ten minutes apart), and 25 a day,
-as in 4.9.7. On a thread, for there may be tens of thousands of topics.
+It samples counters that PutMessage, PullMessage and SendBack keep anyway. As in 4.9.7, a minute has
+seven samples 10 s apart, an hour seven, ten minutes apart, and a day 25. It runs on a thread, as
+there may be tens of thousands of topics.
 
     name                          key              counts
-    TOPIC_PUT_NUMS, _SIZE         topic            what was stored
-    GROUP_GET_NUMS, _SIZE         topic@group      what was pulled
-    SNDBCK_PUT_NUMS               topic@group      what consumers gave back
-    BROKER_PUT_NUMS, _GET_NUMS    cluster          all of it
+    TOPIC_PUT_NUMS, _SIZE         topic            stored messages
+    GROUP_GET_NUMS, _SIZE         topic@group      pulled messages
+    SNDBCK_PUT_NUMS               topic@group      messages returned by consumers
+    BROKER_PUT_NUMS, _GET_NUMS    cluster          all messages
 
-Of single queues there may be hundreds of thousands.  These are sampled from the first question on
-for as long as they are among the last WATCHED_MAX that somebody asked for, and cost nothing else:
+There may be hundreds of thousands of single queues. These are sampled from the first request on,
+while they are among the last WATCHED_MAX requested, and cost nothing otherwise:
 
-    QUEUE_PUT_NUMS                topic@queue      what came into it, however it came
-    QUEUE_GET_NUMS                topic@queue@group   delayed messages delivered; 4.9.7 has no other
-    GROUP_GET_LATENCY             queue@topic@group   ms that reading for pulls took
+    QUEUE_PUT_NUMS                topic@queue          stored messages of any origin
+    QUEUE_GET_NUMS                topic@queue@group    delivered delayed messages, as in 4.9.7
+    GROUP_GET_LATENCY             queue@topic@group    ms spent reading for pulls
 
-4.9.7's QUEUE_PUT_SIZE and QUEUE_GET_SIZE are not kept; its COMMERCIAL_ items and those from disk
-never count anything.
+QUEUE_PUT_SIZE and QUEUE_GET_SIZE of 4.9.7 are missing; its COMMERCIAL_ items and those of disk
+reads never count anything.
 
 Source: store/stats/BrokerStatsManager.java, common/stats/StatsItem.java.
 """
@@ -53,7 +53,7 @@ MINUTE_SAMPLE_MS = 10 * SECOND_MS
 HOUR_SAMPLE_MS = 600 * SECOND_MS
 DAY_SAMPLE_MS = 3600 * SECOND_MS
 _SPANS = ((MINUTE_SAMPLE_MS, 7), (HOUR_SAMPLE_MS, 7), (DAY_SAMPLE_MS, 25))
-"""Time between samples, and how many are kept: of the last minute, hour, day."""
+"""Interval and number of samples for minute, hour and day."""
 
 WATCHED_MAX = 1000
 SCHEDULE_GROUP = "SCHEDULE_CONSUMER"
@@ -61,7 +61,7 @@ SCHEDULE_GROUP = "SCHEDULE_CONSUMER"
 _TOPIC_PUT, _GROUP_GET, _SEND_BACK, _BROKER_PUT, _BROKER_GET = range(5)
 _QUEUE_PUT, _QUEUE_GET, _LATENCY = range(5, 8)
 _NUMS, _SIZE, _TIMES = 1, 2, 3
-"""Where a sample has its counters; first comes when it was taken."""
+"""Positions of the counters in a sample, after its time."""
 
 _NAMES = {
     "TOPIC_PUT_NUMS": (_TOPIC_PUT, _NUMS),
@@ -76,7 +76,7 @@ _NAMES = {
     "GROUP_GET_LATENCY": (_LATENCY, _NUMS),
 }
 _WATCHES = {_QUEUE_PUT: 2, _QUEUE_GET: 3, _LATENCY: 3}
-"""Counters of single queues, and how many parts their keys have."""
+"""Counters of single queues, and the number of parts of their keys."""
 _Sample = tuple[int, int, int, int]
 _Key = tuple[int, str]
 _Source = Callable[[], Counts | None]
@@ -84,28 +84,25 @@ _Source = Callable[[], Counts | None]
 
 @dataclass(frozen=True, slots=True)
 class _Tick:
-    """Time for the samples of one span."""
-
     span: int
 
 
 @dataclass(slots=True)
 class _History:
-    """The samples of one topic or group: of the minute, the hour, the day."""
+    """The samples of one topic or group for minute, hour and day."""
 
     spans: tuple[deque[_Sample], ...] = field(
         default_factory=lambda: tuple(deque(maxlen=kept) for _, kept in _SPANS)
     )
 
     def note(self, span: int, now_ms: int, counts: Counts, base: Counts) -> None:
-        """A first sample begins one step earlier, with what there was to begin with."""
+        """Add a sample; before the first, add the base one interval earlier."""
         samples = self.spans[span]
         if not samples:
             samples.append((now_ms - _SPANS[span][0], base.count, base.bytes, base.times))
         samples.append((now_ms, counts.count, counts.bytes, counts.times))
 
     def item(self, span: int, counter: int) -> StatsItem:
-        """The figures of a span."""
         samples = self.spans[span]
         if not samples:
             return StatsItem()
@@ -116,26 +113,25 @@ class _History:
 
 
 class Rates:
-    """What the last minute came to, of each looked up when it is asked for. Any thread."""
+    """Rates of the last minute, computed on request. Any thread."""
 
     def __init__(self, history: Mapping[_Key, _History] | None = None, cluster: str = "") -> None:
         self._history, self._cluster = history or {}, cluster
 
     def put(self, topic: str) -> tuple[float, float]:
-        """Messages and bytes per second."""
+        """Return the messages and bytes per second stored in a topic."""
         return self._of(_TOPIC_PUT, topic)
 
     def got(self, key: str) -> tuple[float, float]:
-        """The same of a `topic@group`."""
+        """Return the messages and bytes per second that a `topic@group` got."""
         return self._of(_GROUP_GET, key)
 
     def sent_back(self, key: str) -> int:
-        """How many messages of a `topic@group`."""
+        """Return the number of messages that a `topic@group` returned."""
         history = self._history.get((_SEND_BACK, key))
         return 0 if history is None else history.item(0, _NUMS).sum
 
     def of_broker(self, *, is_put: bool) -> float:
-        """Messages per second, all of them."""
         return self._of(_BROKER_PUT if is_put else _BROKER_GET, self._cluster)[0]
 
     def _of(self, kind: int, key: str) -> tuple[float, float]:
@@ -151,7 +147,7 @@ class Rates:
 
 
 class Statistics(Responder):
-    """Runs on a thread."""
+    """Samples and figures. Runs on a thread."""
 
     where: ClassVar[Where] = "thread"
 
@@ -165,17 +161,16 @@ class Statistics(Responder):
         delay_offsets: SnapshotRef[Mapping[int, int]],
         group_tps: SnapshotRef[Mapping[str, float]],
     ) -> None:
-        """`group_tps` is published by `topic@group`."""
         super().__init__()
         self._cluster = cluster
         self._puts, self._pulls = puts, pulls
         self._queues, self._delay_offsets = queues, delay_offsets
         self._watched: dict[_Key, _Source] = {}
-        """Counters of single queues, those asked for last at the end."""
+        """Counters of single queues, the last requested at the end."""
         self._group_tps = group_tps
         self._history: dict[_Key, _History] = {}
         self._bases: dict[_Key, Counts] = {}
-        """What was counted before this began to look: after a restart, not before."""
+        """Counts at the start of this actor, after a restart."""
 
     def on_start(self) -> None:
         if self.incarnation > 1:
@@ -186,7 +181,6 @@ class Statistics(Responder):
 
     @handles(_Tick)
     def on_tick(self, tick: _Tick) -> None:
-        """Notes every counter."""
         now_ms, zero = int(self.system.clock.monotonic_ms()), Counts()
         for key, counts in self._counted():
             history = self._history.get(key)
@@ -202,7 +196,7 @@ class Statistics(Responder):
 
     @serves(RequestCode.VIEW_BROKER_STATS_DATA)
     def on_view(self, request: Request) -> RemotingCommand:
-        """One counter over three spans; what was never counted does not exist."""
+        """Answer with one counter over three spans; one that never counted is missing."""
         header = ViewBrokerStatsHeader.decode(request.command.fields)
         kind, counter = _NAMES.get(header.stats_name, (-1, 0))
         key = (kind, header.stats_key)
@@ -220,13 +214,13 @@ class Statistics(Responder):
         return request.command.answer(body=data.encode())
 
     def rates(self) -> Rates:
-        """What the last minute came to. Any thread."""
+        """Return the rates of the last minute. Any thread."""
         return Rates(self._history, self._cluster)
 
     # --- single queues
 
     def _watch(self, kind: int, name: str) -> bool:
-        """Goes on sampling this one, or begins to; whether there is such a queue."""
+        """Start or continue sampling a queue; return whether it exists."""
         key = kind, name
         source = self._watched.pop(key, None) or self._source(kind, name.split("@"))
         counts = None if source is None else source()
@@ -246,7 +240,7 @@ class Statistics(Responder):
             self._pulls.latencies.pop(key[1], None)
 
     def _source(self, kind: int, parts: list[str]) -> _Source | None:
-        """What counts it."""
+        """Return the function that reads the counter."""
         if len(parts) != _WATCHES[kind]:
             return None
         if kind == _QUEUE_PUT:
@@ -272,7 +266,7 @@ class Statistics(Responder):
         return Counts(counts.count, counts.bytes, counts.times)
 
     def _counted(self) -> Iterator[tuple[_Key, Counts]]:
-        """Everything that was counted at least once."""
+        """Yield everything counted at least once."""
         puts, pulls = self._puts, self._pulls
         for topic, put in puts.by_topic.copy().items():
             if put.times:
@@ -281,19 +275,19 @@ class Statistics(Responder):
             yield (_GROUP_GET, f"{topic}@{group}"), got
         for (topic, group), counts in puts.sent_back.copy().items():
             yield (_SEND_BACK, f"{topic}@{group}"), counts
-        if puts.put_count:  # of the whole 4.9.7 counts no requests
+        if puts.put_count:  # 4.9.7 counts no requests of the whole broker
             yield (_BROKER_PUT, self._cluster), Counts(puts.put_count, puts.put_bytes)
         if pulls.get_count:
             yield (_BROKER_GET, self._cluster), Counts(pulls.get_count, pulls.get_bytes)
         for key, source in self._watched.copy().items():
             found = source()
             if found is None or found.count < self._bases[key].count:
-                self._forget(key)  # the queue was deleted, and may have begun anew
+                self._forget(key)  # the queue was deleted and may start again at 0
             else:
                 yield key, found
 
 
 def _numbered(text: str, count: Callable[[int], Counts | None]) -> _Source | None:
-    """The counter of the queue with this number, if it is one."""
+    """Return the reader for the queue with this number, or None if it is no number."""
     number = plain_number(text)
     return None if number is None else partial(count, number)

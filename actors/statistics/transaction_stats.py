@@ -1,4 +1,4 @@
-"""Counts of the ends of transactions, by topic."""
+"""Counters of ended transactions, by topic."""
 
 from dataclasses import dataclass, field
 
@@ -7,15 +7,14 @@ from actors.engine.histogram import END_BOUNDS_S, ClassCounts
 
 @dataclass(slots=True)
 class TransactionStats:
-    """Since the start; written by Transactions, read by whoever reports."""
+    """Counters since the start; Transactions writes them, any thread may read."""
 
     committed: dict[str, int] = field(default_factory=dict)
     rolled_back: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, ClassCounts] = field(default_factory=dict)
-    """From the half message stored to its commit."""
+    """Time from the storing of the half message to its commit."""
 
     def ended(self, topic: str, *, is_commit: bool, after_ms: float) -> None:
-        """One transaction of a topic has ended."""
         counts = self.committed if is_commit else self.rolled_back
         counts[topic] = counts.get(topic, 0) + 1
         if is_commit:

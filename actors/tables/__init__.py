@@ -1,1 +1,16 @@
-"""The broker's tables, each with its JSON file: topics, groups, offsets, filters."""
+"""The broker's tables, each with its JSON file: topics, groups, consumer offsets and filters.
+
+Tables answer when a change is on disk. Other actors read snapshots (tables.py). Messages, all in
+messages.py:
+
+ every table ── WriteFile ──▶ ConfigWriter ── FileWritten ──▶ the table
+ every table ── EncodeAnswer ──▶ TableEncoder, which answers the request
+ senders ── CreateTopicOnSend, CreateSystemTopic ──▶ TopicTable ── TopicReady ──▶ the sender
+ TopicTable ── RegisterTopic, RegisterAll, WhenRegistered ──▶ Registration
+ Registration ── SetOrderTopics, NameServersTold ──▶ TopicTable
+ TopicTable ── ForgetTopic ──▶ ConsumerOffsets, then ── RemoveTopic ──▶ CleanFiles
+ any actor ── CreateGroup ──▶ GroupTable ── ForgetOffsets ──▶ ConsumerOffsets
+ consumers, statistics ── TellOffsets ──▶ ConsumerOffsets ── OffsetsTold ──▶ the requester
+ Clients ── RegisterFilters, UnregisterFilters, CompileFirst ──▶ FilterTable
+ SlaveSync ── ReplaceTopics, TakeGroups, MergeOffsets ──▶ the tables of a slave
+"""

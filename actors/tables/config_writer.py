@@ -1,74 +1,36 @@
-"""Writes the JSON files of a server's tables, off the loop.
+"""Writer of the JSON files of a server's tables, off the loop.
 
 Owns: every file below the config directory while the server runs.
-Told by: the table actors (`WriteFile`).   Tells: them (`FileWritten`).
+Receives: WriteFile (table actors).
+Sends: FileWritten (table actors).
 
-Of several texts for one file only the last is written, at the end of the batch.  What the disk
-refuses is kept and tried again, with one log line when it starts to fail and one when it is over.
+At the end of a batch, only the last text for each file is written. A failed write is kept and
+retried. One log line reports the first failure and one the recovery.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
 from structlog import get_logger
 
 from actors.engine.actor import Actor, BatchEnd, Where, handles
-from actors.engine.actor_address import ActorAddress
+from actors.tables.messages import WriteFile
 from storage.errors import StoreError
 from storage.tables.json_config import save
-from storage.tables.skipped_entry import SkippedEntry
 
 log = get_logger(__name__)
 
 RETRY_MS = 5000
-"""Between tries of a file that could not be written: as often as offsets are saved anyway."""
-
-
-@dataclass(frozen=True, slots=True)
-class FileWritten:
-    """The text with this number, or a later one, is on disk; or it is not, and is tried again:
-    nobody has to wait for a broken disk."""
-
-    path: str
-    serial: int
-    refusal: str = ""
-    """Why it is not on disk."""
-
-
-@dataclass(frozen=True, slots=True)
-class WriteFile:
-    """Bring the file at `path` to `text`; a function is called on the writer's thread.
-
-    `serial` grows with every text that one owner has for its file.
-    """
-
-    path: str
-    text: str | Callable[[], str]
-    serial: int = 0
-    reply_to: ActorAddress | None = None
-    broken: tuple[str, ...] = ()
-    """What was found unusable when the file was read: kept aside, not as its .bak."""
-    left_out: tuple[SkippedEntry, ...] = ()
-    """Entries that were found unusable: kept in its side file."""
-
-    def refuse(self, remark: str) -> None:
-        """The writer is gone."""
-        self.done(remark)
-
-    def done(self, refusal: str = "") -> None:
-        """Tells the owner."""
-        if self.reply_to is not None:
-            self.reply_to.tell(FileWritten(self.path, self.serial, refusal))
+"""Interval between retries of a failed write; offsets are saved as often."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Retry:
-    """Try again what could not be written."""
+    """Timer tick: retry failed writes."""
 
 
 class ConfigWriter(Actor):
-    """Runs on a thread, for a write waits for the disk twice."""
+    """Runs on a thread, because each write waits for the disk twice."""
 
     where: ClassVar[Where] = "thread"
 
@@ -80,24 +42,23 @@ class ConfigWriter(Actor):
 
     @handles(WriteFile)
     def on_write(self, message: WriteFile) -> None:
-        """Remembers the text until the batch ends."""
+        """Keep the text until the batch ends."""
         self._waiting[message.path] = message
 
     @handles(BatchEnd)
     def on_batch_end(self, _: BatchEnd) -> None:
-        """Writes everything that is waiting."""
         self._write_all()
 
     @handles(_Retry)
     def on_retry(self, _: _Retry) -> None:
-        """The disk may have room again: the end of this batch tries."""
+        """Allow the next retry; the end of this batch makes this one."""
         self._will_retry = False
 
     def on_stop(self) -> None:
         self._write_all()
 
     def on_failure(self, *_: object) -> None:
-        """What it had taken and not written yet goes with it: nobody may wait for that."""
+        """Report unwritten texts as refused, so that no owner waits for them."""
         for message in self._waiting.values():
             message.refuse("the writer of the files has failed")
 

@@ -1,23 +1,22 @@
-"""The table of consumer filters: the SQL92 expressions by which groups filter messages.
+"""The table of SQL92 expressions by which groups filter messages.
 
 Owns: the filters by topic and group, and consumerFilter.json.
-Told by: Clients (`RegisterFilters` with each heartbeat that concerns it, `UnregisterFilters`), its
-own tick; Clients and PullMessage (`CompileFirst`).
-Tells: config_writer; it answers the heartbeats that Clients passes on, once pulls know them, and
-gives back what waited for an expression.
+Receives: RegisterFilters, UnregisterFilters (Clients); CompileFirst (Clients, PullMessage).
+Sends: WriteFile (ConfigWriter); the message of CompileFirst (its sender). It answers heartbeats of
+RegisterFilters once pulls know the filters.
+Publishes: the filters, for pulls and for the bit maps of queue extensions.
 
-The latest filters are published: for pulls, and for the bit maps of the queues' extensions.
-Compiling is done a piece in a round of the loop, one after the other: an expression of 8,192
-characters takes 30 ms.
+Expressions are compiled in steps, a limited number of characters per round of the loop. One of
+8,192 characters takes 30 ms.
 
 Source: broker/filter/ConsumerFilterManager.java, DefaultConsumerIdsChangeListener.java.
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from structlog import get_logger
 
@@ -25,7 +24,7 @@ from actors.config import BrokerConfig
 from actors.engine.actor import handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.snapshot_ref import SnapshotRef
-from actors.network.request import Request
+from actors.tables.messages import CompileFirst, RegisterFilters, UnregisterFilters
 from actors.tables.persisted import TickedTable
 from protocol.bodies import ConsumerData
 from protocol.sql92 import SqlError, compile_filter, is_compiled
@@ -36,51 +35,19 @@ log = get_logger(__name__)
 
 SAVE_MS = 10_000
 TURN_CHARS = 1024
-"""Compiled in a round of the loop, and what comes last to its end: 9,215 at the most, 32 ms."""
-
-
-@dataclass(frozen=True, slots=True)
-class RegisterFilters:
-    """These groups say, in a heartbeat, what they subscribe to; it is answered afterwards."""
-
-    consumers: Sequence[ConsumerData]
-    request: Request
-
-    def refuse(self, remark: str) -> None:
-        """Answers the heartbeat with an error."""
-        self.request.refuse(remark)
-
-
-@dataclass(frozen=True, slots=True)
-class UnregisterFilters:
-    """The group has no consumer any more."""
-
-    group: str
-
-
-@dataclass(frozen=True, slots=True)
-class CompileFirst:
-    """Compile this SQL92 expression; then `message` goes to `reply_to`."""
-
-    expression: str
-    message: Any
-    reply_to: ActorAddress
-
-    def refuse(self, remark: str) -> None:
-        """Answers what it is for with an error."""
-        self.message.refuse(remark)
+"""Characters compiled in a round; its last expression is completed: up to 9,215, 32 ms."""
 
 
 @dataclass(frozen=True, slots=True)
 class _NextTurn:
-    """Others have had theirs."""
+    """The next round of the loop: continue compiling."""
 
 
 Task: TypeAlias = RegisterFilters | UnregisterFilters | CompileFirst
 
 
 class FilterTable(TickedTable):
-    """Lives on the loop."""
+    """Filter table. Runs on the loop."""
 
     def __init__(
         self,
@@ -91,7 +58,7 @@ class FilterTable(TickedTable):
         was_stopped_cleanly: bool,
         config_writer: ActorAddress,
     ) -> None:
-        """Publishes `filters`; what is there already is of an incarnation before this one."""
+        """Publish `filters`; filters already there come from before a restart of this actor."""
         super().__init__(path, config_writer)
         self._config = config
         self._published = filters
@@ -126,17 +93,17 @@ class FilterTable(TickedTable):
 
     @handles(RegisterFilters)
     def on_register(self, message: RegisterFilters) -> None:
-        """What a group subscribes to now; its filters of other topics are dead."""
+        """Register the filters of a group; its filters of other topics become dead."""
         self._add(message, self._register_all(message))
 
     @handles(CompileFirst)
     def on_compile_first(self, message: CompileFirst) -> None:
-        """Somebody needs it, and may not hold others up."""
+        """Compile an expression without blocking the loop."""
         self._add(message, self._compile(message))
 
     @handles(UnregisterFilters)
     def on_unregister(self, message: UnregisterFilters) -> None:
-        """Its filters are kept for a while: it may come back."""
+        """Mark the group's filters as dead; they are kept in case it returns."""
         self._add(message, self._unregister(message))
 
     def _add(self, task: Task, steps: Iterator[int]) -> None:
@@ -145,7 +112,6 @@ class FilterTable(TickedTable):
 
     @handles(_NextTurn)
     def on_next_turn(self, _: _NextTurn) -> None:
-        """The next piece."""
         self._left_chars, self._has_asked = TURN_CHARS, False
         self._go_on()
 
@@ -161,14 +127,13 @@ class FilterTable(TickedTable):
             self.system.loop.tell_in_next_round(self.address, _NextTurn())
 
     def on_failure(self, *reason: object) -> None:
-        """Who waits for his turn waits no longer."""
         while self._tasks:
             task = self._tasks.popleft()[0]
             if not isinstance(task, UnregisterFilters):
                 task.refuse(self.remark())
         super().on_failure(*reason)
 
-    # --- what is done step by step, each with the characters that it has compiled
+    # --- tasks: iterators of steps, each yields its number of compiled characters
 
     def _register_all(self, message: RegisterFilters) -> Iterator[int]:
         for consumer in message.consumers:
@@ -178,7 +143,7 @@ class FilterTable(TickedTable):
 
     def _compile(self, message: CompileFirst) -> Iterator[int]:
         if not is_compiled(message.expression):
-            with suppress(SqlError):  # it is kept, too
+            with suppress(SqlError):  # the error is cached, too
                 compile_filter(message.expression)
             yield len(message.expression)
         message.reply_to.tell(message.message)
@@ -215,7 +180,7 @@ class FilterTable(TickedTable):
             self._published.value = self._filters.copy()
 
     def save_changes(self) -> None:
-        """What has been dead for long is forgotten first."""
+        """Forget long dead filters, then save changes."""
         span_ms = self._config.filter_clean_time_span_ms
         forgotten = self._filters.forget_long_dead(self.system.clock.now_ms(), span_ms)
         if forgotten:

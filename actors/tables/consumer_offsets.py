@@ -1,18 +1,17 @@
-"""The table of consumer offsets: how far every group has come in every queue.
+"""The table of consumer offsets, by group and queue.
 
-Owns: the table of offsets and consumerOffset.json.
-Told by: connections (`Request`), PullMessage, Transactions (`CommitOffset`), OffsetReset
-(`ResetOffsets`), SlaveSync (`MergeOffsets`, `TopicsGone`), groups (`ForgetOffsets`, `GroupsGone`),
-topics (`ForgetTopic`, `TopicsGone`), CleanFiles (`ForgetTopic`), who needs to know how far groups
-are (`TellOffsets`), its own tick.
-Tells: config_writer; TableEncoder (`EncodeAnswer`); who asked (`OffsetsTold`).
+Owns: the offsets and consumerOffset.json.
+Receives: Request (connections); CommitOffset (PullMessage, Transactions); ResetOffsets
+(OffsetReset); MergeOffsets (SlaveSync); TopicsGone (TopicTable, SlaveSync); GroupsGone,
+ForgetOffsets (GroupTable); ForgetTopic (TopicTable, CleanFiles); TellOffsets (OffsetReset,
+ConsumeStats, QueueOffsets).
+Sends: WriteFile (ConfigWriter); EncodeAnswer (TableEncoder); OffsetsTold (the requesting actor).
 
-What a consumer commits one-way or with a pull is stored unless it goes back and should not
-(offset_guard.py); what somebody asks for is stored as it comes.  Neither past the ceiling of what
-nobody knows (offset_ceiling.py), nor behind the end of the queue (offset_bounds.py).  Offsets go
-with their topic, and do not come back with a consumer that has not noticed (old_places.py), nor
-does a place in a log that has lost its end since (first_pulls.py).  The file follows every few
-seconds, after a reset or a deletion and at the stop; what a crash loses is consumed again.
+One-way commits and commits of pulls pass offset_guard.py, old_places.py and first_pulls.py, which
+recognize stale ones. Commits in request form are stored as sent. All pass offset_ceiling.py, the
+limit of offsets, and offset_bounds.py, the end of the queue. Offsets are deleted with their topic.
+The file is saved every few seconds, after a reset or deletion, and at the stop. A crash loses the
+latest commits, and their messages are consumed again.
 
 Source: broker/offset/ConsumerOffsetManager.java, ConsumerManageProcessor.java.
 """
@@ -34,6 +33,7 @@ from actors.tables.consumer_views import ConsumerView
 from actors.tables.first_pulls import FirstPulls
 from actors.tables.messages import (
     CommitOffset,
+    EncodeAnswer,
     ForgetOffsets,
     ForgetTopic,
     GroupsGone,
@@ -49,7 +49,6 @@ from actors.tables.offset_ceiling import OffsetCeiling
 from actors.tables.offset_guard import OffsetGuard, OffsetStats
 from actors.tables.old_places import OldPlaces
 from actors.tables.persisted import Then, TickedTable
-from actors.tables.table_encoder import EncodeAnswer
 from protocol.bodies import ConsumerOffsetTable, TopicConfig
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
@@ -79,20 +78,20 @@ from storage.tables.offsets import (
 log = get_logger(__name__)
 
 Offsets = Mapping[str, Mapping[int, int]]
-"""By `topic@group`, then by queue."""
+"""Offsets by `topic@group`, then by queue."""
 
 
 @dataclass(frozen=True, slots=True)
 class _SearchOn:
-    """Others have had their turn."""
+    """The next round of the loop: continue a search."""
 
 
 KEYS_PER_ROUND = 5_000
-"""Topics of groups looked through in a round of the loop: up to 5 ms."""
+"""Entries searched in one round of the loop: up to 5 ms."""
 
 
 class ConsumerOffsets(TickedTable):
-    """Lives on the loop."""
+    """Offset table. Runs on the loop."""
 
     def __init__(
         self,
@@ -113,13 +112,15 @@ class ConsumerOffsets(TickedTable):
         old_places: OldPlaces | None = None,
         first_pulls: FirstPulls | None = None,
     ) -> None:
-        """`starts_in_memory(topic, queue_id)`: whether the queue is young, that is, its minimum is
-        0 and its first message is recent enough to lie in memory still.
+        """Create the table.
 
-        `offsets` is published at every save, so it may be as old as that; `live_offsets` is never
-        old, and never at rest. Without `guards` every commit up to the end of its queue is stored,
-        as 4.9.7 does. `bounds` is None on a slave, which may know more offsets than it has
-        messages.
+        `starts_in_memory(topic, queue_id)` tells whether the queue is young: its min offset
+        is 0 and its first message is recent enough to be in memory.
+
+        `offsets` is published at every save and may be as old as that. `live_offsets` is
+        the table itself, which changes at any time. Without `guards`, every commit up to
+        the end of its queue is stored, as in 4.9.7. `bounds` is None on a slave, which may
+        have offsets beyond its messages.
         """
         super().__init__(path, config_writer)
         self._interval_ms, self._encoder = interval_ms, encoder
@@ -127,22 +128,22 @@ class ConsumerOffsets(TickedTable):
         self._published, self._live = offsets, live_offsets
         self._offsets: dict[str, dict[int, int]] = {}
         self._copy: dict[str, dict[int, int]] = {}
-        """As published last; nothing in it ever changes."""
+        """Last published copy; nothing in it ever changes."""
         self._changed = False
         self._searches: deque[TellOffsets] = deque()
-        """Questions that need all of a large table; the first one is worked on."""
+        """Requests that need a whole large table; only the first is worked on."""
         self._rest: Iterator[tuple[str, dict[int, int]]] = iter(())
         self._found: dict[tuple[str, str], Mapping[int, int]] = {}
         self._unpublished: dict[str, None] = {}
-        """Keys whose queues are not as they were published."""
+        """Keys that have changed since the last copy."""
         self._consumers, self._topics = consumers, topics
         self._ceiling = ceiling
         self._bounds, self._old_places = bounds, old_places or OldPlaces()
         self._first_pulls = first_pulls or FirstPulls({}, 0.0)
         self._gone: frozenset[str] = frozenset()
-        """Of a slave: groups that its master has deleted, perhaps with their offsets."""
+        """On a slave: groups that its master deleted, perhaps with their offsets."""
         self._gone_topics: frozenset[str] = frozenset()
-        """Of a slave: the same of topics."""
+        """On a slave: topics that its master deleted."""
         self._stats = stats or OffsetStats()
         self._guard = OffsetGuard(consumers, self._stats) if guards else None
 
@@ -163,15 +164,16 @@ class ConsumerOffsets(TickedTable):
 
     @handles(CommitOffset)
     def on_commit(self, message: CommitOffset) -> None:
-        """A pull says how far its group has come."""
+        """Store the offset of a pull."""
         peer = message.peer
         self._commit(message.group, message.topic, message.queue_id, message.offset, peer)
 
     @handles(MergeOffsets)
     def on_take_offsets(self, message: MergeOffsets) -> None:
-        """What the master knows holds; of what it does not know, a slave's own word.
+        """Merge the master's offsets: they replace those of the same groups.
 
-        But what it has of no group that it has deleted, it has deleted with it.
+        A group or topic that the master deleted loses its offsets if the master's table has
+        none of it.
         """
         table = message.table.offset_table
         for key, queues in table.items():
@@ -189,26 +191,27 @@ class ConsumerOffsets(TickedTable):
 
     @handles(GroupsGone)
     def on_groups_gone(self, message: GroupsGone) -> None:
-        """Their offsets may be wanted still: what the master tells next shows it."""
+        """Note deleted groups until the next table shows whether their offsets remain."""
         self._gone = (self._gone | message.gone) - message.there
 
     @handles(TopicsGone)
     def on_topics_gone(self, message: TopicsGone) -> None:
-        """Waits, as with groups, for a table of the master's without their offsets."""
+        """Note deleted topics until the next table shows whether their offsets remain."""
         self._gone_topics = (self._gone_topics | message.gone) - message.there
 
     @handles(ForgetTopic)
     def on_forget_topic(self, message: ForgetTopic) -> None:
-        """The topic may be made again at once, and be numbered from 0."""
+        """Delete the offsets of a topic, which may be created again at once with queues from 0."""
         if self._forget_topic(message.topic):
             self.save_changes(message.then)
         else:
             message.then("")
 
     def _forget_topic(self, topic: str) -> bool:
-        """Return whether any group had an offset in it.
+        """Delete the offsets in a topic; return whether there were any.
 
-        Live members have places there that they have not committed, or keep themselves.
+        Live members may have positions there that they have not committed or keep
+        themselves. A mark is left for each.
         """
         keys, now_ms = self._keys(topic=topic), self.system.clock.monotonic_ms()
         views = self._consumers.value
@@ -228,7 +231,7 @@ class ConsumerOffsets(TickedTable):
 
     @handles(ForgetOffsets)
     def on_forget(self, message: ForgetOffsets) -> None:
-        """In all topics."""
+        """Delete the offsets of a group in all topics."""
         gone = [key for key in self._offsets if group_of(key) == message.group]
         for key in gone:
             del self._offsets[key]
@@ -239,9 +242,10 @@ class ConsumerOffsets(TickedTable):
 
     @serves(RequestCode.UPDATE_CONSUMER_OFFSET)
     def update(self, request: Request) -> RemotingCommand:
-        """A consumer says how far its group has come; mostly one-way.
+        """Commit an offset.
 
-        In its request form it is stored as sent; from somebody who is no member it is a reset.
+        One-way commits may be ignored as stale. A request is stored as sent; from a client
+        that is not a member it is a reset.
         """
         header = UpdateConsumerOffsetHeader.decode(request.command.fields)
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
@@ -249,7 +253,7 @@ class ConsumerOffsets(TickedTable):
             self.begin_change()
             self._commit(group, topic, queue_id, header.commit_offset, request.peer)
         else:
-            check_topic_name(topic)  # 4.9.7 keeps them under any name and of any queue
+            check_topic_name(topic)  # 4.9.7 stores offsets under any name and queue id
             check_group_name(group)
             if fault := queue_id_fault(queue_id):
                 raise RemoteError(ResponseCode.SYSTEM_ERROR, fault)
@@ -266,7 +270,9 @@ class ConsumerOffsets(TickedTable):
             else:
                 self._old_places.forget(topic, group, queue_id)
                 is_member = guard is not None and guard.is_member(group, peer)
-                if is_beyond and not is_member:  # an order holds: what comes up to there is skipped
+                if (
+                    is_beyond and not is_member
+                ):  # an operator's order: messages up to there are skipped
                     self.system.rarely.warn(
                         "consumer offset set behind the end of its queue",
                         of=topic,
@@ -284,7 +290,7 @@ class ConsumerOffsets(TickedTable):
 
     @handles(ResetOffsets)
     def on_reset(self, message: ResetOffsets) -> None:
-        """A group begins somewhere else; the file follows at once."""
+        """Set the offsets of a group and save them at once."""
         if self._guard is not None:
             now_ms = self.system.clock.monotonic_ms()
             self._guard.reset(message.group, message.topic, message.offsets, now_ms)
@@ -295,9 +301,10 @@ class ConsumerOffsets(TickedTable):
 
     @serves(RequestCode.CLONE_GROUP_OFFSET)
     def clone(self, request: Request) -> RemotingCommand:
-        """A group gets another one's offsets, of one topic or of all.
+        """Copy the offsets of a group to another group, in one topic or in all.
 
-        A topic that is not there, or that the first group is online for without it, is passed over.
+        Missing topics are skipped, and topics to which the online source group does not
+        subscribe.
         """
         header = CloneGroupOffsetHeader.decode(request.command.fields)
         check_group_name(header.dest_group)
@@ -339,7 +346,7 @@ class ConsumerOffsets(TickedTable):
 
     @handles(TellOffsets, reads_only=True)
     def on_tell_offsets(self, message: TellOffsets) -> None:
-        """Somebody counts how far groups are behind."""
+        """Answer with a copy of the offsets; search a large table in steps."""
         group, topic = message.group, message.topic
         if group is not None and topic is not None:
             found = {(topic, group): dict(self._offsets.get(offset_key(topic, group), {}))}
@@ -359,7 +366,7 @@ class ConsumerOffsets(TickedTable):
 
     @handles(_SearchOn, reads_only=True)
     def on_search_on(self, _: _SearchOn) -> None:
-        """Look for offsets that were asked for among some more; one question after the other."""
+        """Search the next entries for the first waiting request."""
         if not self._searches:
             return
         message = self._searches[0]
@@ -375,12 +382,12 @@ class ConsumerOffsets(TickedTable):
             self._begin_search()
 
     def _keys(self, group: str | None = None, topic: str | None = None) -> list[tuple[str, str]]:
-        """Topic and group of the entries of one, or of all; what is not just these is nobody's."""
+        """Return topic and group of the matching entries; malformed keys match nothing."""
         return _names(self._offsets, group, topic)
 
     @serves(RequestCode.QUERY_CONSUMER_OFFSET)
     def query(self, request: Request) -> RemotingCommand:
-        """How far a group has come; a new group begins a young queue at its first message."""
+        """Answer with the offset of a group; a new group starts a young queue at 0."""
         header = QueryConsumerOffsetHeader.decode(request.command.fields)
         offset = self._offset(header.consumer_group, header.topic, header.queue_id)
         if offset < 0:
@@ -394,7 +401,7 @@ class ConsumerOffsets(TickedTable):
 
     @serves(RequestCode.GET_ALL_CONSUMER_OFFSET)
     def all_offsets(self, request: Request) -> RemotingCommand | None:
-        """The whole table, for a slave; a large one is written on a thread."""
+        """Answer a slave with the whole table; TableEncoder sends a large one."""
         if sum(map(len, self._offsets.values())) <= ENCODED_HERE_MAX:
             return request.command.answer(body=ConsumerOffsetTable(self._offsets).encode())
         self._encoder.tell(EncodeAnswer(request, ConsumerOffsetTable(self._publish())))
@@ -403,7 +410,7 @@ class ConsumerOffsets(TickedTable):
     def _commit(
         self, group: str, topic: str, queue_id: int, offset: int, peer: Peer | None
     ) -> None:
-        """What a consumer says by the way; a commit that changes nothing is nothing to think of."""
+        """Store a commit unless it is stale; an unchanged offset needs no check."""
         stored = self._offsets.get(offset_key(topic, group), {}).get(queue_id)
         guard = self._guard
         is_news = offset != stored
@@ -422,9 +429,9 @@ class ConsumerOffsets(TickedTable):
     def _is_from_elsewhere(
         self, group: str, topic: str, queue_id: int, offset: int, peer: Peer
     ) -> bool:
-        """Return whether an offset is none of the queue's: behind its end, or of earlier times.
+        """Return whether an offset is past its queue's end or from before the queue was renewed.
 
-        It is ignored then: its consumer has not noticed that the queue is another one.
+        Its consumer has not noticed that the queue was deleted, rebuilt or truncated.
         """
         if self._bounds is None:
             return False
@@ -458,9 +465,9 @@ class ConsumerOffsets(TickedTable):
     def _store(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         key = offset_key(topic, group)
         queues = self._offsets.get(key)
-        if queues is None or queue_id not in queues:  # most commits are of a queue that is known
+        if queues is None or queue_id not in queues:  # most commits are of a known queue
             fault = queue_id_fault(queue_id)
-            if queues is None:  # a name that came with the file is good enough
+            if queues is None:  # names loaded from the file need no check
                 fault = fault or topic_name_fault(topic) or group_name_fault(group)
             event = "offset not taken"
             if not fault and (refusal := self._refusal(group, topic, queue_id)):
@@ -477,7 +484,7 @@ class ConsumerOffsets(TickedTable):
         self._note_changed(key)
 
     def _refusal(self, group: str, topic: str, queue_id: int) -> LimitReached | None:
-        """Why this offset cannot be kept; one that is there can."""
+        """Return why this new offset exceeds a limit, or None."""
         queues = self._offsets.get(offset_key(topic, group), {})
         if self._ceiling is None or queue_id in queues:
             return None
@@ -488,7 +495,7 @@ class ConsumerOffsets(TickedTable):
         self._unpublished[key] = None
 
     def _publish(self) -> dict[str, dict[int, int]]:
-        """Copies what has changed, not the rest."""
+        """Publish a copy that shares unchanged entries with the last one."""
         if not self._unpublished:
             return self._copy
         own, copied = self._offsets, self._copy.copy()
@@ -502,7 +509,7 @@ class ConsumerOffsets(TickedTable):
         return copied
 
     def save_changes(self, *thens: Then) -> None:
-        """A snapshot, published with it."""
+        """Save and publish a snapshot if offsets have changed."""
         if self._guard is not None:
             self._guard.expire(self.system.clock.monotonic_ms())
         if not self._changed:

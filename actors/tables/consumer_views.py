@@ -1,4 +1,4 @@
-"""Consumer groups as others may see them: snapshots that Clients publishes.
+"""Snapshots of consumer groups, published by Clients.
 
 Source: broker/client/ConsumerManager.java, ConsumerGroupInfo.java.
 """
@@ -13,28 +13,28 @@ from protocol.bodies import SubscriptionData
 from protocol.sink import owner_of
 
 NOT_SUBSCRIBED = ""
-"""Stands for a member that does not want a topic at all."""
+"""Expression of a member that does not subscribe to the topic."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanting:
-    """The members that want one expression of a topic."""
+    """The members of a group with the same expression for a topic."""
 
     expression: str
-    """`*`, tags sorted and joined with ` || `, `SQL92: a > 1`; NOT_SUBSCRIBED."""
+    """`*`, tags sorted and joined with ` || `, `SQL92: a > 1`, or NOT_SUBSCRIBED."""
     count: int
     client_ids: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """A topic of which the members of a group want different things."""
+    """A topic to which the members of a group subscribe differently."""
 
     topic: str
     wanted: Sequence[Wanting]
 
     def sentence(self) -> str:
-        """For logs: what is wanted, by whom."""
+        """Return the expressions and their clients, for logs."""
         return "; ".join(
             f"{each.expression or 'not subscribed'} by {each.count}:"
             f" {', '.join(each.client_ids)}{', …' if each.count > len(each.client_ids) else ''}"
@@ -44,26 +44,26 @@ class Mismatch:
 
 @dataclass(slots=True)
 class Member:
-    """One client in one group."""
-
     peer: Peer
     client_id: str
     language: int
     version: int
     updated_ms: float
     joined_ms: float = 0.0
-    """When this connection came into the group; heartbeats later than that do not change it."""
+    """Time at which this connection joined the group; later heartbeats do not change it."""
     wants: Mapping[str, SubscriptionData] = field(default_factory=dict)
-    """What this client alone said last, by topic; for a producer nothing."""
+    """Last subscriptions of this client by topic; empty for a producer."""
     wanted: Mapping[str, SubscriptionData] = field(default_factory=dict)
-    """What it said before it said something else."""
+    """Subscriptions before the last change."""
     grant: Grant | None = None
-    """What it said so with; None where there is no access control."""
+    """Permissions of its last heartbeat; None without access control."""
 
     @property
     def account(self) -> tuple[str, str] | None:
-        """Its name, and the address where that is a white one: with the same go the same rights.
-        None where there is no access control."""
+        """Access key and allowlisted address, which determine the permissions.
+
+        The address is empty unless it is allowlisted. None without access control.
+        """
         grant = self.grant
         if grant is None:
             return None
@@ -71,29 +71,29 @@ class Member:
 
 
 class Producing(NamedTuple):
-    """Those of a producer group that have the same rights: a few of them, however many peers."""
+    """The members of a producer group with the same permissions."""
 
     peers: Sequence[Peer]
     grant: Grant | None = None
-    """Of one of them; None where there is no access control."""
+    """Permissions of one of them; None without access control."""
 
     def is_of(self, owner: str | None) -> bool:
-        """Whether theirs is the account with this checksum (protocol/sink.py)."""
+        """Return whether their account has this checksum (protocol/sink.py)."""
         return self.grant is not None and owner == owner_of(self.grant.account.access_key)
 
     def may_send(self, topic: str) -> bool:
-        """Whether they could have sent to this topic, as accounts are now."""
+        """Return whether their account, as it is now, may send to this topic."""
         if self.grant is None:
             return True
         now = self.grant.current()
-        if now.is_white and not self.grant.is_white:  # the others are elsewhere
+        if now.is_white and not self.grant.is_white:  # the other members have other addresses
             now = replace(now, is_white=False)
         return now.may_send(topic)
 
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What a group wants of a topic; `codes` are its tags' hash codes, None: every message."""
+    """A group's subscription to a topic; `codes` are hash codes of tags, None for all messages."""
 
     data: SubscriptionData
     codes: frozenset[int] | None
@@ -101,17 +101,14 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerView:
-    """A consumer group as others may see it."""
-
     message_model: str | None
     subscriptions: Mapping[str, Subscription]
     members: Mapping[int, Member] = field(default_factory=dict)
-    """By connection. `updated_ms` and `wants` are those of the time of publishing."""
+    """Members by connection. `updated_ms` and `wants` are those of the time of publishing."""
     consume_type: str | None = None
     consume_from_where: str | None = None
     mismatches: Sequence[Mismatch] = ()
-    """Topics that its members do not subscribe alike."""
+    """Topics to which the members subscribe differently."""
 
     def member_of(self, client_id: str | None) -> Member | None:
-        """The member of that name, of several connections the first; None without one."""
         return next((each for each in self.members.values() if each.client_id == client_id), None)

@@ -1,15 +1,14 @@
 """The table of consumer groups and their settings.
 
-Owns: the table of groups and subscriptionGroup.json.
-Told by: connections (`Request`), everybody who meets an unknown group (`CreateGroup`),
-SlaveSync (`TakeGroups`).
-Tells: config_writer, ConsumerOffsets (`ForgetOffsets`; of a slave `GroupsGone`).
+Owns: the groups and subscriptionGroup.json.
+Receives: Request (connections); CreateGroup (any actor with a GroupFinder); TakeGroups (SlaveSync).
+Sends: WriteFile (ConfigWriter); ForgetOffsets and, on a slave, GroupsGone (ConsumerOffsets);
+EncodeAnswer (TableEncoder).
 
 Source: broker/subscription/SubscriptionGroupManager.java.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 from structlog import get_logger
 
@@ -19,10 +18,9 @@ from actors.engine.actor_address import ActorAddress
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.request import Request, serves, short_body
-from actors.tables.messages import ForgetOffsets, GroupsGone
+from actors.tables.messages import CreateGroup, EncodeAnswer, ForgetOffsets, GroupsGone, TakeGroups
 from actors.tables.names import check_group_name
 from actors.tables.persisted import BatchedTable, Then
-from actors.tables.table_encoder import EncodeAnswer
 from actors.tables.topics import SLAVE_REFUSES
 from protocol.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupTable
 from protocol.codes import RequestCode, ResponseCode
@@ -40,26 +38,10 @@ SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 GroupConfigs = Mapping[str, SubscriptionGroupConfig]
 
 
-@dataclass(frozen=True, slots=True)
-class CreateGroup:
-    """Make a group with the usual settings, unless it is there."""
-
-    group: str
-
-
-@dataclass(frozen=True, slots=True)
-class TakeGroups:
-    """The master's table: a slave's own from now on."""
-
-    table: SubscriptionGroupTable
-    continues: bool = True
-    """Whether the table before was the same master's."""
-
-
 class GroupFinder:
-    """Finds a group for whoever meets it, and has it made when it may be made.
+    """Finds the settings of a group, and has a missing group created if that is allowed.
 
-    The settings of a new group are known beforehand, so nobody has to wait for it.
+    The settings of a new group are known in advance, so no caller has to wait.
     """
 
     def __init__(
@@ -70,7 +52,7 @@ class GroupFinder:
         self._config = config
 
     def find(self, group: str) -> SubscriptionGroupConfig | None:
-        """The group's settings; None when it does not exist and may not be made."""
+        """Return the group's settings; None if it is missing and must not be created."""
         found = self._groups.value.get(group)
         may_be_made = self._config.auto_create_group_enable or group.startswith(SYSTEM_GROUP_PREFIX)
         if found is None and may_be_made:
@@ -79,19 +61,18 @@ class GroupFinder:
         return found
 
     def check(self, group: str) -> None:
-        """Raises RemoteError for a name that no group may have; one that is there may, whatever it
-        is: 4.9.7 has taken any."""
+        """Raise RemoteError for an invalid new name; 4.9.7 may have created any name."""
         if group not in self._groups.value:
             check_group_name(group)
 
     @property
     def is_full(self) -> bool:
-        """Whether no more groups are made for clients that come with them."""
+        """Whether maxAutoGroups is reached: clients create no more groups."""
         return 0 < self._config.auto_groups_max <= len(self._groups.value)
 
 
 class GroupTable(BatchedTable):
-    """Lives on the loop."""
+    """Group table. Runs on the loop."""
 
     def __init__(
         self,
@@ -104,7 +85,7 @@ class GroupTable(BatchedTable):
         encoder: ActorAddress,
         retried: Collection[str] = (),
     ) -> None:
-        """`retried`: groups that have to be there, as messages wait for them."""
+        """Take `retried`: groups that must exist, as their retry topics have messages."""
         super().__init__(path, config_writer)
         self._config = config
         self._published = groups
@@ -113,7 +94,7 @@ class GroupTable(BatchedTable):
         self._version = DataVersion()
         self._retried = retried
         self._taken = SubscriptionGroupTable()
-        """Of a slave: the newest table of its master's."""
+        """On a slave: the newest table of its master."""
 
     def on_start(self) -> None:
         self._groups = {config.group_name: config for config in always_present()}
@@ -124,7 +105,7 @@ class GroupTable(BatchedTable):
             log.warning("groups found by their topics and offsets", groups=found)
         self._groups.update(table.subscription_group_table)
         self._version = table.data_version
-        if loaded.left_out:  # a slave may know another table of this version
+        if loaded.left_out:  # a slave may have another table of this version
             self._version = self._version.next(self.system.clock.now_ms())
         self._taken = SubscriptionGroupTable(dict(self._groups), self._version)
         self._published.value = dict(self._groups)
@@ -134,7 +115,7 @@ class GroupTable(BatchedTable):
 
     @handles(CreateGroup)
     def on_create(self, message: CreateGroup) -> None:
-        """Somebody has come with a group that nobody has made."""
+        """Create a group that a client named."""
         if not is_legal_name(message.group, GROUP_CHARS_MAX):
             self.log_dropped("group not created: no legal name", group=message.group)
         elif message.group in self._groups:
@@ -148,10 +129,11 @@ class GroupTable(BatchedTable):
 
     @handles(TakeGroups)
     def on_take_groups(self, message: TakeGroups) -> None:
-        """Takes over all of the master's groups when they are of another version.
+        """Replace all groups with the master's, if their version differs.
 
-        Those it has deleted are told. A table with less history than the last one is that of a
-        master that has lost its file; that, or another master, has deleted nothing.
+        ConsumerOffsets learns which were deleted. A table with a shorter history comes from
+        a master that lost its file. Such a table, or that of another master, has deleted
+        nothing.
         """
         table, taken = message.table, self._taken
         if self._version != table.data_version:
@@ -168,7 +150,6 @@ class GroupTable(BatchedTable):
 
     @serves(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
     def update_and_create(self, request: Request) -> RemotingCommand | None:
-        """Creates a group or changes it."""
         if self._config.is_slave:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, SLAVE_REFUSES)
         config = SubscriptionGroupConfig.decode(short_body(request.command))
@@ -185,7 +166,6 @@ class GroupTable(BatchedTable):
 
     @serves(RequestCode.DELETE_SUBSCRIPTIONGROUP)
     def delete(self, request: Request) -> RemotingCommand | None:
-        """Forgets a group, and its offsets if that is wanted."""
         if self._config.is_slave:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, SLAVE_REFUSES)
         header = DeleteSubscriptionGroupHeader.decode(request.command.fields)
@@ -200,7 +180,7 @@ class GroupTable(BatchedTable):
 
     @serves(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
     def all_groups(self, request: Request) -> RemotingCommand | None:
-        """The whole table; a large one is written on a thread."""
+        """Answer with the whole table; TableEncoder sends a large one."""
         table = SubscriptionGroupTable(self._groups, self._version)
         if len(self._groups) > ENCODED_HERE_MAX:
             table = SubscriptionGroupTable(self._groups.copy(), self._version)
@@ -217,7 +197,7 @@ class GroupTable(BatchedTable):
         self.changed(*thens)
 
     def write(self, thens: Sequence[Then]) -> None:
-        """The next pull finds the new groups, on disk or not."""
+        """Publish the table at once, so that the next pull finds new groups, and save it."""
         table = SubscriptionGroupTable(dict(self._groups), self._version)
         self._published.value = table.subscription_group_table
         self.save(lambda: format_groups(table), *thens)

@@ -1,40 +1,300 @@
-"""Messages about consumer offsets, in the order of a conversation."""
+"""Messages of the table actors, in the order of each conversation."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from actors.engine.actor_address import ActorAddress
+from actors.network.messages import Encodable
 from actors.network.request import Peer, Request
-from protocol.bodies import ConsumerOffsetTable
+from protocol.bodies import (
+    ConsumerData,
+    ConsumerOffsetTable,
+    DataVersion,
+    SubscriptionGroupTable,
+    TopicConfig,
+    TopicConfigTable,
+)
+from storage.tables.skipped_entry import SkippedEntry
+
+# --- every table
+
+
+@dataclass(frozen=True, slots=True)
+class WriteFile:
+    """Write `text` to the file at `path`; a function is called on the writer's thread.
+
+    `serial` increases with every text of one file.
+    """
+
+    path: str
+    text: str | Callable[[], str]
+    serial: int = 0
+    reply_to: ActorAddress | None = None
+    broken: tuple[str, ...] = ()
+    """Unusable files found at the start, kept aside instead of as .bak."""
+    left_out: tuple[SkippedEntry, ...] = ()
+    """Unusable entries, kept in the side file."""
+
+    def refuse(self, remark: str) -> None:
+        """Report that the writer has failed."""
+        self.done(remark)
+
+    def done(self, refusal: str = "") -> None:
+        if self.reply_to is not None:
+            self.reply_to.tell(FileWritten(self.path, self.serial, refusal))
+
+
+@dataclass(frozen=True, slots=True)
+class FileWritten:
+    """Result of WriteFile: text `serial` or a later one is on disk, or `refusal` says why not.
+
+    A refused text is retried. Its answers go out at once, so that no client waits for a broken
+    disk.
+    """
+
+    path: str
+    serial: int
+    refusal: str = ""
+    """Reason why the text is not on disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class EncodeAnswer:
+    """Answer with `body`, which must not change any more, and these fields."""
+
+    request: Request
+    body: Encodable
+    fields: dict[str, str] | None = None
+
+    def refuse(self, remark: str) -> None:
+        self.request.refuse(remark)
+
+
+# --- topics
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopicOnSend:
+    """Create a missing topic for a send, if its default topic allows that."""
+
+    topic: str
+    default_topic: str
+    queue_nums: int
+    unit_mode: bool
+    producer: str
+    reply_to: ActorAddress
+
+    def refuse(self, _remark: str) -> None:
+        """Answer that the topic is unavailable: the table has failed."""
+        self.reply_to.tell(TopicReady(self.topic, None))
+
+
+@dataclass(frozen=True, slots=True)
+class CreateSystemTopic:
+    """Create a retry or dead-letter topic unless it exists."""
+
+    topic: str
+    queue_nums: int
+    reply_to: ActorAddress | None = None
+    topic_sys_flag: int = 0
+
+    def refuse(self, _remark: str) -> None:
+        """Answer that the topic is unavailable: the table has failed."""
+        if self.reply_to is not None:
+            self.reply_to.tell(TopicReady(self.topic, None))
+
+
+@dataclass(frozen=True, slots=True)
+class TopicReady:
+    """Answer to a create message: the topic's settings, or None if it must not be created."""
+
+    topic: str
+    config: TopicConfig | None
+
+
+@dataclass(frozen=True, slots=True)
+class PermissionChanged:
+    """The permission of the whole broker has changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaceTopics:
+    """The master's topic table, which replaces a slave's own."""
+
+    table: TopicConfigTable
+    log_end: int = 0
+    """End of this slave's log before it requested the table, in bytes.
+
+    A topic that is missing in the table has no live record below it.
+    """
+    has_all: bool = False
+    """Whether the log has all that the master had when it sent the table before."""
+    continues: bool = True
+    """Whether the table before came from the same master."""
+
+
+# --- topics and name servers
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterTopic:
+    """A changed topic; `version` is that of the table including it."""
+
+    config: TopicConfig
+    version: DataVersion
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterAll:
+    """Topics have changed: register all soon, without waiting for answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class WhenRegistered:
+    """Send `message` to `to` when the name servers have been sent all earlier topics."""
+
+    message: object
+    to: ActorAddress
+
+    def pass_on(self) -> None:
+        self.to.tell(self.message)
+
+    def refuse(self, _remark: str) -> None:
+        """Send it nevertheless: registration has failed."""
+        self.pass_on()
+
+
+@dataclass(frozen=True, slots=True)
+class NameServersTold:
+    """The name servers know the topic of this request, or their time is over."""
+
+    request: Request
+    refusal: str
+    """Reason why the disk refused the change; empty if it is saved."""
+
+    def refuse(self, remark: str) -> None:
+        self.request.refuse(remark)
+
+
+@dataclass(frozen=True, slots=True)
+class SetOrderTopics:
+    """The ordered topics according to the name server."""
+
+    topics: frozenset[str]
+
+
+# --- deletion of topics
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetTopic:
+    """Delete all offsets in a deleted topic, save the file, then call `then`."""
+
+    topic: str
+    then: Callable[[str], None] = lambda _: None
+
+    def refuse(self, remark: str) -> None:
+        self.then(remark)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsGone:
+    """Topics that a slave's master deleted, or their queues; `there` are those it has."""
+
+    gone: frozenset[str]
+    there: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveTopic:
+    """Remove the queues of a topic that is in no table, then answer."""
+
+    topic: str
+    request: Request | None
+    before: int | None = None
+    """Remove only queues without a record at or after this offset of the log; None: all."""
+    queue_ids: frozenset[int] | None = None
+    """Remove only these queues, even if the table has the topic; None: all."""
+
+    def refuse(self, remark: str) -> None:
+        if self.request is not None:
+            self.request.refuse(remark)
+
+
+@dataclass(frozen=True, slots=True)
+class TablesComplete:
+    """No table of this master lacks what the log has, even if the store was a slave's."""
+
+
+# --- groups
+
+
+@dataclass(frozen=True, slots=True)
+class CreateGroup:
+    """Create a group with default settings unless it exists."""
+
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
+class TakeGroups:
+    """The master's group table, which replaces a slave's own."""
+
+    table: SubscriptionGroupTable
+    continues: bool = True
+    """Whether the table before came from the same master."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetOffsets:
+    """Delete all offsets of a deleted group."""
+
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupsGone:
+    """Groups that a slave's master has deleted; `there` are those it has."""
+
+    gone: frozenset[str]
+    there: frozenset[str]
+
+
+# --- consumer offsets
 
 
 @dataclass(slots=True)
 class CommitOffset:
-    """The group has consumed everything of this queue below `offset`."""
+    """The group has consumed this queue up to, but not including, `offset`."""
 
     group: str
     topic: str
     queue_id: int
     offset: int
     peer: Peer | None = None
-    """Who says so; nobody for a group of the broker's own, which is believed."""
+    """The consumer; None for a group of the broker itself: always stored."""
 
 
 @dataclass(slots=True)
 class ResetOffsets:
-    """A group goes to other places of a topic; what its members say of the old ones is late."""
+    """Set a group's offsets in a topic, by queue; later commits of the old ones are stale."""
 
     group: str
     topic: str
     offsets: Mapping[int, int]
 
 
+@dataclass(frozen=True, slots=True)
+class MergeOffsets:
+    """The master's offsets, which override a slave's own."""
+
+    table: ConsumerOffsetTable
+
+
 @dataclass(slots=True)
 class TellOffsets:
-    """Say how far groups are: `OffsetsTold` to `reply_to`, with this request.
-
-    Of one group, of one topic, or both; with neither everything.
-    """
+    """Request for a copy of offsets: of a group, a topic, both, or, with neither, of all."""
 
     request: Request
     reply_to: ActorAddress
@@ -42,59 +302,48 @@ class TellOffsets:
     topic: str | None = None
 
     def refuse(self, remark: str) -> None:
-        """Answers the request with an error."""
         self.request.refuse(remark)
 
 
 @dataclass(slots=True)
 class OffsetsTold:
-    """How far groups are, by topic and group, then by queue; a copy."""
+    """Answer to TellOffsets: offsets by topic and group, then by queue."""
 
     request: Request
     offsets: Mapping[tuple[str, str], Mapping[int, int]]
 
     def refuse(self, remark: str) -> None:
-        """Answers the request with an error."""
+        self.request.refuse(remark)
+
+
+# --- filters
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterFilters:
+    """Register the expressions of a heartbeat, then answer it."""
+
+    consumers: Sequence[ConsumerData]
+    request: Request
+
+    def refuse(self, remark: str) -> None:
         self.request.refuse(remark)
 
 
 @dataclass(frozen=True, slots=True)
-class MergeOffsets:
-    """The master's table: its groups go over a slave's own."""
-
-    table: ConsumerOffsetTable
-
-
-@dataclass(frozen=True, slots=True)
-class GroupsGone:
-    """A slave's master has deleted these groups; `there` are those it has."""
-
-    gone: frozenset[str]
-    there: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True)
-class TopicsGone:
-    """A slave's master has deleted these topics, or their queues; `there` are those it has."""
-
-    gone: frozenset[str]
-    there: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class ForgetOffsets:
-    """The group was deleted with its offsets."""
+class UnregisterFilters:
+    """The last consumer of the group has left."""
 
     group: str
 
 
 @dataclass(frozen=True, slots=True)
-class ForgetTopic:
-    """The topic was deleted: so are all offsets in it. `then` is called once the file says so."""
+class CompileFirst:
+    """Compile this SQL92 expression, then send `message` to `reply_to`."""
 
-    topic: str
-    then: Callable[[str], None] = lambda _: None
+    expression: str
+    message: Any
+    reply_to: ActorAddress
 
     def refuse(self, remark: str) -> None:
-        """The table died with it."""
-        self.then(remark)
+        self.message.refuse(remark)

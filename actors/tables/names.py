@@ -1,4 +1,4 @@
-"""Checks of the names of topics and groups that an administrator makes.
+"""Checks of topic and group names.
 
 Source: common/topic/TopicValidator.java, client/Validators.java.
 """
@@ -9,12 +9,10 @@ from protocol.topic_names import group_name_fault, topic_name_fault
 
 
 def check_topic_name(topic: str) -> None:
-    """Raises RemoteError for a name that no topic may have."""
     if fault := topic_name_fault(topic):
         raise RemoteError(ResponseCode.SYSTEM_ERROR, fault)
 
 
 def check_group_name(group: str) -> None:
-    """Raises RemoteError for a name that no group may have."""
     if fault := group_name_fault(group):
         raise RemoteError(ResponseCode.SYSTEM_ERROR, fault)

@@ -1,14 +1,14 @@
-"""The ends of a master's queues, which no consumer offset passes.
+"""Upper bound of consumer offsets on a master: the end of each queue.
 
-An offset behind the end of its queue has messages skipped: those that come until the queue has
-grown up to it. It is there when the end of the log was lost in a crash or a change of masters, and
-when all that a queue had is gone, with its units.
+An offset beyond the end makes a consumer skip the messages that arrive until the queue has grown up
+to it. Such offsets remain when a crash or a change of masters loses the end of the log, and when a
+queue has lost all messages and units.
 
-    at the start, of a queue that has messages    the offset goes to the end of the queue
-    at the start, of a queue that has none        the queue begins at the highest offset
-    later                                         a commit behind the end is not taken
+    at the start, queue with messages       the offset moves to the end of the queue
+    at the start, queue without messages    the queue begins at the highest offset
+    later                                   a commit beyond the end is ignored
 
-4.9.7 keeps such offsets, and moves a pull behind the end to wherever the end is by then.
+4.9.7 keeps such offsets, and moves a pull beyond the end to the present end.
 """
 
 from collections.abc import Iterator
@@ -24,17 +24,17 @@ from storage.tables.offsets import topic_of
 log = get_logger(__name__)
 
 MOVED_LINES_MAX = 50
-"""Lines about moved offsets of one start; the rest is counted."""
+"""Lines about moved offsets at one start; the rest is counted."""
 
 
 class OffsetBounds:
-    """Looks at the queues on the loop; at the start it lets empty ones begin."""
+    """Queue ends, read on the loop; at the start it also lets empty queues begin."""
 
     def __init__(self, queues: ConsumeQueues) -> None:
         self._queues = queues
 
     def end(self, topic: str, queue_id: int) -> int:
-        """Return the offset that the next message gets; 0 for a missing queue."""
+        """Return the offset of the next message; 0 for a missing queue."""
         return self._queues.end_of(topic, queue_id)
 
     def queue_ids(self, topic: str) -> range:
@@ -42,15 +42,17 @@ class OffsetBounds:
         return range(self._queues.id_count(topic))
 
     def begin_empty(self, offsets: dict[str, dict[int, int]]) -> None:
-        """Let queues without a message begin at the highest offset of any group.
+        """Let queues without messages begin at the highest offset of any group.
 
-        `offsets` are by `topic@group`, then by queue, and all that there are.
+        `offsets` are all offsets, by `topic@group`, then by queue.
         """
         begun: list[str] = []
         for (topic, queue_id), offset in highest_offsets(offsets).items():
             queue = self._queues.get(topic, queue_id)
             if queue is None or queue.is_empty:
-                with suppress(StoreError):  # no directory can have that name, so no queue either
+                with suppress(
+                    StoreError
+                ):  # no directory can have that name, so there is no such queue
                     self._queues.begin_at(topic, queue_id, offset)
                     begun.append(f"{topic}:{queue_id}")
         if begun:
@@ -61,7 +63,7 @@ class OffsetBounds:
             )
 
     def move_back(self, offsets: dict[str, dict[int, int]]) -> list[str]:
-        """Move every offset that lies behind its queue to the end of it; return their keys."""
+        """Move every offset beyond its queue to the end; return the keys."""
         moved: list[str] = []
         count = 0
         for key, queue_id, offset, end in list(self._behind(offsets)):

@@ -1,8 +1,7 @@
-"""The ceiling of consumer offsets: how many are kept of groups and topics that nobody knows.
+"""Limit of consumer offsets, above all of unknown groups and topics.
 
-An offset is of a queue, a topic and a group. What the tables have always passes; of the rest there
-are as many as a client may make groups (`maxAutoGroups`), for a group may be told a moment after
-its first commit. 4.9.7 keeps whatever it is given.
+Offsets of known queues and groups pass up to fixed maxima. Of unknown ones, only `maxAutoGroups`
+offsets are kept, because a group may be created a moment after its first commit. 4.9.7 keeps any.
 """
 
 from collections.abc import Mapping
@@ -15,14 +14,13 @@ from storage.tables.groups import TRANSACTION_GROUP
 from storage.tables.offsets import TOPIC_GROUP_SEPARATOR, offset_key
 
 KEYS_MAX = 500_000
-"""Topics of groups, with known names, too; of four queues each is some 1.3 KiB with its copy, and
-all are written again every few seconds."""
+"""Pairs of topic and group; each takes some 1.3 KiB with four queues and the published copy."""
 OFFSETS_MAX = 2_000_000
-"""Queues of all of them: one topic may have 65,536, and each group an offset of each."""
+"""Offsets of all queues; one topic may have 65,536 queues, each with an offset of every group."""
 
 
 class OffsetCeiling:
-    """Owned by one actor, as are the offsets, by `topic@group`, then by queue."""
+    """Counts of stored offsets. Owned by the actor of the offsets."""
 
     def __init__(
         self,
@@ -30,14 +28,14 @@ class OffsetCeiling:
         topics: SnapshotRef[Mapping[str, TopicConfig]],
         most: int,
     ) -> None:
-        """`most` is `maxAutoGroups`; 0: no ceiling."""
+        """Take `most`, the value of `maxAutoGroups`; 0: no limit."""
         self._groups, self._topics, self._most = groups, topics, most
         self._strange: set[tuple[str, int]] = set()
         self._count = 0
-        """Offsets of all queues, some of which may be gone."""
+        """Offsets of all queues; may include deleted ones."""
 
     def begin(self, offsets: Mapping[str, Mapping[int, int]]) -> None:
-        """Counts what was in the file: it stays, but it counts."""
+        """Count the offsets of the file; all of them stay."""
         self._strange = {
             (key, queue_id)
             for key, queues in offsets.items()
@@ -47,7 +45,7 @@ class OffsetCeiling:
         self._count = sum(map(len, offsets.values()))
 
     def count_again(self, offsets: Mapping[str, Mapping[int, int]]) -> None:
-        """When it is full: some may be known now, or gone."""
+        """Count again if a limit is reached, as groups may be known by now and offsets deleted."""
         if self._count >= OFFSETS_MAX:
             self._count = sum(map(len, offsets.values()))
         if 0 < self._most <= len(self._strange):
@@ -58,13 +56,13 @@ class OffsetCeiling:
             }
 
     def note_kept(self, offsets: int) -> None:
-        """Count offsets of queues that were not there."""
+        """Count offsets of new queues."""
         self._count += offsets
 
     def count(self, group: str, topic: str, queue_id: int, keys: int) -> LimitReached | None:
-        """Counts an offset that is not there yet; why it cannot be kept, where it is one too many.
+        """Count a new offset; return the refusal if it exceeds a limit.
 
-        `keys` is how many topics of groups there are.
+        `keys` is the number of pairs of topic and group.
         """
         key = offset_key(topic, group)
         if not self._most:

@@ -1,24 +1,23 @@
-"""The guard of consumer offsets: which commits are believed. 4.9.7 believes all.
+"""Guard against stale offset commits; 4.9.7 accepts all.
 
-Consumers commit one-way or along with a pull, every few seconds and when they end; a commit of one
-that is no longer what the group thinks it is can undo others' work.  A request form is an order of
-somebody who waits for the answer, and is stored as sent; this is about the others:
+Consumers commit one-way or with a pull, every few seconds and at their end. A stale member can undo
+the progress of others. Commits in request form are orders and are stored as sent. For the rest:
 
     commit                                     4.9.7    here
     forward                                    stored   stored, see below
     backward, by a live member                 stored   stored
-    backward, by anybody else                  stored   ignored
+    backward, by another client                stored   ignored
     within RESET_MS of a reset of the queue:
       by a member that joined after it         stored   stored if forward
-      by anybody else                          stored   ignored
+      by another client                        stored   ignored
 
-A live member is known by its connection: that of its heartbeats.  A Java client with
-vipChannelEnabled commits over another one, to the fast port, where nothing says who it is: there
-every live member of the group on the same host may have sent it, so one of them is enough, and
-after a reset all of them have to have come later.
+A live member is known by the connection of its heartbeats. A Java client with vipChannelEnabled
+commits over another connection, to the fast port, which carries no client id. Every live member on
+the same host may then be the sender. One such member suffices; after a reset all must have joined
+later.
 
-Source: nothing of 4.9.7's; MQClientInstance.resetOffset of the Java client waits 10 s before it
-commits where it was sent.
+Source: none in 4.9.7. MQClientInstance.resetOffset of the Java client waits 10 s before it commits
+its new offset.
 """
 
 from collections.abc import Iterable, Mapping
@@ -35,13 +34,13 @@ RESET_MS = 10_000
 
 @dataclass(slots=True)
 class OffsetStats:
-    """Counters since the start; written by ConsumerOffsets, read by whoever reports."""
+    """Counters since the start. ConsumerOffsets writes them; any thread may read."""
 
     ignored_count: int = 0
 
 
 class OffsetGuard:
-    """Owned by one actor; times are monotonic."""
+    """Recent resets by queue and group. Owned by one actor; times are monotonic."""
 
     def __init__(
         self, consumers: SnapshotRef[Mapping[str, ConsumerView]], stats: OffsetStats
@@ -51,16 +50,16 @@ class OffsetGuard:
         self._resets: dict[tuple[str, str, int], float] = {}
 
     def is_member(self, group: str, peer: Peer) -> bool:
-        """Whether that connection is a live member's of the group."""
+        """Return whether the connection belongs to a live member of the group."""
         return self.member(group, peer) is not None
 
     def consumes(self, group: str, topic: str, peer: Peer) -> bool:
-        """Return whether that connection is a live member's, and the group subscribes the topic."""
+        """Return whether this is a live member's connection and its group has the topic."""
         view = self._consumers.value.get(group)
         return view is not None and topic in view.subscriptions and self.is_member(group, peer)
 
     def member(self, group: str, peer: Peer) -> Member | None:
-        """Return whose connection it is; of those that it can be, who came first."""
+        """Return the member of the connection; of several candidates the first to join."""
         view = self._consumers.value.get(group)
         if view is None:
             return None
@@ -72,23 +71,21 @@ class OffsetGuard:
         return min(near, key=lambda each: each.joined_ms, default=None)
 
     def reset(self, group: str, topic: str, queue_ids: Iterable[int], now_ms: float) -> None:
-        """The offsets of these queues have been set to something else."""
         for queue_id in queue_ids:
             self._resets[group, topic, queue_id] = now_ms
 
     def expire(self, now_ms: float) -> None:
-        """Forgets what is over."""
         resets = self._resets
         self._resets = {key: at for key, at in resets.items() if now_ms - at < RESET_MS}
 
     def concerns(self, group: str, topic: str, queue_id: int, *, backward: bool) -> bool:
-        """Whether a commit has to be looked at; most do not."""
+        """Return whether a commit needs a check; most do not."""
         return backward or (bool(self._resets) and (group, topic, queue_id) in self._resets)
 
     def believes(
         self, group: str, topic: str, queue_id: int, peer: Peer, now_ms: float, *, backward: bool
     ) -> bool:
-        """Whether to store what this connection says."""
+        """Return whether to store the commit of this connection."""
         reset_ms = self._resets.get((group, topic, queue_id))
         member = self.member(group, peer)
         if reset_ms is not None and now_ms - reset_ms < RESET_MS:
@@ -105,7 +102,6 @@ class OffsetGuard:
         stored: int,
         client: str,
     ) -> None:
-        """Counts, and logs once in a while."""
         self._stats.ignored_count += 1
         rarely.warn(
             "offset commit ignored",

@@ -1,19 +1,19 @@
-"""Places of consumers in queues that have been deleted since; their numbers may have begun again.
+"""Marks that detect consumer positions in queues that were deleted since.
 
-A consumer keeps its place in memory: it goes on pulling and committing at 100 of a queue that was
-deleted, made again and numbered from 0. A mark of each queue that a group had an offset of, or
-that a live group subscribes, tells such a place from one in the new queue:
+A consumer keeps its position in memory. It continues to pull and commit at 100 of a queue that was
+deleted, created again and numbered from 0. A mark per queue and group tells such a position from
+one in the new queue. Marks are set for offsets and for subscriptions of live groups.
 
-    first pull at or behind the mark     moved to the first message of the new queue
-    pull before the mark                 the consumer is in the new queue: the mark goes
-    commit at or behind the mark         ignored, until OLD_MS or SETTLED_MS are over
-    commit before the mark               stored; the mark goes
-    by a member that joined later        true: it has asked for its offset since
+    first pull at or beyond the mark     moved to the first message of the new queue
+    pull below the mark                  the consumer is in the new queue: the mark is removed
+    commit at or beyond the mark         ignored until OLD_MS or SETTLED_MS are over
+    commit below the mark                stored; the mark is removed
+    by a member that joined later        accepted: it has queried its offset since
 
-A client that was a member at the deletion and has reconnected since has not asked. Members of a
-broadcasting group have a place each, so the first pull of each of them is looked at.
+A client that was a member at the deletion and reconnected has not queried it. Members of a
+broadcasting group have one position each, so the first pull of each is checked.
 
-4.9.7 keeps the offsets of deleted topics, and believes every place.
+4.9.7 keeps the offsets of deleted topics and accepts every position.
 """
 
 from collections.abc import Mapping
@@ -22,26 +22,26 @@ from dataclasses import dataclass, field
 from actors.tables.consumer_views import ConsumerView, Member
 
 MARKS_MAX = 100_000
-"""Queues of groups; past these the oldest go."""
+"""Marks of all groups; beyond it the oldest are removed."""
 OLD_MS = 600_000
 """Time after the deletion in which commits are compared with the mark."""
 SETTLED_MS = 30_000
-"""The same after the consumer was moved; a Java client goes on 10 s later, with a commit."""
+"""Such time after the consumer was moved; a Java client continues 10 s later, with a commit."""
 
 
 @dataclass(slots=True)
 class _Mark:
     offset: int
-    """The group had consumed everything below it."""
+    """Lowest offset that the group had not consumed."""
     at_ms: float
     client_ids: frozenset[str] = frozenset()
     """Members of the group at the deletion."""
     moved_ms: float | None = None
     settled: set[str] = field(default_factory=set)
-    """Members of a broadcasting group that have pulled since, by client id."""
+    """Client ids of broadcasting members that have pulled since."""
 
     def is_later(self, member: Member | None) -> bool:
-        """Return whether the member has asked for its offset since the deletion."""
+        """Return whether the member has queried its offset since the deletion."""
         return (
             member is not None
             and member.joined_ms > self.at_ms
@@ -50,11 +50,11 @@ class _Mark:
 
 
 class OldPlaces:
-    """Written by ConsumerOffsets; PullMessage asks, and settles marks. Times are monotonic."""
+    """Written by ConsumerOffsets; PullMessage reads and settles marks. Times are monotonic."""
 
     def __init__(self) -> None:
         self.marks: dict[tuple[str, str, int], _Mark] = {}
-        """By topic, group and queue id; empty as long as no topic was deleted."""
+        """Marks by topic, group and queue id; empty until a topic is deleted."""
 
     def note(
         self,
@@ -64,7 +64,7 @@ class OldPlaces:
         now_ms: float,
         view: ConsumerView | None = None,
     ) -> None:
-        """The queues of the topic are deleted; the group had these offsets, and these members."""
+        """Mark the deleted queues of a topic with the offsets and members of the group."""
         members = () if view is None else view.members.values()
         client_ids = frozenset(member.client_id for member in members)
         marks = self.marks
@@ -75,7 +75,7 @@ class OldPlaces:
             del marks[next(iter(marks))]
 
     def forget(self, topic: str, group: str, queue_id: int) -> None:
-        """An operator has set the offset: whatever was before does not count."""
+        """Remove the mark: an operator has set the offset."""
         self.marks.pop((topic, group, queue_id), None)
 
     def is_old_pull(
@@ -89,9 +89,9 @@ class OldPlaces:
         broadcasts: bool,
         now_ms: float,
     ) -> bool:
-        """Return whether a pull is from before the deletion; it is told to go on elsewhere then.
+        """Return whether a pull is from before the deletion and must be moved.
 
-        `member` is None for a connection that is no member's.
+        `member` is None for a connection without a member.
         """
         mark = self.marks.get((topic, group, queue_id))
         if mark is None or mark.is_later(member):
@@ -117,7 +117,7 @@ class OldPlaces:
         member: Member | None,
         now_ms: float,
     ) -> bool:
-        """Return whether a commit is of a message from before the deletion."""
+        """Return whether a commit is from before the deletion."""
         mark = self.marks.get((topic, group, queue_id))
         if mark is None or mark.is_later(member):
             return False

@@ -1,4 +1,4 @@
-"""Snapshots of all tables, together: read by whoever answers requests."""
+"""Snapshots of all tables, read by actors that answer requests."""
 
 from collections.abc import Mapping, Sequence
 
@@ -12,7 +12,7 @@ from storage.tables.consumer_filters import ConsumerFilters
 
 
 class Tables:
-    """The snapshots that the table actors publish."""
+    """Snapshots that the table actors publish."""
 
     def __init__(self, bloom: BloomFilter) -> None:
         self.topics: SnapshotRef[Mapping[str, TopicConfig]] = SnapshotRef({})
@@ -22,7 +22,7 @@ class Tables:
         self.producers: SnapshotRef[Mapping[str, Sequence[Producing]]] = SnapshotRef({})
         self.offsets: SnapshotRef[Offsets] = SnapshotRef({})
         self.live_offsets: SnapshotRef[Offsets] = SnapshotRef({})
-        """The table itself, which changes: who reads it copies an entry in one step."""
+        """The table itself, which changes: readers must copy an entry in one step."""
         self.filters = SnapshotRef(ConsumerFilters(bloom))
         self.delay_offsets: SnapshotRef[Mapping[int, int]] = SnapshotRef({})
         self.group_tps: SnapshotRef[Mapping[str, float]] = SnapshotRef({})

@@ -1,4 +1,4 @@
-"""The topics of a broker as a plain class: the rules by which they come, change and go.
+"""The topics of a broker, with the rules of their creation, change and deletion.
 
 Source: broker/topic/TopicConfigManager.java.
 """
@@ -23,14 +23,14 @@ log = get_logger(__name__)
 UNIT_FLAG = 1
 UNIT_SUB_FLAG = 2
 OF_GROUPS = (RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)
-"""Of each consumer group there may be one for retries and one for dead letters."""
+"""Prefixes of retry and dead-letter topics, one of each per consumer group."""
 
 
 class Topics:
-    """The table and its rules."""
+    """The topics and their version."""
 
     def __init__(self, config: BrokerConfig, loaded: TopicConfigTable | None = None) -> None:
-        """`loaded` is the file's; it goes over the topics that every broker has."""
+        """Take `loaded`, the file's table, which overrides the topics of every broker."""
         self._config = config
         self.configs = {topic.topic_name: topic for topic in _always_present(config)}
         self.system_topics = SYSTEM_TOPICS | self.configs.keys()
@@ -42,16 +42,14 @@ class Topics:
             self.version = loaded.data_version
 
     def table(self) -> TopicConfigTable:
-        """A copy that does not change any more."""
+        """Return a copy that does not change."""
         return TopicConfigTable(dict(self.configs), self.version)
 
     def replace(self, table: TopicConfigTable) -> None:
-        """Makes this the whole table."""
         self.configs = dict(table.topic_configs)
         self.version = table.data_version
 
     def put(self, config: TopicConfig, now_ms: int) -> None:
-        """Creates or changes a topic."""
         before = self.configs.get(config.topic_name)
         if before is not None and config.read_queue_nums < before.read_queue_nums:
             log.warning(
@@ -59,13 +57,13 @@ class Topics:
                 topic=config.topic_name,
                 first_queue=config.read_queue_nums,
                 last_queue=before.read_queue_nums - 1,
-                hint="consumers do not get what is in them; consumer lag counts it",
+                hint="consumers do not get their messages; consumer lag counts them",
             )
         self.configs[config.topic_name] = config
         self.version = self.version.next(now_ms)
 
     def delete(self, topic: str, now_ms: int) -> bool:
-        """Whether it was there."""
+        """Delete a topic; return whether it existed."""
         if self.configs.pop(topic, None) is None:
             return False
         self.version = self.version.next(now_ms)
@@ -74,13 +72,13 @@ class Topics:
     def made_from_default(
         self, topic: str, default_topic: str, queue_nums: int, *, unit_mode: bool
     ) -> TopicConfig | None:
-        """What a send makes of a topic that is not there; None when it may not."""
+        """Return the settings of a topic created by a send; None if that is not allowed."""
         is_retry = topic.startswith(RETRY_TOPIC_PREFIX)
         if topic in OF_GROUPS or self.is_full(topic):
             return None
         sys_flag = (UNIT_SUB_FLAG if is_retry else UNIT_FLAG) if unit_mode else 0
         pattern = self.configs.get(default_topic)
-        # TBW102 may still be in the file of a broker that had autoCreateTopicEnable once
+        # the file may still have TBW102 from a time with autoCreateTopicEnable
         closed = default_topic == AUTO_CREATE_TOPIC and not self._config.auto_create_topic_enable
         if pattern is not None and pattern.perm & PERM_INHERIT and not closed:
             queues = max(0, min(queue_nums, pattern.write_queue_nums))
@@ -91,7 +89,7 @@ class Topics:
         return None
 
     def is_full(self, topic: str) -> bool:
-        """Whether sends make no more topics of this kind; a group's own count as the groups do."""
+        """Return whether the limit for this kind of topic, own or of groups, is reached."""
         is_own = topic.startswith(OF_GROUPS)
         most = 2 * self._config.auto_groups_max if is_own else self._config.auto_topics_max
         if not 0 < most <= len(self.configs):
@@ -102,7 +100,7 @@ class Topics:
         return most <= (self._own_count if is_own else len(self.configs) - self._own_count)
 
     def set_order(self, ordered: frozenset[str], now_ms: int) -> bool:
-        """Sets and clears `order`; whether that changed anything."""
+        """Set which topics are ordered; return whether that changed any."""
         changed = [
             replace(config, order=name in ordered)
             for name, config in self.configs.items()
@@ -114,7 +112,7 @@ class Topics:
         return bool(changed)
 
     def is_system(self, topic: str) -> bool:
-        """Whether administrators may not touch it."""
+        """Return whether administrators must not change the topic."""
         return topic in self.system_topics or topic.startswith(SYSTEM_TOPIC_PREFIX)
 
 

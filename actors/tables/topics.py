@@ -1,21 +1,20 @@
-"""The topics of a broker.
+"""The topic table of a broker.
 
-Owns: the table of topics and topics.json.
-Told by: connections (`Request`), PutMessage (`CreateTopicOnSend`, `CreateSystemTopic`), Clients
-(`CreateSystemTopic`, `WhenRegistered`), ReplyMessage (`CreateTopicOnSend`), Registration
-(`SetOrderTopics`), Settings (`PermissionChanged`), SlaveSync (`ReplaceTopics`).
-Tells: config_writer; Registration (`RegisterTopic`, `RegisterAll`, `WhenRegistered`); CleanFiles
-(`RemoveTopic`, `TablesComplete`); ConsumerOffsets (`ForgetTopic`, `TopicsGone`); TableEncoder
-(`EncodeAnswer`); whoever asked (`TopicReady`).
+Owns: the topics and topics.json.
+Receives: Request (connections); CreateTopicOnSend (PutMessage, ReplyMessage); CreateSystemTopic
+(PutMessage, SendBack, Clients); WhenRegistered (Clients); SetOrderTopics (Registration);
+PermissionChanged (Settings); ReplaceTopics (SlaveSync).
+Sends: WriteFile (ConfigWriter); RegisterTopic, RegisterAll, WhenRegistered (Registration);
+RemoveTopic, TablesComplete (CleanFiles); ForgetTopic, TopicsGone (ConsumerOffsets); EncodeAnswer
+(TableEncoder); TopicReady (the requesting actor).
 
-A change is published, answered and registered once it is on disk: nobody can lose a topic that he
-was told of.
+A change is published, answered and registered once it is on disk. No client can learn of a topic
+that a crash then loses.
 
 Source: broker/topic/TopicConfigManager.java, AdminBrokerProcessor.updateAndCreateTopic.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from structlog import get_logger
 
@@ -26,17 +25,25 @@ from actors.engine.rate_limited_log import shown_names
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.request import Request, serves
-from actors.tables.messages import ForgetTopic, TopicsGone
-from actors.tables.names import check_topic_name
-from actors.tables.persisted import BatchedTable, Then
-from actors.tables.registering import (
+from actors.tables.messages import (
+    CreateSystemTopic,
+    CreateTopicOnSend,
+    EncodeAnswer,
+    ForgetTopic,
     NameServersTold,
+    PermissionChanged,
     RegisterAll,
     RegisterTopic,
+    RemoveTopic,
+    ReplaceTopics,
     SetOrderTopics,
+    TablesComplete,
+    TopicReady,
+    TopicsGone,
     WhenRegistered,
 )
-from actors.tables.table_encoder import EncodeAnswer
+from actors.tables.names import check_topic_name
+from actors.tables.persisted import BatchedTable, Then
 from actors.tables.topic_set import OF_GROUPS, Topics
 from protocol.bodies import TopicConfig, TopicConfigTable
 from protocol.bodies_admin import TopicList
@@ -52,95 +59,15 @@ from storage.tables.topics import READ_WRITE, format_topics, parse_topics
 log = get_logger(__name__)
 
 NO_RESPONSE_CODE = "not set any response code"
-"""4.9.7 leaves this remark in the answer of a created topic."""
+"""Remark that 4.9.7 leaves in the answer of a created topic."""
 SLAVE_REFUSES = (
     "Can't modify topic or subscription group from slave broker, "
     "please execute it from master broker."
 )
 
 
-@dataclass(frozen=True, slots=True)
-class TopicReady:
-    """The topic exists now; None: it does not, and may not be made."""
-
-    topic: str
-    config: TopicConfig | None
-
-
-@dataclass(frozen=True, slots=True)
-class CreateTopicOnSend:
-    """Somebody sends to a topic that is not there: make it if its default topic allows that."""
-
-    topic: str
-    default_topic: str
-    queue_nums: int
-    unit_mode: bool
-    producer: str
-    reply_to: ActorAddress
-
-    def refuse(self, _remark: str) -> None:
-        """The table is gone: the sends that wait are refused."""
-        self.reply_to.tell(TopicReady(self.topic, None))
-
-
-@dataclass(frozen=True, slots=True)
-class CreateSystemTopic:
-    """Make a topic for retries or dead letters, unless it is there."""
-
-    topic: str
-    queue_nums: int
-    reply_to: ActorAddress | None = None
-    topic_sys_flag: int = 0
-
-    def refuse(self, _remark: str) -> None:
-        """The table is gone: the sends that wait are refused."""
-        if self.reply_to is not None:
-            self.reply_to.tell(TopicReady(self.topic, None))
-
-
-@dataclass(frozen=True, slots=True)
-class ReplaceTopics:
-    """The master's table: a slave's own from now on."""
-
-    table: TopicConfigTable
-    log_end: int = 0
-    """How much of the log this slave had before it asked: a topic that is not in the table has no
-    live record below."""
-    has_all: bool = False
-    """Whether that is all that the master had when it told the table before."""
-    continues: bool = True
-    """Whether the table before was the same master's."""
-
-
-@dataclass(frozen=True, slots=True)
-class RemoveTopic:
-    """This topic is in no table any more: remove its queues and answer."""
-
-    topic: str
-    request: Request | None
-    before: int | None = None
-    """Only queues without a record behind this place of the log; None: all."""
-    queue_ids: frozenset[int] | None = None
-    """Only these, though the topic be in the table; None: all."""
-
-    def refuse(self, remark: str) -> None:
-        """Answers with an error."""
-        if self.request is not None:
-            self.request.refuse(remark)
-
-
-@dataclass(frozen=True, slots=True)
-class TablesComplete:
-    """Told to CleanFiles by a master: no table lacks what the log has, if this was a slave's."""
-
-
-@dataclass(frozen=True, slots=True)
-class PermissionChanged:
-    """The broker as a whole may be read or written otherwise than before."""
-
-
 class TopicTable(BatchedTable):
-    """Lives on the loop."""
+    """Topic table with its rules. Runs on the loop."""
 
     def __init__(
         self,
@@ -156,9 +83,10 @@ class TopicTable(BatchedTable):
         encoder: ActorAddress,
         queued: Mapping[str, int] | None = None,
     ) -> None:
-        """Publishes `topics` for those who look topics up, and `table` for those who pass it on.
+        """Publish `topics` for lookups, and `table` for answers and registration.
 
-        `queued`: topics that have to be there, with so many queues: the log has messages of them.
+        `queued` are topics that must exist, with their number of queues: the log has
+        messages of them.
         """
         super().__init__(path, config_writer)
         self._config = config
@@ -168,9 +96,9 @@ class TopicTable(BatchedTable):
         self._topics = Topics(config)
         self._queued = dict(queued or {})
         self._taken = TopicConfigTable()
-        """Of a slave: the newest table of its master's."""
+        """On a slave: the newest table of its master."""
         self._gone: dict[str, bool] = {}
-        """Of a slave: topics that its master has deleted, and whether that is known for a while."""
+        """On a slave: topics that its master deleted; whether an earlier table showed it."""
 
     def on_start(self) -> None:
         loaded = self.load(parse_topics)
@@ -181,7 +109,7 @@ class TopicTable(BatchedTable):
         if found:
             log.warning("topics found by their queues", topics=found)
         self._topics = Topics(self._config, table)
-        if loaded.left_out:  # slaves and name servers may know another table of this version
+        if loaded.left_out:  # slaves and name servers may have another table of this version
             self._topics.version = self._topics.version.next(self.system.clock.now_ms())
         self._taken = self._topics.table()
         self._publish(self._taken)
@@ -192,15 +120,15 @@ class TopicTable(BatchedTable):
             self._completed("")
 
     def _completed(self, refusal: str) -> None:
-        """What is in the log is in the file, too."""
+        """Tell CleanFiles that the file has all topics of the log."""
         if not refusal and not self._config.is_slave:
             self._clean_files.tell(TablesComplete())
 
-    # --- told by other actors
+    # --- messages of other actors
 
     @handles(CreateTopicOnSend)
     def on_create_on_send(self, message: CreateTopicOnSend) -> None:
-        """Makes the topic, or says that it may not be made."""
+        """Create the topic and answer with TopicReady."""
         config = self._topics.configs.get(message.topic)
         if config is not None:
             self.when_saved(lambda: message.reply_to.tell(TopicReady(message.topic, config)))
@@ -218,13 +146,12 @@ class TopicTable(BatchedTable):
 
     @handles(CreateSystemTopic)
     def on_create_system_topic(self, message: CreateSystemTopic) -> None:
-        """Makes a topic for retries or dead letters."""
         config = self._topics.configs.get(message.topic)
         if config is None and (message.topic in OF_GROUPS or not is_legal_name(message.topic)):
             self.log_dropped("topic not created: no legal name", topic=message.topic)
             message.refuse("no legal name")
         elif config is None:
-            # 4.9.7 makes a topic of -1 queues for a group that has so many for retries
+            # 4.9.7 creates a topic of -1 queues for a group with -1 retry queues
             flag, queues = message.topic_sys_flag, max(0, message.queue_nums)
             made = TopicConfig(message.topic, queues, queues, READ_WRITE, topic_sys_flag=flag)
             log.info("topic created", topic=message.topic)
@@ -235,13 +162,12 @@ class TopicTable(BatchedTable):
 
     @handles(WhenRegistered)
     def on_when_registered(self, message: WhenRegistered) -> None:
-        """By then they are in the file, and the name servers come next, if there are any."""
+        """Pass the message on to Registration once earlier changes are on disk."""
         to = self._registration
         self.when_saved(lambda: to.tell(message) if to.is_up else message.pass_on())
 
     @handles(SetOrderTopics)
     def on_set_order_topics(self, message: SetOrderTopics) -> None:
-        """Takes over which topics are ordered."""
         if self._topics.set_order(message.topics, self.system.clock.now_ms()):
             names = shown_names(sorted(message.topics))
             log.info("ordered topics changed", count=len(message.topics), topics=names)
@@ -249,10 +175,10 @@ class TopicTable(BatchedTable):
 
     @handles(ReplaceTopics)
     def on_take_topics(self, message: ReplaceTopics) -> None:
-        """Takes over all of the master's topics when they are of another version.
+        """Replace all topics with the master's, if their version differs.
 
-        The queues of those that it has deleted go. A table with less history than the last one is
-        that of a master that has lost its file; that, or another master, has deleted nothing.
+        Deleted topics lose their queues. A table with a shorter history comes from a master
+        that lost its file. Such a table, or that of another master, has deleted nothing.
         """
         table, taken = message.table, self._taken
         if self._topics.version == table.data_version:
@@ -271,7 +197,7 @@ class TopicTable(BatchedTable):
         self.changed(lambda *_: self._remove_gone(message))
 
     def _remove_gone(self, message: ReplaceTopics) -> None:
-        """Again and again until no record of before the deletion can come any more."""
+        """Remove queues of deleted topics until no earlier record can arrive."""
         for topic, is_known in self._gone.copy().items():
             is_back = topic in self._topics.configs
             if not is_back:
@@ -283,15 +209,15 @@ class TopicTable(BatchedTable):
 
     @handles(PermissionChanged)
     def on_permission_changed(self, _: PermissionChanged) -> None:
-        """Every topic is registered anew, as another version of the table."""
+        """Register all topics again, with a new version of the table."""
         self._topics.version = self._topics.version.next(self.system.clock.now_ms())
         self.changed(lambda *_: self._registration.tell(RegisterAll()))
 
-    # --- asked by administrators
+    # --- requests of administrators
 
     @serves(RequestCode.UPDATE_AND_CREATE_TOPIC)
     def update_and_create(self, request: Request) -> RemotingCommand | None:
-        """Creates a topic or changes it; `order` and `defaultTopic` are ignored, as in 4.9.7."""
+        """Create or change a topic; `order` and `defaultTopic` are ignored, as in 4.9.7."""
         if self._config.is_slave:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, SLAVE_REFUSES)
         fields = {"topic": "", "defaultTopic": "", **(request.command.fields or {})}
@@ -313,7 +239,7 @@ class TopicTable(BatchedTable):
         version = self._topics.version
 
         def answer(refusal: str) -> None:
-            """When the name servers know, as in 4.9.7: who was answered may ask for the route."""
+            """Answer when the name servers know the topic, as in 4.9.7, for the route."""
             self._registration.tell(RegisterTopic(config, version))
             told = WhenRegistered(NameServersTold(request, refusal), self.address)
             if self._registration.is_up:
@@ -338,7 +264,7 @@ class TopicTable(BatchedTable):
 
     @serves(RequestCode.DELETE_TOPIC_IN_BROKER)
     def delete(self, request: Request) -> RemotingCommand | None:
-        """Forgets a topic and its queues; name servers go on naming it until they are told."""
+        """Delete a topic and its queues; name servers return its route until told otherwise."""
         if self._config.is_slave:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, SLAVE_REFUSES)
         topic = TopicHeader.decode({"topic": "", **(request.command.fields or {})}).topic
@@ -346,7 +272,7 @@ class TopicTable(BatchedTable):
         log.info("topic deleted", topic=topic, peer=request.peer.remote)
 
         def remove(refusal: str) -> None:
-            """Its offsets are gone: the numbers of its queues may begin again."""
+            """Remove the queues now that their offsets are deleted."""
             if refusal:
                 self.answer_saved(request, refusal)
             else:
@@ -365,13 +291,13 @@ class TopicTable(BatchedTable):
 
     @serves(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
     def system_topics(self, request: Request) -> RemotingCommand:
-        """The topics that nobody may change."""
+        """Answer with the topics that must not be changed."""
         topics = TopicList(sorted(self._topics.system_topics))
         return request.command.answer(body=topics.encode())
 
     @serves(RequestCode.GET_ALL_TOPIC_CONFIG)
     def all_topics(self, request: Request) -> RemotingCommand | None:
-        """The whole table; a large one is written by somebody who has the time."""
+        """Answer with the whole table; TableEncoder sends a large one."""
         table = self._topics.table()
         if len(table.topic_configs) > ENCODED_HERE_MAX:
             self._encoder.tell(EncodeAnswer(request, table, {}))
@@ -391,7 +317,7 @@ class TopicTable(BatchedTable):
         self.changed(announce)
 
     def write(self, thens: Sequence[Then]) -> None:
-        """Saves the table as it is now, then publishes that, then does the rest."""
+        """Save the table, publish it once it is on disk, then call `thens`."""
         table = self._topics.table()
         self.save(lambda: format_topics(table), lambda _: self._publish(table), *thens)
 

@@ -38,8 +38,7 @@ from actors.sending.messages import (
 from actors.sending.records import InternalRecord
 from actors.statistics.transaction_stats import TransactionStats
 from actors.tables.consumer_views import Producing
-from actors.tables.messages import CommitOffset
-from actors.tables.topics import CreateSystemTopic
+from actors.tables.messages import CommitOffset, CreateSystemTopic
 from actors.transactions.check_back_planner import Batch, Check, CheckBackPlanner, Finish, Round
 from actors.transactions.half_messages import HalfMessage
 from actors.transactions.half_reader import HalfReader

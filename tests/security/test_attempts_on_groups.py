@@ -93,8 +93,8 @@ def test_a18_a_request_locks_so_many_queues_and_more_are_not_even_read(
         for code in (Code.LOCK_BATCH_MQ, Code.UNLOCK_BATCH_MQ):
             answer = made.ask(replace(too_many, code=code))
             assert answer.code == ResponseCode.SYSTEM_ERROR
-            assert answer.remark == "a request locks or unlocks 4096 queues at the most"
-    assert times(logs, "too many queues to lock") == [1]
+            assert answer.remark == "a request locks or unlocks at most 4096 queues"
+    assert times(logs, "queue lock request rejected: too many queues") == [1]
 
 
 def test_a18_so_many_queues_are_locked_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +103,7 @@ def test_a18_so_many_queues_are_locked_in_all(monkeypatch: pytest.MonkeyPatch) -
     with capture_logs() as logs:
         counts = [locked(made.ask(locking(8, f"made-up-{n}"))) for n in range(20)]
     assert sum(counts) == 100
-    assert times(logs, "too many queues are locked") == [1]
+    assert times(logs, "queue lock limit reached") == [1]
     assert locked(made.ask(locking(8, "made-up-1"))) == 8, "who holds some renews them"
     made.system.advance(queue_locks.LOCK_LIVES_MS + 20_000)
     assert locked(made.ask(locking(8))) == 8
@@ -114,4 +114,4 @@ def test_a18_a_lock_keeps_no_long_names(where: str) -> None:
     made = SimulatedBroker(1)
     answer = made.ask(locking(1, **{where: "x" * 2000}))
     assert answer.code == ResponseCode.SYSTEM_ERROR
-    assert answer.remark == "names of more than 1024 characters lock no queues"
+    assert answer.remark == "queue lock names have at most 1024 characters"

@@ -88,7 +88,7 @@ def test_a55_no_monitor_uses_up_the_leases_of_all(made: GuardedBroker) -> None:
         assert made.ask_as("monitor-account", lease(TAKE, f"{number}")).code == 0
     answer = made.ask_as("monitor-account", lease(TAKE, "one more"))
     assert answer.code == ResponseCode.SYSTEM_BUSY
-    assert "monitor-account has 200 leases already" in (answer.remark or "")
+    assert "lease limit of 200 for monitor-account reached" in (answer.remark or "")
     assert made.ask_as("monitor-account", lease(TAKE, "7", 3)).code == 0, "one of its own moves"
     assert made.ask_as("second-monitor", lease(TAKE)).code == 0
     for number in range(LEASES_OF_OWNER_MAX):

@@ -8,7 +8,7 @@ from typing import Any
 from actors.engine.actor_address import ActorAddress
 from actors.engine.inbox import Item
 from actors.network.request import Request
-from actors.tables.registering import WhenRegistered
+from actors.tables.messages import WhenRegistered
 from protocol.codes import LanguageCode
 from protocol.command import ONEWAY_FLAG, RemotingCommand
 from protocol.host import pack_host

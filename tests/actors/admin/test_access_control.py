@@ -173,7 +173,7 @@ def test_versions_count_every_change_by_request_and_by_hand() -> None:
     assert json.loads(versions(made)["version"])["timestamp"] == made.clock.now_ms()
     text = made.disk.read_bytes(ACL_PATH).decode()
     write_accounts(made.disk, text.replace("defaultTopicPerm: SUB", "defaultTopicPerm: PUB"))
-    assert counter(made) == 1, "nobody has looked yet"
+    assert counter(made) == 1, "the files were not reloaded yet"
     made.system.advance(WATCH_MS)
     assert counter(made) == 2
     found = account(made, "shop-account")
@@ -208,7 +208,7 @@ def test_a_file_written_badly_by_hand_changes_nothing_until_it_is_mended() -> No
     assert made.ask_as("shop-account", orders).code == 1
 
 
-def test_what_somebody_writes_by_hand_just_before_a_change_is_not_lost() -> None:
+def test_edit_by_hand_just_before_a_change_is_kept() -> None:
     made = GuardedBroker(1)
     more = "- {accessKey: by-hand-account, secretKey: secret-hand}\n"
     write_accounts(made.disk, ACCOUNTS + more)

@@ -31,7 +31,7 @@ from tests.support.simulation import SimulatedSystem
 
 @dataclass
 class Sources:
-    """As much of a broker as is needed."""
+    """The parts of a broker that BrokerInfo reads."""
 
     store: MessageStore
     system: SimulatedSystem

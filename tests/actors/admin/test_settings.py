@@ -129,7 +129,7 @@ def test_settings_are_told_as_properties_with_the_version_of_the_last_change() -
         "tls.config.file",
     ],
 )
-def test_nobody_leads_the_broker_to_a_path_or_a_command(key: str) -> None:
+def test_settings_of_paths_and_commands_are_refused(key: str) -> None:
     with broker() as made:
         answer = update(made, f"fileReservedTime=49\n{key}=/tmp/x")
         assert (answer.code, answer.remark) == (ResponseCode.NO_PERMISSION, REFUSED)
@@ -209,7 +209,7 @@ def test_what_waits_for_a_restart_counts_for_what_is_set_after_it() -> None:
         assert made.broker.config.broker_role == "ASYNC_MASTER"
 
 
-def test_a_file_that_somebody_has_spoilt_since_is_left_alone() -> None:
+def test_file_that_was_damaged_since_the_start_is_not_written() -> None:
     with broker() as made:
         made.disk.open(PATH).pwrite(b"a=\\u12", 0)
         assert settings(made)["brokerName"] == "broker-a"
@@ -268,7 +268,7 @@ NAMES_NONE = {"filterSupportRetry": "whether filters support retries"}
 
 
 @pytest.mark.parametrize("server", [BrokerSettings, NamesrvSettings])
-def test_nobody_changes_what_is_named_as_an_address_a_port_or_a_path(
+def test_settings_of_addresses_ports_and_paths_are_refused(
     server: type[Settings],
 ) -> None:
     named = {key for key in server.known_keys if search(NAMES_A_PLACE, key, IGNORECASE)}

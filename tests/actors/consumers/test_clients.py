@@ -1,4 +1,4 @@
-"""Tests of actors/consumers/clients.py and consumer_groups.py: who is there, and who is told."""
+"""Tests of actors/consumers/clients.py and consumer_groups.py: members, locks and notices."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,9 +17,9 @@ from actors.network.messages import PeerClosed
 from actors.tables.config_writer import ConfigWriter
 from actors.tables.consumer_filters import FilterTable
 from actors.tables.consumer_views import ConsumerView, Producing
-from actors.tables.groups import CreateGroup, GroupConfigs
+from actors.tables.groups import GroupConfigs
+from actors.tables.messages import CreateGroup, CreateSystemTopic
 from actors.tables.table_encoder import TableEncoder
-from actors.tables.topics import CreateSystemTopic
 from protocol.bloom import BloomFilter
 from protocol.bodies import (
     ConsumerData,
@@ -46,7 +46,7 @@ from tests.support.simulation import SimulatedSystem
 
 @dataclass
 class Bench:
-    """The clients of a broker, what they publish and whom they tell."""
+    """Clients actor with its snapshots and the messages it sends."""
 
     system: SimulatedSystem
     consumers: SnapshotRef[Mapping[str, ConsumerView]]
@@ -143,7 +143,7 @@ def notices(peer: RecordingPeer) -> list[str]:
     return told
 
 
-def test_a_consumer_joins_and_everybody_in_the_group_is_told() -> None:
+def test_join_notifies_all_members_of_the_group() -> None:
     with clients() as bench:
         first, second = RecordingPeer(), RecordingPeer()
         bench.heartbeat(first, consumer("a"))
@@ -351,7 +351,7 @@ def test_queues_are_locked_for_one_consumer() -> None:
         for _ in range(3):
             bench.system.advance(40_000)
             assert lock(bench, "b", queues[0]) == [queues[0]], "renewed in time"
-        assert lock(bench, "a", *queues) == [queues[1]], "nobody renewed that one"
+        assert lock(bench, "a", *queues) == [queues[1]], "its lock was not renewed"
         bench.system.advance(60_001)
         assert lock(bench, "a", *queues) == queues
 
@@ -382,7 +382,7 @@ def test_the_originals_requests_get_the_originals_answers() -> None:
     assert compared == {34, 38, 41, 42}
 
 
-def test_who_produces_is_published_and_who_leaves_is_taken_out() -> None:
+def test_producers_are_published_until_they_leave() -> None:
     with clients() as bench:
         one, two = RecordingPeer(), RecordingPeer()
         for peer in (one, two):

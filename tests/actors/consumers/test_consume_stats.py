@@ -1,4 +1,4 @@
-"""How far groups are: ends of queues, times, rates; many queues and cold ones too."""
+"""Progress of groups: min and max offsets, times and rates; many queues and cold ones."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -82,7 +82,7 @@ def test_how_far_a_group_is_behind(fields: dict[str, str]) -> None:
     }
 
 
-def test_a_group_that_nobody_knows_is_nowhere() -> None:
+def test_unknown_group_is_not_found() -> None:
     made = filled()
     assert stats(made, consumerGroup="nobody") == ConsumeStatsBody({}, 0.0)
     found = stats(made, consumerGroup="nobody", topic="Topic").offset_table
@@ -149,7 +149,7 @@ def text(time_ms: int) -> str:
 
 
 def test_age_of_the_next_message_is_right_after_the_clock_was_ahead_for_one_send() -> None:
-    """It was negative until the clock had caught up."""
+    """Regression: the age was negative until the clock had caught up."""
     made = filled(1)
     made.clock.set_wall(made.clock.now_ms() + 300_000)
     made.send()
@@ -167,7 +167,7 @@ def test_age_of_the_next_message_is_right_after_the_clock_was_ahead_for_one_send
 
 
 def test_age_of_the_next_message_of_a_group_that_has_never_consumed_is_that_of_the_first() -> None:
-    """It was the time since 1970."""
+    """Regression: the age was the time since 1970."""
     made = filled()
     answer = ask(made, RequestCode.QUERY_CONSUME_TIME_SPAN, topic="Topic", group="new")
     first, _ = ConsumeTimeSpans.decode(answer.body).consume_time_span_set
@@ -294,7 +294,7 @@ def test_a_request_without_its_field_is_an_error() -> None:
         assert ask(made, code).code == ResponseCode.SYSTEM_ERROR
 
 
-def test_messages_in_queues_that_nobody_reads_count_as_lag() -> None:
+def test_messages_in_unread_queues_count_as_lag() -> None:
     made = broker()
     made.make_topic(queues=4)
     for queue_id in range(4):

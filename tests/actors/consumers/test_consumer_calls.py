@@ -1,4 +1,4 @@
-"""What only a consumer can answer: it is asked, and its answer is brought back as it is."""
+"""Requests passed on to consumers, and their answers, passed back unchanged."""
 
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ QUEUE = MessageQueue("Topic", "broker-a", 0)
 
 
 @pytest.mark.parametrize("kind", SerializeType)
-def test_a_request_is_passed_on_without_who_asks_and_the_answer_as_it_is(
+def test_request_is_passed_on_without_credentials_and_the_answer_unchanged(
     kind: SerializeType,
 ) -> None:
     made = broker()
@@ -112,7 +112,7 @@ def test_a_consumer_that_does_not_answer_in_ten_seconds() -> None:
     assert len(answers) == 1
 
 
-def test_a_consumer_whose_connection_goes_meanwhile() -> None:
+def test_consumer_connection_closes_before_the_answer() -> None:
     made = broker()
     member = Client(made, "c1", 1001)
     answers = start(made, RUNNING, consumerGroup="consumers", clientId="c1")

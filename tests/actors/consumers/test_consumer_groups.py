@@ -1,4 +1,4 @@
-"""Who is in which group, when many come and go at once."""
+"""Group members when many clients join and leave at once."""
 
 from structlog.testing import capture_logs
 
@@ -50,7 +50,7 @@ def test_who_has_the_same_account_is_judged_once_however_many_connections_it_ope
     assert [len(each.peers) for each in producers.view["P"]] == [101, 100, 99]
 
 
-def test_many_who_come_and_go_at_once_are_published_once() -> None:
+def test_many_joins_and_leaves_are_published_once() -> None:
     with clients() as bench:
         peers = [RecordingPeer() for _ in range(50)]
         seen: list[int] = []
@@ -80,7 +80,7 @@ def test_a_subscription_that_a_client_changes_counts_though_its_clock_went_back(
         assert wanted(bench) == "B"
         bench.heartbeat(second, consumer("b", subscription("T", "A", 100)))
         bench.heartbeat(first, consumer("a", subscription("T", "B", 50)))
-        assert wanted(bench) == "B", "who has changed nothing undoes nothing"
+        assert wanted(bench) == "B", "an unchanged heartbeat undoes nothing"
         assert bench.consumers.value["G"].subscriptions["T"].data.sub_version >= 100, (
             "pulls name it"
         )

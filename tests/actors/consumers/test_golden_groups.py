@@ -53,7 +53,7 @@ BODIES: dict[int, type[Body]] = {
 }
 CODES = (*BODIES, 15, 220, 307, 309, 314)
 FILES = {"java-4.9.7": 40, "java-5.3.3": 1, "go-v2": 2}
-"""How many pairs are compared, at the least."""
+"""Minimum number of compared pairs."""
 
 Record = dict[str, Any]
 
@@ -74,12 +74,12 @@ Question = frozenset[tuple[str, str]]
 
 
 def question(fields: dict[str, str] | None) -> Question:
-    """What is asked, whoever asks: the original passes the asker's credentials on, we do not."""
+    """Return the request without credentials: the original passes them on, TroupeMQ does not."""
     return frozenset(pair for pair in (fields or {}).items() if pair[0] not in CREDENTIALS)
 
 
 def asked_of_clients(code: int) -> dict[Question, tuple[RemotingCommand, RemotingCommand]]:
-    """What the original asked of consumers, and what they answered."""
+    """Return the original's requests to consumers and their answers."""
     found, waiting = {}, {}
     for record in frames("java-4.9.7"):
         if record["direction"] == "server-request" and record["code"] == code:
@@ -191,7 +191,7 @@ class Replay:
             self.connect(connections[client_id], HeartbeatData(client_id, data))
 
     def fill_stats(self, listed: Mapping[str, list[ConsumeStatsBody]]) -> None:
-        """By group; a queue holds the messages that all of them speak of."""
+        """Fill queues and offsets to match the recorded stats of all groups."""
         queues: dict[MessageQueue, tuple[int, dict[int, int]]] = {}
         for found in listed.values():
             for queue, each in [pair for one in found for pair in one.offset_table.items()]:

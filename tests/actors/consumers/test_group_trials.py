@@ -51,7 +51,7 @@ def test_every_call_ends_once_whatever_becomes_of_its_client(seed: int) -> None:
             address.tell(PeerClosed(peer))
             peers[peers.index(peer)] = RecordingPeer()
         elif what < 0.87:
-            address.tell("what nobody handles")
+            address.tell("a message without a handler")
             made.system.advance(2000)
         else:
             made.system.advance(random.choice((1, 50, 700)))
@@ -66,7 +66,7 @@ def test_every_call_ends_once_whatever_becomes_of_its_client(seed: int) -> None:
 
 
 @pytest.mark.trial(short=2, long=500)
-def test_nobody_of_before_undoes_a_reset_and_nobody_outside_goes_back(seed: int) -> None:
+def test_stale_members_undo_no_reset_and_other_clients_go_not_back(seed: int) -> None:
     """Against a model of one queue: what may be stored, and what may not."""
     random = Random(seed)
     made = SimulatedBroker(seed)

@@ -1,4 +1,4 @@
-"""Whether members of a group subscribe alike, and who is told when they do not."""
+"""Subscription mismatches of a group: detection, log lines and answers."""
 
 from typing import Any
 

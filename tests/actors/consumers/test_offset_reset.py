@@ -1,4 +1,4 @@
-"""Resets of offsets: where to, who is told what, and that nobody undoes them."""
+"""Offset resets: new offsets, commands to members, and stale commits that undo none."""
 
 import pytest
 
@@ -140,7 +140,7 @@ def test_one_queue_without_an_offset_is_enough_to_refuse() -> None:
 
 @pytest.mark.parametrize("goal", [2, 8])
 def test_a_member_of_before_does_not_undo_it_and_may_go_on_later(goal: int) -> None:
-    """As the Java client does: it commits for ten seconds as before, then where it was sent."""
+    """A Java client commits its old offsets for ten seconds, then the new ones."""
     made = filled()
     member = Client(made, "c1", 1001)
     made.system.advance(1000)
@@ -177,7 +177,7 @@ def test_a_member_that_dies_before_it_moved_has_not_undone_it() -> None:
 
 
 def test_offline_mqadmin_sets_the_offsets_itself() -> None:
-    """What resetOffsetByTime does after 206: consume stats, offsets of the time, updates."""
+    """After 206, resetOffsetByTime reads consume stats and offsets by time, then commits."""
     made = filled()
     for queue_id in range(QUEUES):
         assert made.ask(update("consumers", 2, queue_id)).code == 0

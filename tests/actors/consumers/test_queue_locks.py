@@ -1,4 +1,4 @@
-"""Tests of actors/consumers/queue_locks.py: who holds which queue."""
+"""Tests of actors/consumers/queue_locks.py: locks, renewals and limits."""
 
 import pytest
 
@@ -35,7 +35,7 @@ def test_only_the_holder_gives_a_queue_back() -> None:
     assert locks.lock("G", "b", [Q0], 0) == [Q0]
 
 
-def test_what_nobody_renews_is_forgotten() -> None:
+def test_locks_that_are_not_renewed_expire() -> None:
     locks = QueueLocks()
     locks.lock("G", "a", [Q0], 0)
     locks.lock("G", "a", [Q1], LOCK_LIVES_MS)

@@ -1,4 +1,4 @@
-"""When the retry topic of a group is made, and who hears of it when."""
+"""Creation of retry topics, and when members of the group are notified."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from actors.engine.supervisor import ChildSpec
 from actors.naming.messages import BarrierForRegistrations, Listening
 from actors.naming.namesrv_link import NamesrvLink
 from actors.naming.registration import SENT_WITHIN_MS
-from actors.tables.registering import RegisterAll
+from actors.tables.messages import RegisterAll
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.client import NotifyConsumerIdsChangedHeader
@@ -22,19 +22,19 @@ RETRY_TOPIC = "%RETRY%new"
 
 
 class _Silent(Actor):
-    """A link whose name server takes connections and nothing else."""
+    """Link to a name server that accepts connections and never answers."""
 
     @handles(Listening)
     def on_listening(self, _: Listening) -> None:
-        """Not yet."""
+        """Leave the message unanswered."""
 
     @handles(RegisterAll)
     def on_register_all(self, _: RegisterAll) -> None:
-        """Not yet."""
+        """Leave the message unanswered."""
 
     @handles(BarrierForRegistrations)
     def on_say_when_sent(self, _: BarrierForRegistrations) -> None:
-        """Not yet."""
+        """Leave the message unanswered."""
 
 
 def new_group(filtering: bool = False) -> RemotingCommand:
@@ -45,7 +45,7 @@ def new_group(filtering: bool = False) -> RemotingCommand:
 
 
 def changes(made: SimulatedBroker) -> list[str]:
-    """Of which groups the client was told."""
+    """Return the groups in the client's notices."""
     found = [each for each in made.client.received if each.code == CHANGED]
     return [NotifyConsumerIdsChangedHeader.decode(each.fields).consumer_group for each in found]
 

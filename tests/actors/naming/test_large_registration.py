@@ -7,7 +7,7 @@ import pytest
 
 from actors.naming.namesrv_link import PART_TOPICS, WHOLE_TOPICS_MAX
 from actors.naming.route_table import RouteTable
-from actors.tables.registering import RegisterAll
+from actors.tables.messages import RegisterAll
 from protocol.bodies import DataVersion, TopicConfig, TopicConfigTable
 from protocol.command import RemotingCommand
 from protocol.headers.namesrv import RegisterBrokerHeader

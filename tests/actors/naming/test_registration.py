@@ -5,7 +5,7 @@ from structlog.testing import capture_logs
 
 from actors.naming import namesrv_link
 from actors.naming.messages import MasterClientAddress, MasterHaAddress
-from actors.tables.registering import RegisterAll, RegisterTopic, SetOrderTopics
+from actors.tables.messages import RegisterAll, RegisterTopic, SetOrderTopics
 from protocol.bodies import DataVersion, KVTable, TopicConfig, TopicConfigTable
 from protocol.command import RemotingCommand
 from protocol.headers.namesrv import RegisterBrokerHeader

@@ -6,7 +6,8 @@ from actors.engine.supervisor import ChildSpec
 from actors.network.long_answers import LongAnswers
 from actors.network.messages import LongAnswer
 from actors.network.request import Request
-from actors.tables.table_encoder import EncodeAnswer, TableEncoder
+from actors.tables.messages import EncodeAnswer
+from actors.tables.table_encoder import TableEncoder
 from protocol.bodies import KVTable
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand

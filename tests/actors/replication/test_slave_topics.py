@@ -7,7 +7,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from actors.naming.messages import MasterClientAddress
-from actors.tables.topics import RemoveTopic
+from actors.tables.messages import RemoveTopic
 from protocol.bodies import TopicConfigTable
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand

@@ -1,4 +1,4 @@
-"""Old files go, in the right order, and everybody who reads notices; a full disk takes no sends."""
+"""Deletion of old files in order, without harm to readers; a full disk refuses sends."""
 
 from random import Random
 
@@ -215,10 +215,10 @@ def test_a_disk_that_fills_up_with_young_files_is_told_once() -> None:
         cleaned.made.system.advance(LATER_MS)
     assert cleaned.log_files == before
     events = [line["event"] for line in lines]
-    assert events.count("the disk fills up, and no log file may go yet") == 1
+    assert events.count("disk filling up, no log file deletable") == 1
 
 
-def test_queues_without_a_message_are_removed_on_request_and_begin_anew() -> None:
+def test_queues_without_messages_are_removed_on_request_and_start_again() -> None:
     cleaned = Cleaned(60)
     made = cleaned.made
     made.make_topic("Other", queues=1)
@@ -360,4 +360,4 @@ def test_when_clean_files_dies_with_a_file_in_hand_the_next_one_deletes_it_first
 
 
 class Bug:
-    """A message that nobody handles: its receiver fails."""
+    """A message without a handler: its receiver fails."""

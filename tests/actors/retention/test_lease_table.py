@@ -38,8 +38,8 @@ def test_the_time_to_live_has_limits(asked: int, given: int) -> None:
 
 
 @pytest.mark.parametrize("lease_id", ["", "x" * 65, "a\nb"])
-def test_a_name_that_is_none_is_refused(lease_id: str) -> None:
-    with pytest.raises(RemoteError, match="1 to 64 characters"):
+def test_invalid_lease_id_is_refused(lease_id: str) -> None:
+    with pytest.raises(RemoteError, match="1 to 64 printable characters"):
         LeaseTable().grant(lease_id, "job", 0, 2000, 0, 0)
 
 
@@ -47,7 +47,7 @@ def test_their_number_has_a_limit_that_those_due_do_not_count_for() -> None:
     table = LeaseTable()
     for number in range(LEASES_MAX):
         table.grant(str(number), "job", 0, 2000 if number else 1000, 0, 0)
-    with pytest.raises(RemoteError, match="1000 leases already") as refused:
+    with pytest.raises(RemoteError, match="lease limit of 1000 reached") as refused:
         table.grant("more", "job", 0, 2000, 0, 999)
     assert refused.value.code == ResponseCode.SYSTEM_BUSY
     table.grant("5", "job", 3, 2000, 0, 999)  # one that is there moves all the same

@@ -41,7 +41,7 @@ ARCHIVE = "/archive"
 WITH_ARCHIVE = replace(CONFIG, retention_archive_dir=ARCHIVE)
 NOW = datetime.fromtimestamp(START_MS / 1000).hour
 DAILY = replace(CONFIG, delete_when=f"{NOW:02}")
-"""It is the hour of deleteWhen for the whole test: no operator is needed."""
+"""The whole test runs in the hour of deleteWhen."""
 
 
 def ask(
@@ -53,7 +53,7 @@ def ask(
     code: int = 0,
     **fields: Any,
 ) -> LeaseResponseHeader | None:
-    """What the answer says, if it is a success; `code` is the one that is wanted."""
+    """Return the header of a successful answer; `code` is the expected code."""
     header = LeaseHeader(action, lease, "audit of X", **fields)
     body = None if queues is None else LeasedQueues(list(queues)).encode()
     answer = cleaned.made.ask(RemotingCommand(RequestCode.LEASE_LOG, header.encode(), body))
@@ -98,7 +98,7 @@ def test_a_lease_keeps_its_file_and_those_behind_until_it_moves_or_ends() -> Non
     assert first_offset(cleaned) == log.end_offset - log.end_offset % FILE_BYTES
 
 
-def test_a_lease_that_nobody_renews_ends_and_one_that_is_renewed_lives() -> None:
+def test_lease_ends_unless_it_is_renewed() -> None:
     cleaned = Cleaned(config=DAILY)
     ask(cleaned, "take", "dead", offset=0, ttl_ms=70_000)
     ask(cleaned, "take", "alive", offset=FILE_BYTES, ttl_ms=30_000)
@@ -107,7 +107,7 @@ def test_a_lease_that_nobody_renews_ends_and_one_that_is_renewed_lives() -> None
             cleaned.made.system.advance(20_000)
             ask(cleaned, "renew", "alive", ttl_ms=30_000)
     assert first_offset(cleaned) == FILE_BYTES
-    ended = [line for line in lines if "has ended" in line["event"]]
+    ended = [line for line in lines if line["event"] == "log lease expired"]
     assert [line["lease"] for line in ended] == ["dead"]
     ask(cleaned, "renew", "dead", code=ResponseCode.QUERY_NOT_FOUND)
 
@@ -136,7 +136,7 @@ def test_a_lease_is_taken_by_queues_whose_first_message_counts() -> None:
     [
         ({"action": "keep"}, "action is keep: it may be take, renew or release"),
         ({"action": "take"}, "the body is missing"),
-        ({"action": "take", "lease": "", "offset": 0}, "1 to 64 characters"),
+        ({"action": "take", "lease": "", "offset": 0}, "1 to 64 printable characters"),
     ],
 )
 def test_a_wrong_request_is_told(fields: dict[str, Any], words: str) -> None:
@@ -167,7 +167,7 @@ def test_operators_see_leases_and_why_old_files_stay() -> None:
     with capture_logs() as lines:
         cleaned.made.system.advance(LATER_MS)
     assert status(cleaned)["oldLogFilesStayFor"] == "lease L1 of audit of X"
-    told = [line for line in lines if line["event"] == "old log files stay"]
+    told = [line for line in lines if line["event"] == "old log files retained"]
     assert [line["needed_by"] for line in told] == ["lease L1 of audit of X"]
 
 
@@ -211,13 +211,13 @@ def test_after_a_restart_a_reader_takes_its_lease_again_before_anything_goes() -
     assert first_offset(cleaned) == FILE_BYTES
 
 
-def test_with_the_policy_a_file_waits_for_the_archive_whoever_asks() -> None:
+def test_with_the_policy_a_file_waits_for_the_archive_whatever_the_request() -> None:
     cleaned = Cleaned(config=WITH_ARCHIVE)
     archive_up_to(cleaned, 2 * FILE_BYTES + 3000)
     with capture_logs() as lines:
         cleaned.delete()
     assert first_offset(cleaned) == 2 * FILE_BYTES
-    told = [line["needed_by"] for line in lines if line["event"] == "old log files stay"]
+    told = [line["needed_by"] for line in lines if line["event"] == "old log files retained"]
     assert len(told) == 1 and "the archive /archive has no message" in told[0]
     archive_up_to(cleaned, 4 * FILE_BYTES, run=2)
     cleaned.delete()
@@ -246,7 +246,7 @@ def test_an_archive_that_is_gone_keeps_everything_until_it_is_back() -> None:
     cleaned = Cleaned(config=replace(WITH_ARCHIVE, delete_when=f"{NOW:02}"))
     with capture_logs() as lines:
         cleaned.made.system.advance(LATER_MS)
-    told = [line["needed_by"] for line in lines if line["event"] == "old log files stay"]
+    told = [line["needed_by"] for line in lines if line["event"] == "old log files retained"]
     assert told == ["there is no archive at /archive"]
     assert first_offset(cleaned) == 0
     archive_up_to(cleaned, 1 << 40)
@@ -281,7 +281,7 @@ def test_a_full_disk_outweighs_the_archive_and_says_what_is_lost() -> None:
     with capture_logs() as lines:
         cleaned.made.system.advance(LATER_MS)
     log = cleaned.made.broker.store.commit_log
-    lost = [line for line in lines if line["event"] == "log file deleted that no archive has"]
+    lost = [line for line in lines if line["event"] == "unarchived log file deleted"]
     gone = [line["file"] for line in lines if line["event"] == "log file deleted"]
     assert [line["file"] for line in lost] == gone[1:]
     assert sum(line["messages"] for line in lost) == sum(
@@ -363,7 +363,7 @@ class Trial:
         return lacking
 
     def expected_begin(self) -> int:
-        """Where the log begins when all has gone that may, by the rules as docs say them."""
+        """Return the min offset after all permitted deletions, by the documented rules."""
         usage = self.cleaned.disk.usage or 0
         by_age = self.is_hour or self.is_requested or usage > 0.75
         log_end = self.cleaned.made.broker.store.commit_log.end_offset
@@ -381,7 +381,7 @@ class Trial:
 
 
 @pytest.mark.trial(short=2, long=300)
-def test_exactly_those_files_go_that_nobody_keeps(seed: int) -> None:
+def test_exactly_the_files_without_a_hold_are_deleted(seed: int) -> None:
     trial = Trial(seed)
     made = trial.cleaned.made
     if trial.is_requested:

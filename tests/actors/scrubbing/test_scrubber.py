@@ -1,4 +1,4 @@
-"""The scrubber beside a broker: what it finds is repaired or left out, and who asks is answered."""
+"""The scrubber of a broker: repairs of findings, and answers to verifications."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,7 +29,7 @@ ROUND_MS = 60_000
 
 
 class Cast:
-    """A store that was opened again, the scrubber on it, and whom it tells."""
+    """A reopened store with its scrubber and the receivers of its messages."""
 
     def __init__(self, system: SimulatedSystem, small: SmallStore) -> None:
         self.system, self.small, self.store = system, small, small.store
@@ -45,7 +45,7 @@ class Cast:
         return UnitVerified("Topic", 0, queue_offset)
 
     def told(self) -> list[RepairUnits]:
-        """What Reput was told; it does it."""
+        """Carry out the messages that Reput got and return them."""
         messages: list[Any] = self.reput.take()
         for message in messages:
             repair_units(self.store.consume_queues, message)
@@ -133,7 +133,7 @@ def test_of_many_findings_of_a_kind_only_the_first_are_logged() -> None:
         assert sum(each["event"] == "queue unit repaired" for each in logs) == 20
 
 
-def test_a_damaged_index_file_is_to_be_made_anew() -> None:
+def test_damaged_index_file_is_rebuilt() -> None:
     with scrubbing() as made:
         index = made.store.index
         assert index is not None and len(index.files) > 2

@@ -11,7 +11,7 @@ from actors.engine.actor import Actor, handles
 from actors.engine.supervisor import ChildSpec
 from actors.sending.messages import InternalAppend, InternalAppended
 from actors.sending.records import InternalRecord
-from actors.tables.topics import CreateSystemTopic
+from actors.tables.messages import CreateSystemTopic
 from protocol.codes import ResponseCode
 from protocol.message import MessageRecord
 from protocol.properties import parse

@@ -3,7 +3,7 @@
 from structlog.testing import capture_logs
 
 from actors.dispatching.messages import Appended, WritesForbidden
-from actors.retention.clean_files import DropFiles, FilesDropped
+from actors.retention.messages import DropFiles, FilesDropped
 from actors.sending.log_tail import LogTail
 from actors.sending.messages import FilePrepared, PrepareFile
 from storage.log.commit_log import CommitLog, prepare_file

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from actors.config import BrokerConfig
-from actors.tables.registering import SetOrderTopics
+from actors.tables.messages import SetOrderTopics
 from protocol.batch import BatchMessage, encode_batch
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand

@@ -1,7 +1,7 @@
 """Items that wait for topics: in order, one request per topic, limited in number."""
 
 from actors.sending.topic_wait_list import TopicWaitList
-from actors.tables.topics import CreateSystemTopic
+from actors.tables.messages import CreateSystemTopic
 from tests.support.peers import Told
 
 

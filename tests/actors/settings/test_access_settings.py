@@ -1,4 +1,4 @@
-"""Where the accounts of a server are, and a broker's own account."""
+"""Location of a server's accounts, and a broker's own account."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from storage.errors import StoreError
 from storage.files.disk import RealDisk
 
 
-def test_the_accounts_are_beside_the_settings_unless_somebody_says_where(
+def test_accounts_are_beside_the_settings_unless_a_path_is_set(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("ROCKETMQ_HOME", raising=False)
@@ -67,7 +67,7 @@ def test_a_brokers_own_account_comes_from_its_file_or_the_environment(
 
 @pytest.mark.parametrize("name", ["brokerSecretKey", "brokerAccessKey"])
 def test_an_account_on_the_command_line_is_refused(name: str) -> None:
-    with pytest.raises(StoreError, match=f"{name} stands on the command line"):
+    with pytest.raises(StoreError, match=f"{name} is set on the command line"):
         parse_broker_config("brokerSecretKey=secret-file\n", {name: "secret-line"})
 
 

@@ -1,6 +1,6 @@
-"""Which of several addresses a machine has is told to others: the one that Java 4.9.7 takes.
+"""The address that a machine with several addresses announces: the choice of Java 4.9.7.
 
-What is expected is what java.net.NetworkInterface lists in such a namespace: the newest first.
+Expected are the lists of java.net.NetworkInterface in such a namespace, newest interface first.
 """
 
 import subprocess

@@ -44,7 +44,7 @@ def test_by_default_there_is_no_tls_anywhere() -> None:
     assert not config.calls_with_tls and not config.tls_test_mode
 
 
-def test_with_a_certificate_who_comes_with_tls_gets_it() -> None:
+def test_with_a_certificate_clients_may_use_tls() -> None:
     assert broker(CERTIFICATE).port_mode == "permissive"
     assert broker(CERTIFICATE | {"tls.server.mode": "disabled"}).port_mode == "disabled"
     assert broker(CERTIFICATE | {"tls.ha.mode": "permissive"}).ha_port_mode == "permissive"
@@ -68,21 +68,21 @@ def test_a_broker_calls_others_with_tls_where_its_own_mode_is_enforcing_as_in_4_
         ({"tls.server.mode": "enforced"}, "tls.server.mode is enforced: it may be disabled, permi"),
         ({"tls.ha.mode": "on"}, "tls.ha.mode is on: it may be disabled, permissive, enforcing."),
         ({"tls.metrics.mode": "on"}, "tls.metrics.mode is on: it may be disabled, permissive, enf"),
-        ({"tls.metrics.mode": "enforcing"}, "tls.metrics.mode is enforcing, and there is no"),
+        ({"tls.metrics.mode": "enforcing"}, "tls.metrics.mode is enforcing, but there is no"),
         ({"tls.enable": "yes"}, "tls.enable is yes: it may be true, false."),
         ({"tls.server.need.client.auth": "must"}, "it may be none, optional, require."),
-        ({"tls.server.mode": "enforcing"}, "enforcing, and there is no certificate: name one as"),
+        ({"tls.server.mode": "enforcing"}, "enforcing, but there is no certificate: name one as"),
         ({"tls.ha.mode": "enforcing"}, "tls.ha.mode is enforcing, and there is no certificate"),
         ({"tls.server.certPath": "c.pem"}, "certPath and tls.server.keyPath belong together."),
         ({"tls.client.keyPath": "k.pem"}, "certPath and tls.client.keyPath belong together."),
         (
             CERTIFICATE | {"tls.server.need.client.auth": "require"},
-            "name the certificates of who signs those of clients as tls.server.trustCertPath.",
+            "name a file of trusted CA certificates as tls.server.trustCertPath.",
         ),
         (
             CERTIFICATE
             | {"tls.server.need.client.auth": "optional", "tls.server.authClient": "false"},
-            "a certificate that nobody checks proves nothing",
+            "an unverified certificate proves nothing",
         ),
         (
             {"tls.config.file": "/nowhere/tls.properties"},
@@ -126,10 +126,10 @@ def test_a_file_of_the_machine_is_taken_if_it_is_there(
 
 def test_a_password_on_the_command_line_is_refused() -> None:
     for name in ("tls.server.keyPassword", "tls.client.keyPassword"):
-        assert f"{name} stands on the command line" in said({}, {name: "secret"})
+        assert f"{name} is set on the command line" in said({}, {name: "secret"})
 
 
-def test_a_name_server_has_what_is_about_those_who_come() -> None:
+def test_name_server_has_only_the_settings_of_its_ports() -> None:
     config, findings = parse_namesrv_config("tls.server.mode=disabled\ntls.client.keyPath=k\n")
     assert isinstance(config, NamesrvConfig) and config.tls_mode == "disabled"
     assert findings.without_effect == ("tls.client.keyPath",)

@@ -32,7 +32,7 @@ WAIT_S = 30.0
 
 
 class Collector:
-    """What an OpenTelemetry collector does: takes spans, or fails, or hangs."""
+    """A collector of OpenTelemetry that accepts spans, fails or hangs."""
 
     def __init__(self) -> None:
         self.spans: list[Span] = []
@@ -57,7 +57,7 @@ class Collector:
                 self.end_headers()
 
             def log_message(self, *_: object) -> None:
-                """Nobody reads it."""
+                """Drop the log line."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
@@ -175,8 +175,8 @@ def test_what_the_collector_refuses_is_lost_and_it_is_left_alone_for_a_while(
         collector.status = 200
         made.send(properties=f"traceparent\x01{PARENT}\x02")
         made.system.advance(10_000)
-    told = [each["event"] for each in logs if "collector" in each["event"]]
-    assert told == ["the collector does not take spans", "the collector takes spans again"]
+    told = [each["event"] for each in logs if "span export" in each["event"]]
+    assert told == ["span export failed", "span export recovered"]
     assert "secret" not in str(logs) and "***@" in str(logs)
     queue = made.broker.spans
     assert queue is not None and queue.lost_count > 0
@@ -255,7 +255,7 @@ def test_a_collector_that_dribbles_its_answer_is_given_up_and_asked_no_more_unti
         for _ in range(3):
             made.send(properties=f"traceparent\x01{PARENT}\x02")
             made.system.advance(10_000)
-        assert queue.lost_count == 4, "nobody asks again while it owes an answer"
+        assert queue.lost_count == 4, "no second request while an answer is missing"
         made.stop()
         assert monotonic() - began_s < WAIT_S
 
@@ -279,7 +279,7 @@ class ProducerOf:
         assert answer.code == 0, answer.remark
 
 
-def test_where_it_is_off_nobody_looks_at_sends_and_pulls() -> None:
+def test_without_spans_sends_and_pulls_have_no_hook() -> None:
     made = SimulatedBroker(1)
     assert made.broker.spans is None
     assert not made.broker.hooks.see_sends and not made.broker.hooks.see_pulls
@@ -296,7 +296,7 @@ def test_a_password_of_the_collector_is_shown_nowhere() -> None:
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"otel_endpoint": "collector:4317"}, "otelTracesEndpoint is collector:4317: it is an"),
+        ({"otel_endpoint": "collector:4317"}, "otelTracesEndpoint is collector:4317: it must be"),
         ({"otel_endpoint": "grpc://c:4317"}, "otelTracesEndpoint is grpc://c:4317"),
         ({"otel_endpoint": "me:secret@c:4317"}, r"otelTracesEndpoint is \*\*\*@c:4317"),
         ({"otel_sample_ratio": 1.5}, "otelTracesSampleRatio is 1.5: it must be from 0 to 1."),

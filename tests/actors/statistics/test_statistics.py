@@ -74,7 +74,7 @@ def test_rates_are_right_after_the_clock_was_set(step_ms: int) -> None:
 
 
 @of_cpython
-def test_topics_that_come_while_all_are_counted_are_nobodys_fault() -> None:
+def test_topics_created_during_a_sample_cause_no_failure() -> None:
     """The loop adds them, for a collection of garbage lets it run: a broker gave up of it."""
     with broker() as made:
         (counting,) = [each for each in made.system.live if isinstance(each, Statistics)]
@@ -208,7 +208,7 @@ def test_delayed_messages_are_counted_by_their_level_as_they_go() -> None:
         assert view(made, "QUEUE_GET_NUMS", key).stats_minute.sum == 2
 
 
-def test_how_long_reading_takes_is_measured_where_somebody_wants_to_know() -> None:
+def test_read_durations_are_measured_for_watched_queues_only() -> None:
     with broker() as made:
         made.send()
         made.system.drain()
@@ -240,7 +240,7 @@ def test_only_so_many_queues_are_watched() -> None:
         assert sums == [1, 0, 1]
 
 
-def test_a_queue_that_was_deleted_is_watched_anew() -> None:
+def test_deleted_queue_is_sampled_again() -> None:
     with broker() as made:
         made.send()
         made.send()

@@ -4,7 +4,8 @@ from errno import ENOSPC
 
 from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem
-from actors.tables.config_writer import RETRY_MS, ConfigWriter, FileWritten, WriteFile
+from actors.tables.config_writer import RETRY_MS, ConfigWriter
+from actors.tables.messages import FileWritten, WriteFile
 from tests.support.fake_disk import FakeDisk
 from tests.support.peers import Told, simulated
 
@@ -48,7 +49,7 @@ def test_what_the_disk_refused_is_tried_once_more_when_the_writer_stops() -> Non
     assert disk.read_bytes(PATH) == b'{"a":1}'
 
 
-def test_what_the_disk_refuses_is_tried_again_and_nobody_waits_for_it() -> None:
+def test_refused_write_is_retried_and_no_request_waits() -> None:
     disk, owner = FakeDisk(), Told("topics")
     with simulated(disk) as system:
         system.start(WRITER)
@@ -68,7 +69,7 @@ def test_what_the_disk_refuses_is_tried_again_and_nobody_waits_for_it() -> None:
         assert owner.take()[-1] == FileWritten(PATH, 1)
 
 
-def test_without_a_writer_nobody_waits_for_it() -> None:
+def test_without_a_writer_no_request_waits() -> None:
     owner = Told("topics")
     WriteFile(PATH, "{}", 1, owner.address).refuse("gone")
     WriteFile(PATH, "{}").refuse("gone")

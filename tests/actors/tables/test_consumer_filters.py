@@ -10,7 +10,8 @@ from actors.engine.snapshot_ref import SnapshotRef
 from actors.engine.supervisor import ChildSpec
 from actors.network.request import Request
 from actors.tables.config_writer import ConfigWriter
-from actors.tables.consumer_filters import SAVE_MS, FilterTable, RegisterFilters, UnregisterFilters
+from actors.tables.consumer_filters import SAVE_MS, FilterTable
+from actors.tables.messages import RegisterFilters, UnregisterFilters
 from protocol.bodies import ConsumerData, SubscriptionData
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
@@ -24,7 +25,7 @@ PATH = "/store/config/consumerFilter.json"
 CONFIG = BrokerConfig(broker_name="broker-a")
 DAY_MS = 86_400_000
 BORN_MS = 1234
-"""How long after the first start `saved` registers its filter; all starts are at one time."""
+"""Time from the first start to the filter's registration; all starts are at one time."""
 
 
 class Bench:
@@ -147,7 +148,7 @@ def test_the_file_follows_every_ten_seconds_and_at_the_stop() -> None:
     with table(disk) as bench:
         found = bench.get()
         assert (found.expression, found.client_version) == ("a > 6", 2)
-        assert found.is_dead, "nobody is connected yet"
+        assert found.is_dead, "no consumer is connected yet"
 
 
 def test_what_has_been_dead_for_a_day_is_forgotten_in_the_file_too() -> None:
@@ -225,7 +226,7 @@ def test_an_expression_in_the_file_that_does_not_compile_waits_for_its_group() -
         assert len(bench.filters.value) == 0
 
 
-def test_other_bit_maps_make_all_groups_come_anew() -> None:
+def test_other_bit_maps_register_all_groups_again() -> None:
     disk = saved()
     with table(disk, config=BrokerConfig(broker_name="b", expected_filter_count=64)) as bench:
         assert len(bench.filters.value) == 0

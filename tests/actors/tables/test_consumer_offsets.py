@@ -181,7 +181,7 @@ def test_only_a_live_member_goes_back(pulls: bool) -> None:
     member, stranger, stats = RecordingPeer(), RecordingPeer(), OffsetStats()
     with offset_table(consumers=members(member), stats=stats) as (system, _):
         assert commit(system, stranger, 7, pulls=pulls) == 7
-        assert commit(system, stranger, 9, pulls=pulls) == 9, "forward: everybody may"
+        assert commit(system, stranger, 9, pulls=pulls) == 9, "any client may commit forward"
         assert commit(system, stranger, 5, pulls=pulls) == 9
         assert stats.ignored_count == 1
         assert commit(system, member, 5, pulls=pulls) == 5
@@ -201,7 +201,7 @@ def test_through_the_fast_port_a_member_is_known_by_its_host() -> None:
         assert commit(system, near, 5, pulls=False) == 5
 
 
-def test_a_broker_knows_who_came_through_its_fast_port() -> None:
+def test_broker_knows_clients_of_its_fast_port() -> None:
     made = SimulatedBroker(1)
     assert made.new_client(fast=True).is_fast
     assert not made.client.is_fast
@@ -262,7 +262,7 @@ def test_who_came_after_a_reset_goes_on_from_there() -> None:
         assert stored(system, 1) == 3, "another queue has nothing to do with it"
 
 
-def test_an_order_of_somebody_outside_the_group_is_a_reset() -> None:
+def test_commit_request_of_a_client_outside_the_group_is_a_reset() -> None:
     member = RecordingPeer()
     with offset_table(consumers=members(member, joined_ms=-1.0)) as (system, _):
         commit(system, member, 9, pulls=False)
@@ -319,7 +319,7 @@ def told(system: SimulatedSystem, group: str | None = None, topic: str | None = 
 def test_a_group_gets_the_offsets_of_another(topic: dict[str, str]) -> None:
     with offset_table() as (system, _):
         tell(system, "consumer_offsets", update(7), RecordingPeer())
-        for fields in (topic, {"topic": "nobody made it", "offline": "true"}):
+        for fields in (topic, {"topic": "missing", "offline": "true"}):
             answer = ask(system, "consumer_offsets", clone(**fields))
             assert (answer.code, answer.fields, answer.remark) == (0, None, None)
         assert told(system) == {("T", "G"): {0: 7}, ("T", "H"): {0: 7}}
@@ -398,7 +398,7 @@ def test_a_missing_field_is_answered_with_an_error() -> None:
         assert stored(system) is None, "it goes on"
 
 
-def test_offsets_that_are_lost_begin_anew_and_the_broken_file_is_kept_aside() -> None:
+def test_lost_offsets_start_again_and_the_broken_file_is_kept() -> None:
     disk = FakeDisk()
     disk.make_dirs("/store/config")
     disk.open(PATH, create=True).pwrite(b'{"offsetTable":{"T@G":{0:', 0)

@@ -13,7 +13,8 @@ from actors.engine.supervisor import ChildSpec
 from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.request import Request
 from actors.tables.config_writer import ConfigWriter
-from actors.tables.groups import CreateGroup, GroupConfigs, GroupFinder, GroupTable
+from actors.tables.groups import GroupConfigs, GroupFinder, GroupTable
+from actors.tables.messages import CreateGroup
 from actors.tables.table_encoder import TableEncoder
 from protocol.bodies import SubscriptionGroupConfig, SubscriptionGroupTable
 from protocol.codes import RequestCode, ResponseCode
@@ -61,7 +62,7 @@ def test_every_broker_has_its_groups_from_the_start() -> None:
         assert groups.value["TOOLS_CONSUMER"] == SubscriptionGroupConfig("TOOLS_CONSUMER")
 
 
-def test_a_group_that_somebody_uses_is_made_once_and_kept() -> None:
+def test_used_group_is_created_once_and_saved() -> None:
     disk = FakeDisk()
     with group_table(disk) as (system, groups):
         for _ in range(2):
@@ -76,7 +77,7 @@ def test_a_group_that_somebody_uses_is_made_once_and_kept() -> None:
 
 
 def test_groups_that_come_together_are_copied_and_written_once_a_batch() -> None:
-    """A heartbeat may bring a thousand: a copy of the table for each held everybody up."""
+    """A heartbeat may name a thousand groups: one copy of the table per group blocked the loop."""
     writer, offsets = Told("config_writer"), Told("consumer_offsets")
     groups: SnapshotRef[GroupConfigs] = SnapshotRef({})
 

@@ -8,7 +8,7 @@ from protocol.errors import RemoteError
 
 
 @pytest.mark.parametrize("name", ["", " ", "../../x", "a/b", "x" * 256])
-def test_a_name_that_nobody_may_give_is_the_askers_fault(name: str) -> None:
+def test_invalid_name_is_the_requesters_fault(name: str) -> None:
     for check, kind in ((check_topic_name, "topic"), (check_group_name, "group")):
         with pytest.raises(RemoteError, match=f"(?i)^the specified {kind}") as refused:
             check(name)

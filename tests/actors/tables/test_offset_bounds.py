@@ -24,7 +24,7 @@ from tests.support.numbering import (
 )
 
 
-def test_a_queue_that_begins_anew_begins_at_the_highest_offset_of_any_group() -> None:
+def test_empty_queue_begins_at_the_highest_offset_of_any_group() -> None:
     offsets = {"Topic@consumers": {0: 100, 1: 7}, "Topic@others": {0: 80}}
     with broker(disk_with(offsets, "Topic")) as made:
         made.subscribe()
@@ -79,7 +79,7 @@ def test_offsets_behind_a_queue_that_has_lost_its_end_are_moved_with_a_line_each
     assert committed(made) == {0: 5}
 
 
-def test_delayed_messages_are_delivered_though_their_queue_begins_anew() -> None:
+def test_delayed_messages_are_delivered_though_their_queue_starts_again() -> None:
     disk = disk_with({}, "Topic")
     save(
         disk,
@@ -125,7 +125,7 @@ def test_no_lag_is_below_zero() -> None:
 def test_an_expired_queue_that_lost_its_units_goes_on_where_a_clean_stop_has_left_it(
     lost: str,
 ) -> None:
-    """It began at the highest consumer offset, or at 0; a broadcasting consumer is further on."""
+    """The queue began at the highest consumer offset, or at 0; a broadcasting consumer is ahead."""
     cleaned = Cleaned()
     made = cleaned.made
     made.make_topic("Other", queues=1)

@@ -1,4 +1,4 @@
-"""Tests of actors/tables/offset_ceiling.py: how many offsets are kept of what nobody knows."""
+"""Tests of actors/tables/offset_ceiling.py: the limit of offsets of unknown groups and topics."""
 
 from collections.abc import Mapping
 

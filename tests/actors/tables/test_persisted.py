@@ -1,10 +1,9 @@
-"""Tests of actors/tables/persisted.py: a batch is on disk before anybody is told; what nobody waits
-for is named, but not every time."""
+"""Tests of actors/tables/persisted.py: answers wait for the disk; dropped changes are logged."""
 
 from structlog.testing import capture_logs
 
 from actors.engine.rate_limited_log import MINUTE_MS
-from actors.tables.topics import CreateTopicOnSend
+from actors.tables.messages import CreateTopicOnSend
 from protocol.codes import RequestCode
 from protocol.headers.admin import CreateTopicHeader
 from storage.tables.topics import parse_topics

@@ -13,15 +13,16 @@ from actors.engine.snapshot_ref import SnapshotRef
 from actors.engine.supervisor import ChildSpec
 from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.tables.config_writer import RETRY_MS, ConfigWriter
-from actors.tables.registering import RegisterAll, RegisterTopic, SetOrderTopics
-from actors.tables.topic_set import Topics
-from actors.tables.topics import (
-    NO_RESPONSE_CODE,
+from actors.tables.messages import (
     CreateSystemTopic,
     CreateTopicOnSend,
+    RegisterAll,
+    RegisterTopic,
+    SetOrderTopics,
     TopicReady,
-    TopicTable,
 )
+from actors.tables.topic_set import Topics
+from actors.tables.topics import NO_RESPONSE_CODE, TopicTable
 from protocol.bodies import DataVersion, TopicConfig, TopicConfigTable
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
@@ -49,7 +50,7 @@ class Bench:
     sender: Told = field(default_factory=lambda: Told("put_message"))
 
     def send(self, topic: str, *, default: str = "TBW102", queues: int = 4, unit: bool = False):  # type: ignore[no-untyped-def]
-        """What a sender is told who meets an unknown topic."""
+        """Return the answer to a send to an unknown topic."""
         reply_to = self.sender.address
         message = CreateTopicOnSend(topic, default, queues, unit, "192.0.2.1:1", reply_to)
         self.system.address("topics").tell(message)
@@ -117,7 +118,7 @@ def test_a_send_makes_its_topic_from_the_default_topic() -> None:
         assert bench.topics.value["T"] == config
         assert bench.registration.take() == [RegisterAll()]
         assert bench.table.value.data_version.counter == 1
-        assert bench.send("T") == config, "who comes late gets the same"
+        assert bench.send("T") == config, "a later send gets the same"
         assert bench.registration.take() == []
         assert bench.send("Wide", queues=99).write_queue_nums == 8
         assert bench.send("Negative", queues=-1).write_queue_nums == 0
@@ -160,7 +161,7 @@ def test_topics_for_retries_and_dead_letters_are_made_on_demand() -> None:
         assert bench.sender.take()[0].config.write_queue_nums == 1
 
 
-def test_nobody_is_told_of_a_topic_before_it_is_on_disk() -> None:
+def test_topic_is_announced_only_once_it_is_on_disk() -> None:
     for seed in range(20):
         disk = FakeDisk()
         with topic_table(disk) as bench:

@@ -91,7 +91,7 @@ def test_settings_that_cannot_work_are_the_refusal_of_the_start(tmp_path: Path) 
         ("tls.server.mode=enforcing", "there is no certificate"),
         ("tls.config.file=/none/of/it", "cannot be read"),
         ("adminAllowedAddresses=10", "10"),
-        ("aclEnable=true", "aclEnable is true, and nobody says where the accounts are"),
+        ("aclEnable=true", "aclEnable is true, but the account file is unknown"),
         ("storePathRootDir=", "storePathRootDir is empty"),
     ],
 )

@@ -8,7 +8,7 @@ from actors.engine.supervisor import ChildSpec
 from actors.naming.messages import BarrierForRegistrations, Listening
 from actors.naming.namesrv_link import NamesrvLink
 from actors.naming.registration import SENT_WITHIN_MS
-from actors.tables.registering import RegisterTopic, SetOrderTopics
+from actors.tables.messages import RegisterTopic, SetOrderTopics
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.admin import CreateTopicHeader
@@ -19,19 +19,19 @@ NAMESRV = "n1:9876"
 
 
 class _Silent(Actor):
-    """A link whose name server takes connections and nothing else."""
+    """Link to a name server that accepts connections and never answers."""
 
     @handles(Listening)
     def on_listening(self, _: Listening) -> None:
-        """Not yet."""
+        """Leave the message unanswered."""
 
     @handles(RegisterTopic)
     def on_register_topic(self, _: RegisterTopic) -> None:
-        """Not yet."""
+        """Leave the message unanswered."""
 
     @handles(BarrierForRegistrations)
     def on_say_when_sent(self, _: BarrierForRegistrations) -> None:
-        """Not yet."""
+        """Leave the message unanswered."""
 
 
 def new_topic() -> RemotingCommand:

@@ -1,6 +1,6 @@
-"""Tests of actors/statistics/throughput.py: counts per second and per day."""
+"""Counts per second and per day."""
 
-from actors.statistics.throughput import DailyTotals, Throughput
+from actors.admin.broker_info import DailyTotals, Throughput
 
 
 def test_a_counter_is_told_per_second_for_each_window() -> None:

@@ -1,6 +1,6 @@
-"""Tests of actors/admin/store_state.py: what an operator is told of a store and its damage."""
+"""The state of the store and its damage, as administrators get them."""
 
-from actors.admin.store_state import PLACES_MAX
+from actors.admin.broker_info import PLACES_MAX
 from protocol.bodies_own import DamagedPlace, StoreState
 from protocol.codes import RequestCode
 from tests.support.brokers import SimulatedBroker

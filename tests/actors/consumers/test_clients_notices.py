@@ -1,11 +1,12 @@
-"""Many members of many groups: who is told, what is compared and what is kept, in a round each."""
+"""Many members of many groups: notices, comparisons and limits of a round of the loop."""
 
 from collections import Counter
 from typing import Any
 
 import pytest
 
-from actors.consumers import consumer_groups, group_notices, mismatches
+from actors.consumers import clients as clients_file
+from actors.consumers import consumer_groups, mismatches
 from actors.consumers.consumer_groups import ConsumerGroup
 from actors.consumers.heartbeat_rules import GROUPS_MAX
 from actors.network.long_answers import ENCODED_HERE_MAX
@@ -27,7 +28,7 @@ def heartbeat(bench: Bench, peer: RecordingPeer, data: HeartbeatData) -> Remotin
 
 
 def members(bench: Bench, count: int, groups: int, topics: int = 1) -> list[RecordingPeer]:
-    """As many clients in as many groups."""
+    """Return `count` clients, each in `groups` groups."""
     peers = []
     for number in range(count):
         peer = RecordingPeer()
@@ -46,7 +47,7 @@ def test_client_in_many_groups_does_not_have_all_members_told_in_one_round(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """40 clients in 1,000 groups each that went at once held the loop up for 5.5 s."""
-    monkeypatch.setattr(group_notices, "NOTICES_PER_ROUND", 10)
+    monkeypatch.setattr(clients_file, "NOTICES_PER_ROUND", 10)
     with clients() as bench:
         first, *others = members(bench, 5, 20)
         told_of(first)
@@ -120,7 +121,7 @@ def test_connection_is_in_a_limited_number_of_groups_however_many_heartbeats_it_
             HeartbeatData("c", [ProducerData("one-more")], []),
         ):
             last = heartbeat(bench, peer, data)
-        assert (last.code, last.remark) == (1, "a client may be in 1000 groups at the most")
+        assert (last.code, last.remark) == (1, "a client may be in at most 1000 groups")
         assert "one-more" not in bench.consumers.value
         again = HeartbeatData("c", [], [consumer("g0", [])])
         assert heartbeat(bench, peer, again).code == 0
@@ -135,7 +136,7 @@ def test_members_and_subscriptions_of_all_groups_have_a_limit(
         (peer,) = members(bench, 1, 20)
         said = [consumer(f"g{each}", [subscription("T0", "x")]) for each in range(20)]
         more = heartbeat(bench, RecordingPeer(), HeartbeatData("other", [], said))
-        assert (more.code, "at the most" in (more.remark or "")) == (1, True)
+        assert (more.code, "at most" in (more.remark or "")) == (1, True)
         assert heartbeat(bench, peer, HeartbeatData("c0", [], said)).code == 0, "it is there"
         bench.close(peer)
         assert heartbeat(bench, RecordingPeer(), HeartbeatData("other", [], said)).code == 0
