@@ -61,10 +61,10 @@ def finds_a_message(walk: Walk) -> None:
     walk.page.wait_for_selector("#messages tbody a")
     walk.think(3)
     walk.click("#messages tbody a", 10)
-    walk.click("text=Its trace", 6)
+    walk.click("text=Trace", 6)
     walk.page.go_back()
     walk.think(4)
-    walk.click("text=Those around it", 3)
+    walk.click("text=Neighbouring messages", 3)
 
 
 def looks_into_a_late_group(walk: Walk) -> None:
@@ -73,9 +73,9 @@ def looks_into_a_late_group(walk: Walk) -> None:
     walk.click("#queues tbody >> text=Show", 6)
     walk.page.go_back()
     walk.think(4)
-    walk.click("text=Reset to a time", 3)
+    walk.click("text=Reset offsets to a time", 3)
     walk.page.fill("[name=time]", "2020-01-01T00:00:00")
-    walk.click("text=Show what it does", 6)
+    walk.click("text=Preview", 6)
     walk.go("/groups", 3)
 
 
@@ -120,10 +120,10 @@ def keeps_house(walk: Walk) -> None:
 
 def makes_a_topic(walk: Walk) -> None:
     walk.go("/topics", 3)
-    walk.click("text=Make a topic", 6)
+    walk.click("text=Create a topic", 6)
     walk.page.fill("main [name=topic]", "Walks")
-    walk.click("text=Show what it does", 5)
-    walk.click("text=Do it", 5)
+    walk.click("text=Preview", 5)
+    walk.click("text=Apply", 5)
     walk.go("/topic?name=Walks", 5)
     walk.go("/groups?filter=bill", 5)
     walk.go("/group?name=billing", 2)

@@ -1,15 +1,15 @@
-"""`make cluster-demo`: a Spark job over a live broker's log, on a cluster that loses a worker.
+"""Demonstration of a Spark job over a live broker, on a cluster that loses a worker.
 
-On this machine, from the installed packages alone: a name server and a broker with messages; a
-Spark master and two workers; `troupemq job run traffic` on them. When both workers have done some
-of its tasks, one is killed with its executor (SIGKILL), while the broker takes further messages.
-The job's report must be what was sent, to the byte. Nothing is left behind; the exit code says
-whether all of it was so.
+`make cluster-demo` starts all processes on this machine from the installed packages: a name server
+and a broker with messages, a Spark master and two workers, and `troupemq job run traffic`. After
+both workers have completed tasks, the demonstration kills one with its executor (SIGKILL), while
+the broker accepts further messages. The job's report must equal the sent data to the byte. No
+process or file remains after a success; the exit code gives the result.
 
     python -m troupemq.cluster_demo [--messages N] [--worker-python PATH]
 
     __main__.py     the process: name server, broker, signals, exit code
     story.py        the steps
-    figures.py      what they come to, and whether that is right
-    standalone.py   a master and workers out of the pip package
+    figures.py      the measured values and their check
+    standalone.py   a Spark master and workers from the pip package
 """

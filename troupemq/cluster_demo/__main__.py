@@ -1,4 +1,4 @@
-"""The process of the demonstration: what it starts, how it stops, its exit code."""
+"""Process of the demonstration: its servers, its stop, and its exit code."""
 
 import os
 import shutil
@@ -19,7 +19,7 @@ from troupemq.servers import Servers
 
 MESSAGE_COUNT = 20_000
 INTERRUPTED = 130
-"""The exit code of a run that Ctrl-C has ended: nothing was shown."""
+"""Exit code of a run that Ctrl-C ended without a result."""
 
 SMALL_FILES = {
     "mappedFileSizeCommitLog": str(16 << 20),
@@ -30,7 +30,7 @@ SMALL_FILES = {
 
 
 def start_servers(directory: Path, on_give_up: Callable[[str], None]) -> Servers:
-    """A name server and a broker on free ports of loopback."""
+    """Start a name server and a broker on free loopback ports."""
     namesrv_config, _ = parse_namesrv_config(
         "",
         {
@@ -59,7 +59,7 @@ def start_servers(directory: Path, on_give_up: Callable[[str], None]) -> Servers
 
 
 class Run:
-    """One run in a directory of its own, which stays only if something was not as it must be."""
+    """One run in its own directory, which is kept only after a failure."""
 
     def __init__(self, messages: int, worker_python: str) -> None:
         self._messages = messages
@@ -70,11 +70,11 @@ class Run:
         self._is_right = False
 
     def run(self) -> int:
-        """The exit code."""
+        """Run to the end; return the exit code."""
         set_up_logs(path=self._directory / "servers.log")
         code = serve(self._start, work=self._work, once=True, end_process=self._end_now)
         if code:
-            say(f"What was written is kept in {self._directory}.")
+            say(f"Logs and data are kept in {self._directory}.")
         else:
             shutil.rmtree(self._directory, ignore_errors=True)
         return code or (0 if self._is_right else INTERRUPTED)
@@ -100,17 +100,26 @@ class Run:
         self._is_right = True
 
     def _end_now(self, code: int) -> None:
-        """Somebody is in a hurry: no process is left behind even so."""
+        """Kill all processes and exit at once, after a second signal."""
         if self._demo is not None:
             self._demo.kill()
         os._exit(code)
 
 
 def main(arguments: list[str]) -> int:
-    """The exit code: 0 if everything was as it must be."""
+    """Run the demonstration; return 0 if its results are right."""
     parser = ArgumentParser(prog="cluster-demo", description=(__doc__ or "").partition("\n\n")[0])
-    parser.add_argument("--messages", type=int, default=MESSAGE_COUNT)
-    parser.add_argument("--worker-python", default=sys.executable, help="of the workers' tasks")
+    parser.add_argument(
+        "--messages",
+        type=int,
+        default=MESSAGE_COUNT,
+        help="Messages to send. [default: %(default)s]",
+    )
+    parser.add_argument(
+        "--worker-python",
+        default=sys.executable,
+        help="Python for the tasks of the workers. [default: this one]",
+    )
     wanted = parser.parse_args(arguments)
     return Run(wanted.messages, wanted.worker_python).run()
 

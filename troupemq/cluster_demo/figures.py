@@ -1,4 +1,4 @@
-"""Figures of the demonstration: a table for people, and whether all of it is right."""
+"""Results of the demonstration: a table, and a check of their values."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -12,13 +12,11 @@ WORKER_COUNT = 2
 
 
 class DemoFailed(StoreError):
-    """Something was not as it must be; the text says what."""
+    """Failure of the demonstration."""
 
 
 @dataclass
 class Figures:
-    """What the table is made of."""
-
     messages: int
     body_bytes: int = 0
     tags: dict[str, int] = field(default_factory=dict)
@@ -32,7 +30,7 @@ class Figures:
 
 
 def counted(report: dict[str, Any]) -> tuple[int, int, dict[str, int]]:
-    """(messages, bytes of bodies, messages of each tag) of the topic, as the job reports it."""
+    """Return messages, body bytes and messages by tag of the topic, from the job's report."""
     for topic in report["topics"]:
         if topic["topic"] == TOPIC:
             tags = {row["tags"]: row["messages"] for row in topic["tags"]}
@@ -41,34 +39,33 @@ def counted(report: dict[str, Any]) -> tuple[int, int, dict[str, int]]:
 
 
 def check(figures: Figures, tags: dict[str, int]) -> None:
-    """Raises DemoFailed if anything is not as it must be."""
+    """Raise DemoFailed if a value is wrong."""
     wrong = [
         what
         for what, is_right in (
             ("messages", figures.counted == figures.messages),
-            ("bytes of bodies", figures.counted_bytes == figures.body_bytes),
+            ("body bytes", figures.counted_bytes == figures.body_bytes),
             ("tags", tags == figures.tags),
-            ("messages sent meanwhile", figures.stored_meanwhile == figures.meanwhile > 0),
-            ("workers that are left", figures.workers_left == WORKER_COUNT - 1),
+            ("messages sent during the job", figures.stored_meanwhile == figures.meanwhile > 0),
+            ("remaining workers", figures.workers_left == WORKER_COUNT - 1),
             ("tasks done at the kill", all(figures.done_at_kill) and len(figures.done_at_kill) > 1),
-            ("tasks left at the kill", sum(figures.done_at_kill) < figures.tasks),
+            ("remaining tasks at the kill", sum(figures.done_at_kill) < figures.tasks),
         )
         if not is_right
     ]
     if wrong:
-        raise DemoFailed(f"The demonstration failed: the {', '.join(wrong)} are not right.")
+        raise DemoFailed(f"The demonstration failed: wrong {', '.join(wrong)}.")
 
 
 def table(figures: Figures) -> Iterator[str]:
-    """The figures as lines of a table."""
     done = " and ".join(f"{each:,}" for each in figures.done_at_kill)
     left = figures.tasks - sum(figures.done_at_kill)
     rows = (
         ("messages sent", figures.messages, f"topic {TOPIC}, {QUEUE_COUNT} queues"),
         ("tasks of the job", figures.tasks, f"{done} done when a worker was killed, {left:,} left"),
         ("workers left", figures.workers_left, f"of {WORKER_COUNT}"),
-        ("messages counted", figures.counted, f"{figures.counted_bytes:,} bytes of bodies"),
-        ("sent meanwhile", figures.meanwhile, f"{figures.stored_meanwhile:,} of them stored"),
+        ("messages counted", figures.counted, f"{figures.counted_bytes:,} body bytes"),
+        ("sent during job", figures.meanwhile, f"{figures.stored_meanwhile:,} of them stored"),
     )
     yield f"{'':18} {'count':>8}"
     for what, count, where in rows:

@@ -1,8 +1,8 @@
-"""A standalone Spark cluster on this machine, made of nothing but the pip package of pyspark.
+"""Standalone Spark cluster on this machine, started from the pip package of pyspark.
 
-That has no scripts to start one, but `bin/spark-class` runs the classes: a master, and workers that
-each run executors for the jobs. All listens on loopback only, and asks for a secret, which lies in
-a file and is on no command line. Everything is ended by its process group.
+The package has no start scripts, but `bin/spark-class` runs the classes of a master and of workers.
+All processes listen on loopback only. They require a secret, which is in a file and on no command
+line. Signals end them by process group.
 """
 
 import json
@@ -28,39 +28,39 @@ MASTER_CLASS = "org.apache.spark.deploy.master.Master"
 WORKER_CLASS = "org.apache.spark.deploy.worker.Worker"
 DAEMON_MEMORY = "256m"
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For processes that live for a minute: compiling well would not pay."""
+"""JVM options for processes that live for a minute only."""
 
 HTTP_TIMEOUT_S = 5.0
 END_TIMEOUT_S = 5.0
 
 
 class ClusterFailed(StoreError):
-    """A process of the cluster did not do what it is for; the text says which."""
+    """Failure of a process of the cluster."""
 
 
 @dataclass(frozen=True)
 class Worker:
-    """One worker, and where it keeps the executors of its jobs."""
+    """Worker process and the directory of its executors."""
 
     process: Popen[bytes]
     directory: Path
 
     def has_executor(self, number: str) -> bool:
-        """Whether it was started here."""
+        """Return whether this worker runs the executor `number`."""
         return any(self.directory.glob(f"app-*/{number}"))
 
     def kill(self) -> None:
-        """As the power does it: the worker and its executors at once."""
+        """Kill the worker and its executors at once, like a power failure."""
         os.killpg(self.process.pid, signal.SIGKILL)
 
 
 class SparkCluster:
-    """A master and its workers. `stop` may be called from another thread, at any time."""
+    """Spark master and its workers; `stop` may run on any thread at any time."""
 
     def __init__(
         self, directory: Path, java_home: str, secret: str, environment: Mapping[str, str]
     ) -> None:
-        """`directory` is there and its own; logs and executors are kept in it."""
+        """Write the settings into `directory`, which exists and also gets logs and executors."""
         self._directory = directory
         self._port, self._web_port = free_ports(2)
         self._processes: list[Popen[bytes]] = []
@@ -76,14 +76,14 @@ class SparkCluster:
             "JAVA_HOME": java_home,
             "SPARK_HOME": str(spark_home()),
             "SPARK_CONF_DIR": str(directory),
-            "SPARK_LOCAL_IP": LOOPBACK,  # or its web pages would listen everywhere
+            "SPARK_LOCAL_IP": LOOPBACK,  # otherwise its web pages listen on all interfaces
             "SPARK_DAEMON_MEMORY": DAEMON_MEMORY,
             "SPARK_DAEMON_JAVA_OPTS": QUICK_JAVA,
         }
 
     @property
     def url(self) -> str:
-        """For spark.master."""
+        """Value of spark.master."""
         return f"spark://{LOOPBACK}:{self._port}"
 
     def start_master(self) -> None:
@@ -98,14 +98,17 @@ class SparkCluster:
         return Worker(self._start(name, WORKER_CLASS, *options, self.url), directory)
 
     def workers_alive(self) -> int:
-        """As the master sees it; 0 before it answers. Raises ClusterFailed if it has ended."""
+        """Return the number of workers that the master lists; 0 before it answers.
+
+        Raises ClusterFailed if it has ended.
+        """
         state = answer(f"http://{LOOPBACK}:{self._web_port}/json/")
         if state is None and any(each.poll() is not None for each in self._processes):
-            raise ClusterFailed(f"the cluster has ended: its logs in {self._directory} say why")
+            raise ClusterFailed(f"the Spark cluster has ended: see its logs in {self._directory}")
         return 0 if state is None else int(state["aliveworkers"])
 
     def stop(self) -> None:
-        """Ends everything; nothing starts any more."""
+        """Terminate all processes; later starts fail."""
         with self._lock:
             self._is_over = True
             for process in self._processes:
@@ -115,7 +118,7 @@ class SparkCluster:
             wait_or_kill(process)
 
     def kill(self) -> None:
-        """At once, without waiting."""
+        """Kill all processes without waiting."""
         for process in self._processes:
             end_group(process, signal.SIGKILL)
 
@@ -125,7 +128,7 @@ class SparkCluster:
         line = [runner, first, "--properties-file", str(self._settings), *others]
         with self._lock, (self._directory / f"{name}.log").open("wb") as log:
             if self._is_over:
-                raise ClusterFailed("the cluster was stopped before it had started")
+                raise ClusterFailed("the Spark cluster was stopped during its start")
             process = Popen(
                 line,
                 env=self._environment,
@@ -140,7 +143,7 @@ class SparkCluster:
 
 
 def spark_home() -> Path:
-    """Where pip has put Spark. Raises ClusterFailed if it has not."""
+    """Return the installation directory of pyspark. Raises ClusterFailed without one."""
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise ClusterFailed(f"Spark is not installed: {install_command('spark')}")
@@ -148,7 +151,6 @@ def spark_home() -> Path:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for each in sockets:
@@ -160,7 +162,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def answer(url: str) -> Any:
-    """What a page of Spark's says as JSON; None if nobody answers (yet, or any more)."""
+    """Return the JSON of a Spark page; None if it does not answer."""
     try:
         with urlopen(url, timeout=HTTP_TIMEOUT_S) as page:
             return json.load(page)
@@ -169,14 +171,13 @@ def answer(url: str) -> Any:
 
 
 def write_secretly(path: Path, text: str) -> None:
-    """A file that nobody else can read."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with open(handle, "w", encoding="utf-8") as file:
         file.write(text)
 
 
 def end_group(process: Popen[Any], number: int) -> None:
-    """Sends a signal to a process and all that it started, but for what left its group."""
+    """Send a signal to the process group of `process`."""
     try:
         os.killpg(process.pid, number)
     except ProcessLookupError:
@@ -184,8 +185,8 @@ def end_group(process: Popen[Any], number: int) -> None:
 
 
 def wait_or_kill(process: Popen[Any], timeout_s: float = END_TIMEOUT_S) -> None:
-    """Waits for the end of a process that was told to end; ends its group if it does not."""
-    with suppress(TimeoutExpired):  # then it is killed, with what is left of its group
+    """Wait for a terminated process, then kill its group."""
+    with suppress(TimeoutExpired):  # the kill below ends it
         process.wait(timeout_s)
     end_group(process, signal.SIGKILL)
     process.wait()

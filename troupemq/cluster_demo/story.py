@@ -1,4 +1,4 @@
-"""The steps of the demonstration: messages, a cluster, a job, a worker that is killed."""
+"""Steps of the demonstration: messages, a Spark cluster, a job, and a killed worker."""
 
 import json
 import os
@@ -47,13 +47,13 @@ PRODUCER_GROUP = "ClusterWriters"
 TAGS = ("new", "paid", "sent")
 BODY = bytes(range(256)) * 4
 UNDER_WAY_MAX = 2_000
-"""Messages sent and not yet answered."""
+"""Limit of sent messages without an answer."""
 
 RANGE_BYTES = 192 * 1024
-"""Of one task: a small part of the default, so that there are some hundred of them."""
+"""Range of one task: far below the default, so that the job has about a hundred tasks."""
 
 TASKS_BEFORE_KILL = 5
-"""Of each worker: both are in the middle of it then."""
+"""Completed tasks of each worker before the kill, so that both are busy."""
 
 LOOK_AGAIN_S = 0.05
 START_TIMEOUT_S = 60.0
@@ -63,13 +63,13 @@ SPARK_CONF = f"""\
 spark.driver.memory = 512m
 spark.executor.memory = 512m
 spark.cores.max = {WORKER_COUNT}
-# No task before both workers are there.
+# Start no task before both workers are registered.
 spark.scheduler.minRegisteredResourcesRatio = 1.0
 spark.scheduler.maxRegisteredResourcesWaitingTime = 120s
 spark.authenticate = true
 spark.authenticate.secret.file = {{secret}}
 spark.pyspark.python = {{python}}
-# Asked which executor has done what.
+# Its API reports the completed tasks of each executor.
 spark.ui.enabled = true
 spark.ui.port = {{port}}
 spark.driver.extraJavaOptions = {QUICK_JAVA}
@@ -78,7 +78,10 @@ spark.executor.extraJavaOptions = {QUICK_JAVA}
 
 
 class Demo:
-    """Runs beside the servers; `stop` ends all its processes, from any thread, at any time."""
+    """Demonstration beside running servers.
+
+    `stop` ends all its processes, on any thread at any time.
+    """
 
     def __init__(self, directory: Path, messages: int, python: str, output: TextIO) -> None:
         self._directory = directory
@@ -99,7 +102,7 @@ class Demo:
         (self._page_port,) = free_ports(1)
 
     def run(self, servers: Servers) -> Figures:
-        """All steps. Raises StoreError and ClientError with a sentence."""
+        """Run all steps. Raises StoreError, ClientError."""
         namesrv = f"{LOOPBACK}:{servers.ports['namesrv']}"
         figures = self._figures
         with Admin(namesrv) as admin, Producer(PRODUCER_GROUP, namesrv) as producer:
@@ -119,7 +122,7 @@ class Demo:
             figures.meanwhile = live.sent
             figures.stored_meanwhile = admin.message_count(MEANWHILE)
         figures.counted, figures.counted_bytes, tags = counted(report)
-        with self._step("Asking the master which workers are left"):
+        with self._step("Asking the master for the remaining workers"):
             self._until(lambda: self._cluster.workers_alive() < WORKER_COUNT, LOST_TIMEOUT_S, "")
             figures.workers_left = self._cluster.workers_alive()
         self._say("")
@@ -129,7 +132,6 @@ class Demo:
         return figures
 
     def stop(self) -> None:
-        """Ends the job and the cluster."""
         self._over.set()
         with self._lock:
             job = self._job
@@ -139,7 +141,7 @@ class Demo:
         self._cluster.stop()
 
     def kill(self) -> None:
-        """At once, without waiting."""
+        """Kill all processes without waiting."""
         if self._job is not None:
             end_group(self._job, signal.SIGKILL)
         self._cluster.kill()
@@ -180,7 +182,7 @@ class Demo:
         return workers
 
     def _run_job(self, workers: list[Worker]) -> dict[str, Any]:
-        """The report of the job, on whose way a worker was killed."""
+        """Run the job, kill a worker during it, and return its report."""
         conf = self._directory / "spark.conf"
         conf.write_text(
             SPARK_CONF.format(secret=self._secret, python=self._python, port=self._page_port)
@@ -211,19 +213,17 @@ class Demo:
         return report
 
     def _kill_one(self, job: Popen[str], workers: list[Worker], log: Path) -> None:
-        """Kills the last worker as soon as each has done some tasks of the job."""
+        """Kill the last worker after each has completed TASKS_BEFORE_KILL tasks."""
         page = f"http://{LOOPBACK}:{self._page_port}/api/v1/applications"
         done: dict[int, int] = {}
 
         def both_have_begun() -> bool:
             if job.poll() is not None:
-                raise DemoFailed(
-                    f"The job was over before a worker could be killed: {last_line(log)}"
-                )
+                raise DemoFailed(f"The job ended before a worker could be killed: {last_line(log)}")
             done.update(tasks_done(page, workers))
             return all(done.get(place, 0) >= TASKS_BEFORE_KILL for place in range(len(workers)))
 
-        self._until(both_have_begun, JOB_TIMEOUT_S, "the workers did not both begin with tasks")
+        self._until(both_have_begun, JOB_TIMEOUT_S, "not both workers completed tasks")
         workers[-1].kill()
         figures = self._figures
         figures.done_at_kill = tuple(done[place] for place in range(len(workers)))
@@ -231,7 +231,7 @@ class Demo:
         self._until(lambda: bool(self._count_tasks(page)), JOB_TIMEOUT_S, "the job was not listed")
 
     def _count_tasks(self, page: str) -> int:
-        """Of the whole job; 0 if the page does not answer any more."""
+        """Return the number of tasks of the job; 0 if the page no longer answers."""
         apps = answer(page) or []
         jobs = (answer(f"{page}/{apps[0]['id']}/jobs") if apps else None) or []
         self._figures.tasks = max((job["numTasks"] for job in jobs), default=0)
@@ -247,7 +247,7 @@ class Demo:
 
 
 class Live(Thread):
-    """Sends on while the job runs: the broker whose log is read is a live one."""
+    """Thread that sends messages while the job reads the broker's store."""
 
     def __init__(self, producer: Producer) -> None:
         super().__init__(name="live", daemon=True)
@@ -266,7 +266,7 @@ class Live(Thread):
 
 
 def tasks_done(page: str, workers: list[Worker]) -> dict[int, int]:
-    """How many tasks each worker's executor has done, by the worker's place in the list."""
+    """Return the completed tasks of each worker, by its index in the list."""
     done: dict[int, int] = {}
     for app in answer(page) or []:
         for executor in answer(f"{page}/{app['id']}/executors") or []:
@@ -278,4 +278,4 @@ def tasks_done(page: str, workers: list[Worker]) -> dict[int, int]:
 
 def last_line(log: Path) -> str:
     lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
-    return next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+    return next((line.strip() for line in reversed(lines) if line.strip()), "no output")

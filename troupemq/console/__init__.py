@@ -1,14 +1,15 @@
-"""The console: pages for operators in a browser, and the same as JSON, of a running cluster.
+"""Browser console of a running cluster: pages for operators, each also as JSON.
 
-It is a user of the cluster like any other: it asks by request codes, through what `troupemq admin`
-is made of, and changes nothing but by its commands. Nothing else imports this folder: without it,
-brokers run and `troupemq console` says what to install.
+The console is a client of the cluster: it sends the requests that `troupemq admin` sends, and
+changes nothing except through the methods behind those commands. No other package imports it.
+Without it, brokers run and `troupemq console` prints what to install.
 
-parts.py      what a page consists of: tables, facts, sentences, forms; the same becomes JSON
-rendering.py  pages as HTML, by templates/
-accounts.py   who may log in, and tokens; sessions.py: who is; audit.py: what they did
-cluster.py    questions to brokers, with one deadline; snapshot.py: what all lists are made of
-findings.py   what is wrong now, in sentences; alerts.py tells somebody who is not looking
-pages/        the pages; changes.py: what they can change, each by a command
-gate.py       limits and refusals before a page is asked; app.py; server.py
+parts.py      parts of a page: tables, facts, sentences, forms; /api gives them as JSON
+labels.py     headings of JSON keys, and the glossary
+rendering.py  pages as HTML, from templates/
+accounts.py   users, tokens and roles; sessions.py: logins; audit.py: log of changes
+cluster.py    requests to brokers under one deadline; snapshot.py: the data of all lists
+findings.py   current problems as sentences; alerts.py sends them
+pages/        the pages; changes.py: the changes, each a command
+gate.py       checks before a request reaches a page; app.py; server.py
 """

@@ -1,11 +1,11 @@
-"""The accounts of the console: who may log in, with which role; tokens for programs.
+"""Accounts of the console: users with a role, and tokens for programs.
 
-One JSON file, 0600, replaced as a whole:
+They are one JSON file with mode 0600, replaced as a whole:
 
     users   name → role, salt, hash: scrypt of the password, hexadecimal
     tokens  name → role, hash: SHA-256 of the token, which is random and long
 
-Where there is no file there is one user, `admin`, whose password is made then and said once.
+If the file is missing, a start creates the user `admin` and prints its password once.
 """
 
 import hmac
@@ -20,7 +20,7 @@ from threading import BoundedSemaphore, Lock
 from storage.errors import StoreError, reason_of
 
 ROLES = ("viewer", "operator", "admin")
-"""Each may what the ones before it may."""
+"""In ascending order: each role includes the rights of the roles before it."""
 
 FIRST_USER = "admin"
 NAME_CHARS_MAX = 64
@@ -29,24 +29,23 @@ PASSWORD_CHARS_MIN = 10
 ENTRIES_MAX = 1000
 
 SCRYPT = {"n": 1 << 15, "r": 8, "p": 1, "maxmem": 64 << 20}
-"""32 MiB and some 80 ms for each password."""
+"""32 MiB and about 80 ms for each password."""
 
 _AT_ONCE = BoundedSemaphore(2)
-"""Passwords looked at together: 64 MiB."""
+"""Limit of concurrent password checks: 64 MiB in all."""
 
 TOKEN_PREFIX = "tmq_"
 
 
 @dataclass(frozen=True)
 class Viewer:
-    """Somebody who may look, and perhaps change; `by_token`: a program."""
+    """Authenticated user, or a program if `by_token`."""
 
     name: str
     role: str
     by_token: bool = False
 
     def may(self, role: str) -> bool:
-        """Whether what needs `role` is allowed."""
         return ROLES.index(self.role) >= ROLES.index(role)
 
 
@@ -64,19 +63,22 @@ class _Token:
 
 
 def role_fault(role: str) -> str | None:
-    """Why this is no role."""
-    return None if role in ROLES else f"A role is one of {', '.join(ROLES)}."
+    """Return why this is not a role, or None."""
+    return None if role in ROLES else f"The role is invalid: use {', '.join(ROLES)}."
 
 
 def name_fault(name: str) -> str | None:
-    """Why this can be nobody's name."""
+    """Return why this is not a valid name, or None."""
     if not 0 < len(name) <= NAME_CHARS_MAX or not name.isprintable() or name != name.strip():
-        return f"A name has 1 to {NAME_CHARS_MAX} characters that can be printed."
+        return f"The name is invalid: use 1 to {NAME_CHARS_MAX} printable characters."
     return None
 
 
 class Accounts:
-    """All of them. Any thread. Raises StoreError if the file cannot be read or written."""
+    """Users and tokens, for any thread.
+
+    Raises StoreError if the file cannot be read or written.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -84,26 +86,26 @@ class Accounts:
         self._users: dict[str, _User] = {}
         self._tokens: dict[str, _Token] = {}
         self.first_password: str | None = None
-        """Made at this start; None: there were accounts already."""
-        self._nobody = _hashed(token_urlsafe(), "viewer")
+        """Created at this start; None if accounts existed."""
+        self._unknown_user = _hashed(token_urlsafe(), "viewer")
         if path.exists():
             self._load()
         else:
             self.first_password = self.new_password(FIRST_USER, "admin")
 
     def check(self, name: str, password: str) -> Viewer | None:
-        """Who that is; as slow for a name that nobody has."""
+        """Return the user with this password; an unknown name takes as long."""
         user = self._users.get(name)
-        is_right = _matches(user or self._nobody, password[:PASSWORD_CHARS_MAX])
+        is_right = _matches(user or self._unknown_user, password[:PASSWORD_CHARS_MAX])
         return Viewer(name, user.role) if user is not None and is_right else None
 
     def viewer_of(self, name: str) -> Viewer | None:
-        """The user with the role of now: it may have changed since the login."""
+        """Return the user with its current role, which may differ from that at login."""
         user = self._users.get(name)
         return None if user is None else Viewer(name, user.role)
 
     def of_token(self, token: str) -> Viewer | None:
-        """Whose token that is."""
+        """Return the program with this token."""
         digest = _digest(token)
         for name, each in list(self._tokens.items()):
             if hmac.compare_digest(each.hash, digest):
@@ -111,21 +113,20 @@ class Accounts:
         return None
 
     def users(self) -> dict[str, str]:
-        """Name → role."""
+        """Return the role of each user."""
         return {name: user.role for name, user in sorted(self._users.items())}
 
     def tokens(self) -> dict[str, str]:
-        """Name → role."""
+        """Return the role of each token."""
         return {name: token.role for name, token in sorted(self._tokens.items())}
 
     def new_password(self, name: str, role: str) -> str:
-        """Makes the user, or gives it a new password and role; the password is kept nowhere."""
+        """Create or replace a user; return its password, which is not stored."""
         password = token_urlsafe(15)
         self._put_user(name, _hashed(password, role))
         return password
 
     def set_password(self, name: str, password: str) -> None:
-        """The user's own choice."""
         self._put_user(name, _hashed(password, self._users[name].role))
 
     def _put_user(self, name: str, user: _User) -> None:
@@ -133,7 +134,7 @@ class Accounts:
             self._write({**self._users, name: user}, self._tokens)
 
     def remove_user(self, name: str) -> bool:
-        """False if there is none, or nobody else could make accounts any more."""
+        """Remove a user; return False if it is missing or the last admin."""
         with self._lock:
             rest = {each: user for each, user in self._users.items() if each != name}
             if rest.keys() == self._users.keys() or not _has_admin(rest):
@@ -142,14 +143,14 @@ class Accounts:
             return True
 
     def new_token(self, name: str, role: str) -> str:
-        """Makes a token, in place of the one with this name; it is kept nowhere."""
+        """Create or replace a token; return its text, which is not stored."""
         token = TOKEN_PREFIX + token_urlsafe(32)
         with self._lock:
             self._write(self._users, {**self._tokens, name: _Token(role, _digest(token))})
         return token
 
     def remove_token(self, name: str) -> bool:
-        """False if there is none."""
+        """Remove a token; return False if it is missing."""
         with self._lock:
             rest = {each: token for each, token in self._tokens.items() if each != name}
             if rest.keys() == self._tokens.keys():
@@ -166,14 +167,16 @@ class Accounts:
             raise StoreError(f"{self._path} cannot be read: {reason_of(error)}.") from None
         except (ValueError, TypeError, KeyError, AttributeError):
             raise StoreError(
-                f"{self._path} is no file of the console's accounts: mend it, or move it away to"
-                f" begin with a new password for {FIRST_USER}."
+                f"{self._path} is not a valid accounts file: repair it, or move it away; then the"
+                f" next start creates the user {FIRST_USER} with a new password."
             ) from None
 
     def _write(self, users: dict[str, _User], tokens: dict[str, _Token]) -> None:
-        """Called with the lock, but at the start."""
+        """Write the file. The caller holds the lock, except in the constructor."""
         if len(users) + len(tokens) > ENTRIES_MAX:
-            raise StoreError(f"There are {ENTRIES_MAX} accounts and tokens already.")
+            raise StoreError(
+                f"limit of {ENTRIES_MAX} accounts and tokens reached: remove one first."
+            )
         body = {
             "users": {name: asdict(each) for name, each in users.items()},
             "tokens": {name: asdict(each) for name, each in tokens.items()},

@@ -1,12 +1,12 @@
-"""Alerts: findings that begin and end, told to a webhook and by mail to somebody not looking.
+"""Alerts: findings sent to a webhook and by mail when they begin and when they end.
 
-A finding is told when two snapshots in a row have it, once, and again when it is over. The
-settings are one JSON file that only the operator of the machine writes: who may change thresholds
-in a browser shall not make the console call addresses of his choice.
+A finding is sent once two snapshots in a row have it, and again when it is over. The settings are
+a JSON file that only the operator of the machine writes. A user with the right to change
+thresholds in a browser must not make the console call arbitrary addresses.
 
-    webhook      URL that gets a POST of {"text", "began", "ended"}; `text` is what chats show
+    webhook      URL that gets a POST of {"text", "began", "ended"}; chats show `text`
     mail_host, mail_port, mail_from, mail_to, mail_user, mail_password, mail_starttls
-    thresholds   what the page of alerts has changed, see findings.py
+    thresholds   values changed on the page Alerts, see findings.py
 """
 
 import json
@@ -32,15 +32,15 @@ log = client_logger(__name__)
 
 TELL_TIMEOUT_S = 5.0
 TOLD_MAX = 200
-"""Findings of one message; and what is remembered of what was told."""
+"""Limit of findings in one message, and of remembered deliveries."""
 
 TURNS = 2
-"""Snapshots in a row that must have a finding: one that a restart explains tells nobody."""
+"""Snapshots in a row that must have a finding, so that a restart sends no alert."""
 
 
 @dataclass(frozen=True)
 class AlertSettings:
-    """Where to tell; nothing by default."""
+    """Destinations of alerts; none by default."""
 
     webhook: str = ""
     mail_host: str = ""
@@ -67,7 +67,7 @@ def load_alert_settings(path: Path | None) -> AlertSettings:
     except OSError as error:
         raise WrongSetting(f"{path} cannot be read: {reason_of(error)}.") from None
     except ValueError:
-        raise WrongSetting(f"{path} is no JSON object with the settings of alerts.") from None
+        raise WrongSetting(f"{path} is not a JSON object of alert settings.") from None
     types = {each.name: type(each.default) for each in fields(AlertSettings)}
     for name, value in found.items():
         if name not in types:
@@ -83,7 +83,7 @@ def load_alert_settings(path: Path | None) -> AlertSettings:
 
 @dataclass(frozen=True)
 class AlertDelivery:
-    """Something that was told, or could not be."""
+    """Sent alert; `failure` says why it could not be delivered."""
 
     time_ms: int
     what: str
@@ -92,7 +92,10 @@ class AlertDelivery:
 
 
 class Alerts:
-    """Compares each snapshot with the one before. `look` on one thread, the rest on any."""
+    """Alerts that are open, and those sent.
+
+    `look` runs on one thread, the other methods on any.
+    """
 
     def __init__(self, settings: AlertSettings, thresholds_path: Path) -> None:
         self.settings = settings
@@ -110,12 +113,12 @@ class Alerts:
             return Thresholds()
         except (OSError, ValueError):
             raise StoreError(
-                f"{self._path} cannot be read: mend it, or remove it to have the usual thresholds."
+                f"{self._path} cannot be read: repair it, or remove it to use the defaults."
             ) from None
         return Thresholds.of(found if isinstance(found, dict) else {})
 
     def set_thresholds(self, given: Mapping[str, int]) -> None:
-        """Raises StoreError if they cannot be kept."""
+        """Change thresholds and save them. Raises StoreError."""
         with self._lock:
             wanted = Thresholds.of({**asdict(self.thresholds), **given})
             unfinished = self._path.with_name(self._path.name + ".tmp")
@@ -127,7 +130,7 @@ class Alerts:
             self.thresholds = wanted
 
     def look(self, now: ClusterSnapshot) -> None:
-        """Tells what has begun and what is over. What cannot be told is in the log, and shown."""
+        """Send the findings that began or ended; failures are logged and shown."""
         found = {each.key: each for each in findings_of(now, self.thresholds)}
         self._seen = {key: min(TURNS, self._seen.get(key, 0) + 1) for key in found}
         began = [
@@ -144,9 +147,9 @@ class Alerts:
         }
         self._tell(now.taken_ms, began[:TOLD_MAX], ended[:TOLD_MAX])
 
-    def tell_trial(self, time_ms: int, who: str) -> str:
-        """Tells that somebody tries it; gives why that failed, or nothing."""
-        text = f"{who} tries whether alerts of TroupeMQ arrive: nothing is wrong."
+    def tell_trial(self, time_ms: int, user: str) -> str:
+        """Send a test alert for `user`; return why it failed, or an empty text."""
+        text = f"Test alert of TroupeMQ, sent by {user}: there is no problem."
         return self._tell(time_ms, [Alert("trial", "watch", text)], [])
 
     def _tell(self, time_ms: int, began: Sequence[Alert], ended: Sequence[Alert]) -> str:
@@ -160,7 +163,7 @@ class Alerts:
             failures.append(self._by_mail(lines))
         failure = " ".join(filter(None, failures))
         if failure:
-            log.warning("alert not told", reason=failure)
+            log.warning("alert delivery failed", reason=failure)
         self.told.append(AlertDelivery(time_ms, "began" if began else "ended", lines, failure))
         return failure
 
@@ -172,7 +175,7 @@ class Alerts:
             with urlopen(request, timeout=TELL_TIMEOUT_S) as answer:
                 answer.read(1)
         except (OSError, HTTPException, ValueError) as error:
-            return f"The webhook: {_reason(error)}."
+            return f"The webhook failed: {_reason(error)}."
         return ""
 
     def _by_mail(self, lines: Sequence[str]) -> str:
@@ -194,14 +197,14 @@ class Alerts:
                     server.login(settings.mail_user, settings.mail_password)
                 server.send_message(mail)
         except (OSError, smtplib.SMTPException, ValueError) as error:
-            return f"The mail: {_reason(error)}."
+            return f"The mail failed: {_reason(error)}."
         return ""
 
 
 def _reason(error: Exception) -> str:
-    """What failed, without the path of the webhook, and without what a strange server has said."""
+    """Return the reason without the webhook's path, and without text of a foreign server."""
     if isinstance(error, InvalidURL):
-        return "its URL has blanks or control characters"
+        return "its URL has spaces or control characters"
     if isinstance(error, HTTPException):
-        return "what answers there does not speak HTTP"
+        return "the server does not speak HTTP"
     return one_line(str(error))

@@ -1,10 +1,10 @@
-"""The application: who asks, whether he may, and which page or change it is.
+"""Web application: authentication, roles, and the routes of pages and changes.
 
-    /PATH             a page            /api/PATH          the same as JSON
-    /change/NAME      a form; POST previews and does it; /api/change/NAME with JSON
+    /PATH             a page            /api/PATH          the page as JSON
+    /change/NAME      a form; POST previews or applies it; /api/change/NAME with JSON
     /login, /logout   sessions          /static/NAME       files of a fixed list
 
-A browser has a session in a cookie; a program sends `Authorization: Bearer TOKEN` to /api.
+A browser sends a session cookie; a program sends `Authorization: Bearer TOKEN` to /api.
 """
 
 import json
@@ -71,17 +71,17 @@ NOT_UNDERSTOOD = (
     *(ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError),
     *(RemoteError, TypeError, ValueError),
 )
-"""What a page raises that a server or client has told odd things: one page fails, and says why."""
+"""Errors from unexpected answers of servers or clients; only the page fails, with a reason."""
 SAID_CHARS_MAX = 200
 ALL_OF_THEM = (
     *(access_changes, cluster_changes, house_changes, message_changes, offset_changes),
     *(access, brokers, groups, house, jobs, message, messages, overview, topics, waiting),
 )
-"""Imported for what they register."""
+"""Modules imported because they register pages and changes."""
 
 
 class NotAllowed(Exception):
-    """Somebody may not; a status and a sentence."""
+    """Refusal of a request: an HTTP status and a sentence."""
 
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -89,19 +89,16 @@ class NotAllowed(Exception):
 
 
 class NotUnderstood(Exception):
-    """What servers or clients have told cannot be shown; says what Python says of it."""
+    """Unexpected answer of a server or a client; the text is Python's error."""
 
 
 class Application:
-    """All answers of one console."""
-
     def __init__(self, console: Console) -> None:
         self._console = console
         self._prefix = console.settings.prefix
         self._renderer = Renderer(self._prefix)
 
     def make(self) -> Starlette:
-        """What a server serves."""
         places = [Route(path, self._page(place), methods=["GET"]) for path, place in PLACES.items()]
         programs = [
             Route(f"/api{path}", self._page(place, is_api=True), methods=["GET"])
@@ -136,19 +133,22 @@ class Application:
             },
         )
 
-    # --- who asks
+    # --- authentication
 
     def _session(self, request: Request) -> tuple[BrowserSession | None, Viewer | None]:
         found = self._console.sessions.find(request.cookies.get(COOKIE, ""))
         return found, None if found is None else self._console.accounts.viewer_of(found.name)
 
     def _viewer(self, request: Request, is_api: bool) -> tuple[Viewer, str]:
-        """Who asks, and the token of its forms. Raises Refused; 401 of a page leads to login."""
+        """Return the viewer and the token of its forms. Raises NotAllowed.
+
+        Status 401 of a page redirects to the login.
+        """
         kind, _, token = request.headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer":
             viewer = self._console.accounts.of_token(token.strip()) if is_api else None
             if viewer is None:
-                raise NotAllowed(401, "This token is not known, or not for pages.")
+                raise NotAllowed(401, "This token is unknown, or the path is not below /api.")
             return viewer, ""
         session, viewer = self._session(request)
         if session is None or viewer is None:
@@ -166,7 +166,7 @@ class Application:
         def answer(request: Request) -> Response:
             viewer, csrf = self._viewer(request, is_api)
             if not viewer.may(place.role):
-                raise NotAllowed(403, f"This is for the role {place.role}.")
+                raise NotAllowed(403, f"This page needs the role {place.role}.")
             asked = self._asked(request, viewer)
             try:
                 page = place.make(asked)
@@ -176,7 +176,7 @@ class Application:
             except (ClientError, HTTPException, NotAllowed, NotThere, StoreError):
                 raise
             except NOT_UNDERSTOOD as error:
-                log.error("page cannot be shown", path=place.path, exc_info=True)
+                log.error("page failed", path=place.path, exc_info=True)
                 kind = type(error).__name__
                 said = f"{kind}: {error}" if asked.sees_bodies() else kind
                 raise NotUnderstood(said[:SAID_CHARS_MAX]) from error
@@ -184,14 +184,13 @@ class Application:
         return answer
 
     def static(self, request: Request) -> Response:
-        """A file of the list."""
         found = self._renderer.files.get(request.path_params["name"])
         if found is None:
             raise HTTPException(404)
         return Response(found[0], media_type=found[1], headers={"Cache-Control": "max-age=300"})
 
     def body(self, request: Request) -> Response:
-        """A message's body as a file to keep: never shown by the browser."""
+        """Return a message body as a download, which the browser never renders."""
         viewer, _ = self._viewer(request, is_api=False)
         asked = self._asked(request, viewer)
         if not asked.sees_bodies():
@@ -201,7 +200,6 @@ class Application:
         return Response(body, media_type="application/octet-stream", headers=headers)
 
     def letters(self, request: Request) -> Response:
-        """Dead letters with their bodies, as a file of JSON lines."""
         viewer, _ = self._viewer(request, is_api=self._is_api(request))
         asked = self._asked(request, viewer)
         if not asked.sees_bodies():
@@ -209,17 +207,17 @@ class Application:
         headers = {"Content-Disposition": 'attachment; filename="dead-letters.jsonl"'}
         return Response(waiting.export(asked), media_type="application/jsonl", headers=headers)
 
-    # --- logging in
+    # --- login
 
     def login_page(self, request: Request) -> Response:
-        """The form; who has a session goes on."""
+        """Return the login form; redirect a viewer with a session."""
         following = own_path(request.query_params.get("next", ""))
         if self._session(request)[1] is not None:
             return RedirectResponse(self._prefix + following, 303)
         return HTMLResponse(self._renderer.login(following))
 
     async def login(self, request: Request) -> Response:
-        """A new session for the right password; the same answer and time for all wrong ones."""
+        """Start a session; all failures have equal answers and durations."""
         self._check_origin(request)
         given = await _fields(request)
         return await run_in_threadpool(self._log_in, request, given)
@@ -253,7 +251,7 @@ class Application:
         return answer
 
     async def logout(self, request: Request) -> Response:
-        """Ends the session here, whoever still has its cookie."""
+        """End the session on the server, which invalidates its cookie."""
         viewer = self._checked(request, (await _fields(request)).get("csrf", ""))
         self._console.sessions.end(request.cookies.get(COOKIE, ""))
         self._console.audit.note(viewer.name, viewer.role, _address(request), "logout")
@@ -262,25 +260,24 @@ class Application:
     # --- changes
 
     def _checked(self, request: Request, token: str) -> Viewer:
-        """Who sends a form of his own session. Raises Refused."""
+        """Return the viewer if the form belongs to its session. Raises NotAllowed."""
         self._check_origin(request)
         session, viewer = self._session(request)
         if session is None or viewer is None:
             raise NotAllowed(401, "Log in first.")
         if not session.accepts(token):
-            raise NotAllowed(403, "This form is not of this session: go back and load it anew.")
+            raise NotAllowed(403, "This form is not from this session: go back and reload it.")
         return viewer
 
     def _check_origin(self, request: Request) -> None:
         origin = request.headers.get("origin")
         own = request.headers.get("host", "")
         if origin is not None and origin.partition("://")[2].lower() != own.lower():
-            raise NotAllowed(403, "This comes from a foreign page.")
+            raise NotAllowed(403, "This request comes from a foreign page.")
         if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-            raise NotAllowed(403, "This comes from a foreign page.")
+            raise NotAllowed(403, "This request comes from a foreign page.")
 
     def change_form(self, request: Request) -> Response:
-        """Asks for what a change needs; changes nothing."""
         viewer, csrf = self._viewer(request, is_api=False)
         step = self._step(request, viewer)
         page = asked_page(step, step.asked.query)
@@ -289,13 +286,12 @@ class Application:
     def _step(self, request: Request, viewer: Viewer) -> ChangeStep:
         change = CHANGES.get(request.path_params["name"])
         if change is None:
-            raise NotThere("There is no such change.")
+            raise NotThere("Unknown change.")
         if not viewer.may(change.role):
-            raise NotAllowed(403, f"This is for the role {change.role}.")
+            raise NotAllowed(403, f"This change needs the role {change.role}.")
         return ChangeStep(change, self._asked(request, viewer), _address(request))
 
     async def change(self, request: Request) -> Response:
-        """Shows what a change would do, or does it."""
         given = await _fields(request)
         viewer = self._checked(request, given.pop("csrf", ""))
         step = self._step(request, viewer)
@@ -308,12 +304,12 @@ class Application:
         return await run_in_threadpool(answer)
 
     def _viewer_csrf(self, request: Request) -> str:
-        """After the change: a new password has ended the session."""
+        """Return the form token, empty if the change (a new password) ended the session."""
         session, _ = self._session(request)
         return "" if session is None else session.csrf
 
     async def change_by_json(self, request: Request) -> Response:
-        """The same for programs: {"given": {…}, "do": true}; without `do` a preview."""
+        """Preview or carry out a change given as {"given": {…}, "do": true}."""
         viewer, csrf = self._viewer(request, is_api=True)
         if csrf:
             viewer = self._checked(request, request.headers.get("x-csrf-token", ""))
@@ -327,7 +323,7 @@ class Application:
         found = await run_in_threadpool(done_json, step, given, is_meant)
         return JSONResponse(found, 200 if not found["failures"] else 409)
 
-    # --- what did not go well
+    # --- errors
 
     def _sentence(self, request: Request, status: int, title: str, sentence: str) -> Response:
         if request.url.path.startswith(f"{self._prefix}/api/"):
@@ -348,35 +344,35 @@ class Application:
         return request.url.path.startswith(f"{self._prefix}/api/")
 
     def _not_there(self, request: Request, error: Exception) -> Response:
-        return self._sentence(request, 404, "Not there", str(error))
+        return self._sentence(request, 404, "Not found", str(error))
 
     def _not_usable(self, request: Request, error: Exception) -> Response:
-        return self._sentence(request, 400, "Not usable", str(error))
+        return self._sentence(request, 400, "Invalid parameter", str(error))
 
     def _not_understood(self, request: Request, error: Exception) -> Response:
         sentence = (
-            "What a server or a client has told cannot be understood, so this page cannot be shown."
-            f" The console's log says more: {error}"
+            "An answer of a server or a client cannot be understood, so this page cannot be shown."
+            f" See the console's log for details: {error}"
         )
-        return self._sentence(request, 502, "Not understood", sentence)
+        return self._sentence(request, 502, "Invalid answer", sentence)
 
     def _no_answer(self, request: Request, error: Exception) -> Response:
         return self._sentence(request, 502, "No answer", f"{error}")
 
     def _failed(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        sentence = "There is no such page." if error.status_code == 404 else error.detail
-        return self._sentence(request, error.status_code, "Not there", sentence)
+        sentence = "Page not found." if error.status_code == 404 else error.detail
+        return self._sentence(request, error.status_code, "Not found", sentence)
 
 
 def own_path(text: str) -> str:
-    """A path of ours to go on to; the first page for anything that might lead elsewhere."""
+    """Return a path of the console; `/` for text that might lead to another site."""
     is_own = text.startswith("/") and not text.startswith("//") and "\\" not in text
     return text if is_own and text.isprintable() and text.isascii() else "/"
 
 
 def following_of(request: Request) -> str:
-    """`next=…` of the page that wanted a login."""
+    """Return the query `next=…` that leads back to this page after the login."""
     mount = request.scope.get("root_path", "")
     path = request.url.path.removeprefix(mount)
     query = f"?{request.url.query}" if request.url.query else ""
@@ -390,7 +386,7 @@ def _address(request: Request) -> str:
 
 
 async def _fields(request: Request) -> dict[str, str]:
-    """Those of a form; of several with one name the last one."""
+    """Return the fields of a form; of equal names the last one."""
     text = (await request.body()).decode(errors="replace")
     try:
         pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=FIELDS_MAX)

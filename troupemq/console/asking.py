@@ -1,4 +1,4 @@
-"""The request of a page: who asks for what, and all that it may be answered from."""
+"""Request for a page: its viewer, its parameters, and the data behind all pages."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,7 +19,7 @@ from troupemq.console.sessions import Sessions, Throttle
 from troupemq.console.snapshot import ClusterSnapshot, SnapshotTaker
 from troupemq.console.watch import ClusterWatch
 
-REASON_HIDDEN = "why is hidden from this role"
+REASON_HIDDEN = "hidden from this role"
 ROWS_OF_A_PAGE = 50
 ROWS_OF_A_PAGE_MAX = 1000
 TEXT_CHARS_MAX = 1000
@@ -30,29 +30,27 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True)
 class ConsoleSettings:
-    """What the console needs to know."""
-
     data: Path
-    """Where accounts, audit log and thresholds are kept."""
+    """Directory of accounts, audit log and thresholds."""
     namesrv: str | None = None
     bind_address: str = "127.0.0.1"
     port: int = 8088
-    """0 takes a free one."""
+    """0 selects a free port."""
     prefix: str = ""
-    """Of all paths, behind a reverse proxy: `/mq`."""
+    """Prefix of all paths, behind a reverse proxy: `/mq`."""
     hosts: Sequence[str] = ()
-    """Names by which browsers may call it, besides the bind address and this machine."""
+    """Allowed Host names, besides the bind address and the names of this machine."""
     hide_bodies: bool = False
-    """Viewers see no bodies of messages."""
+    """Hide message bodies from the role viewer."""
     behind_tls: bool = False
-    """Cookies go over TLS only."""
+    """A proxy in front speaks TLS: mark cookies as secure."""
     tls: TlsSettings | None = None
-    """Its own certificate; None: it speaks none itself."""
+    """Certificate of the console; None for plain HTTP."""
     alerts: AlertSettings = field(default_factory=AlertSettings)
 
 
 class Console:
-    """All that pages are answered from. Raises StoreError, ClientError."""
+    """State behind all pages. Raises StoreError, ClientError."""
 
     def __init__(self, settings: ConsoleSettings) -> None:
         self.settings = settings
@@ -67,7 +65,7 @@ class Console:
         self.watch = ClusterWatch(taker.take, told)
 
     def stop(self, timeout_s: float) -> bool:
-        """False if something still goes on."""
+        """Stop; return False if a thread did not end in time."""
         is_over = self.watch.stop(timeout_s)
         self.cluster.close()
         self.audit.close()
@@ -75,17 +73,15 @@ class Console:
 
 
 class NotThere(Exception):
-    """There is no such thing: one sentence for a 404."""
+    """Requested object not found: a sentence for a 404."""
 
 
 class NotUsable(Exception):
-    """A parameter that cannot be what it is named after: one sentence for a 400."""
+    """Invalid parameter: a sentence for a 400."""
 
 
 @dataclass(frozen=True)
 class PageRequest:
-    """One request for a page."""
-
     console: Console
     viewer: Viewer
     query: Mapping[str, str]
@@ -96,14 +92,14 @@ class PageRequest:
         return self.console.cluster
 
     def snapshot(self) -> ClusterSnapshot:
-        """The newest state of the cluster, as far as this viewer may see it."""
+        """Return the newest snapshot, without what this viewer may not see."""
         now = self.console.watch.newest()
         return now if self.sees_bodies() else _without_reasons(now)
 
     def text(self, name: str, rule: Rule | None = None) -> str:
-        """A field of the query, cut and without blanks around; empty where it is missing.
+        """Return a query parameter, trimmed and cut; empty if it is missing.
 
-        Without a `rule` that of its name holds. Raises NotUsable.
+        The default of `rule` is the rule of its name. Raises NotUsable.
         """
         found = self.query.get(name, "")[:TEXT_CHARS_MAX].strip()
         if fault := self.fault(name, found, rule):
@@ -111,8 +107,11 @@ class PageRequest:
         return found
 
     def fault(self, name: str, text: str, rule: Rule | None = None) -> str:
-        """Why a text cannot be what it is given as. What brokers list themselves is never refused:
-        an old store may have topics and groups with other names."""
+        """Return why a text is invalid for the parameter `name`, or an empty text.
+
+        Names that brokers list are always valid, because old stores may have topics and groups
+        with other names.
+        """
         fault = fault_of(name, text, rule)
         if fault and text.isprintable():
             now = self.snapshot()
@@ -120,19 +119,22 @@ class PageRequest:
         return fault
 
     def needed(self, name: str, rule: Rule | None = None) -> str:
-        """Raises NotThere without it, and NotUsable."""
+        """Return a required parameter. Raises NotThere if it is missing, NotUsable."""
         found = self.text(name, rule)
         if not found:
-            raise NotThere(f"The address of this page lacks {name}.")
+            raise NotThere(f"The parameter {name} is missing from the address of this page.")
         return found
 
     def number(self, name: str, default: int, least: int, most: int) -> int:
-        """A whole number, within limits whatever was given."""
+        """Return a whole number, clamped to its limits."""
         number = plain_number(self.text(name))
         return default if number is None else min(max(number, least), most)
 
     def time_ms(self, name: str) -> int | None:
-        """A time of the viewer's own clock, or ms since 1970; None for none, or no time."""
+        """Return a time in ms since 1970, given as such or as ISO 8601 in the viewer's zone.
+
+        None if it is missing or invalid.
+        """
         text = self.text(name)
         number = plain_number(text)
         if number is not None and 11 <= len(text) <= 14:
@@ -145,13 +147,12 @@ class PageRequest:
             return None
 
     def sees_bodies(self) -> bool:
-        """Whether this viewer may see what messages say."""
         return self.viewer.may("operator") or not self.console.settings.hide_bodies
 
     def rows_of_page(
         self, path: str, rows: Sequence[Row], more: Mapping[str, object]
     ) -> tuple[Sequence[Row], Pager]:
-        """Those of the page that the query wants, and where the others are."""
+        """Return the rows of the requested page, and links to the others."""
         shown = self.number("rows", ROWS_OF_A_PAGE, 1, ROWS_OF_A_PAGE_MAX)
         first = self.number("first", 0, 0, max(0, len(rows) - 1))
         kept = {name: value for name, value in more.items() if value}
@@ -160,14 +161,14 @@ class PageRequest:
         part = rows[first : first + shown]
         before = after = None
         if first > 0:
-            before = Link("Before", path, {**kept, "first": max(0, first - shown)})
+            before = Link("Previous", path, {**kept, "first": max(0, first - shown)})
         if first + shown < len(rows):
-            after = Link("After", path, {**kept, "first": first + shown})
+            after = Link("Next", path, {**kept, "first": first + shown})
         return part, Pager(first, len(part), len(rows), before, after)
 
 
 def _without_reasons(now: ClusterSnapshot) -> ClusterSnapshot:
-    """A copy in which runs of jobs do not say why they failed: that may be part of a message."""
+    """Return a copy without failure reasons of job runs, which may quote messages."""
     jobs = {
         address: replace(
             found,
@@ -186,7 +187,7 @@ PageFunction = Callable[[PageRequest], Page]
 
 @dataclass(frozen=True)
 class Place:
-    """A page: its path, who may see it, what makes it."""
+    """Registered page: its path, the role it needs, and its function."""
 
     path: str
     role: str
@@ -197,7 +198,7 @@ PLACES: dict[str, Place] = {}
 
 
 def page(path: str, role: str = "viewer") -> Callable[[PageFunction], PageFunction]:
-    """Registers a function as the page of a path, and as JSON below /api."""
+    """Register a function as the page of a path, and as JSON below /api."""
 
     def register(make: PageFunction) -> PageFunction:
         PLACES[path] = Place(path, role, make)
@@ -207,7 +208,7 @@ def page(path: str, role: str = "viewer") -> Callable[[PageFunction], PageFuncti
 
 
 def zone_of(name: str) -> tzinfo:
-    """The time zone that a browser has named; UTC for one that this machine does not know."""
+    """Return the time zone that a browser has named; UTC if it is unknown."""
     if (
         not 0 < len(name) <= ZONE_CHARS_MAX
         or not name.replace("/", "").replace("_", "").replace("-", "").replace("+", "").isalnum()
@@ -220,13 +221,13 @@ def zone_of(name: str) -> tzinfo:
 
 
 def table_of(found: CommandResult[Any], name: str, title: str, nothing: str) -> list[Part]:
-    """Return what was found as a table, with what failed above it."""
+    """Return the results as a table, with the failures above it."""
     if found.failures and not found.rows:
         return failures_of(found.failures, name)
     return [*failures_of(found.failures, name), RowTable(name, title, found.rows, nothing)]
 
 
 def failures_of(failures: Iterable[str], name: str) -> list[Part]:
-    """Sentences about what did not work."""
+    """Return failures as sentences; empty without any."""
     notes = [Note("watch", f"{each}.".replace("..", ".")) for each in failures]
     return [Notes(f"{name}_failures", "", notes)] if notes else []

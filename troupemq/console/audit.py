@@ -1,10 +1,10 @@
-"""The audit log: who has changed what, from where, and what came of it; one JSON object a line.
+"""Audit log of changes and logins, one JSON object a line.
 
 time      UTC, ISO 8601
-who       user or token; `role`; `address`
-what      login, logout, or the name of a change; `given`: its fields, secrets left out
-line      the command that does the same
-result    done, failed or refused; `said`: what was answered, `before`: what there was
+who       user or token, with `role` and `address`
+what      login, logout, or the name of a change; `given`: its fields without secrets
+line      the equal command line
+result    begun, done, failed or refused; `said`: the answers, `before`: the state before
 """
 
 import json
@@ -17,13 +17,16 @@ from threading import Lock
 from storage.errors import StoreError, reason_of
 
 SHOWN_BYTES_MAX = 256 << 10
-"""What a page reads of its end."""
+"""Bytes that a page reads from the end of the file."""
 
 TEXT_CHARS_MAX = 2000
 
 
 class AuditLog:
-    """Appends to the log. Any thread. Raises StoreError: what cannot be noted is not done."""
+    """Audit log file, for any thread.
+
+    Raises StoreError if it cannot be written; the caller then makes no change.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -38,7 +41,6 @@ class AuditLog:
         os.close(self._file)
 
     def note(self, who: str, role: str, address: str, what: str, **more: object) -> None:
-        """One line."""
         time = datetime.now(UTC).isoformat(timespec="milliseconds")
         entry = {"time": time, "who": who, "role": role, "address": address, "what": what}
         line = json.dumps({**entry, **_short(more)}, ensure_ascii=True) + "\n"
@@ -49,7 +51,7 @@ class AuditLog:
                 raise StoreError(f"{self._path} cannot be written: {reason_of(error)}.") from None
 
     def newest(self, count: int) -> list[dict[str, object]]:
-        """The last entries, the newest first."""
+        """Return the last entries, the newest first."""
         with open(self._path, "rb") as file:
             end = file.seek(0, os.SEEK_END)
             file.seek(max(0, end - SHOWN_BYTES_MAX))
@@ -59,7 +61,7 @@ class AuditLog:
             try:
                 entry = json.loads(line)
             except ValueError:
-                continue  # the first one may be cut
+                continue  # the first line may be incomplete
             if isinstance(entry, dict):
                 found.append(entry)
             if len(found) == count:

@@ -1,4 +1,4 @@
-"""The pages of a change: the form, the preview with its command line, and what came of it."""
+"""Pages of a change: the form, the preview with its command line, and the result."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -20,20 +20,19 @@ from troupemq.console.parts import (
 )
 
 VALUE_CHARS_MAX = 64 << 10
-LINE = "The same by the command line"
+LINE = "Equal command line"
 
 
 @dataclass(frozen=True)
 class ChangeStep:
-    """A change that somebody asks for."""
+    """Request for a change; `address` is the client's."""
 
     change: ConsoleChange
     asked: PageRequest
     address: str
-    """Where from."""
 
     def taken(self, given: Mapping[str, str]) -> dict[str, str]:
-        """The fields of the form, those that are not given empty; times as commands take them."""
+        """Return all fields, missing ones empty, with times as commands accept them."""
         found = {}
         for each in self.change.inputs(self.asked):
             value = given.get(each.name, "")[:VALUE_CHARS_MAX]
@@ -44,14 +43,14 @@ class ChangeStep:
 
 
 def asked_page(step: ChangeStep, given: Mapping[str, str], faults: list[str] | None = None) -> Page:
-    """The form, filled with what is known."""
+    """Return the form, filled with the values of `given`."""
     change = step.change
     inputs = [
         replace(each, value=_value(each, given)[:VALUE_CHARS_MAX])
         for each in change.inputs(step.asked)
     ]
     is_at_once = change.words is None
-    if not is_at_once:  # what is secret is given with the last step, so that no page has it
+    if not is_at_once:  # the last step asks for secrets, so that no page contains them
         inputs = [each for each in inputs if each.kind != "secret"]
     parts: list[Part] = [
         Notes("faults", "", [Note("trouble", f"{each}.") for each in faults or ()])
@@ -59,7 +58,7 @@ def asked_page(step: ChangeStep, given: Mapping[str, str], faults: list[str] | N
     if change.about:
         parts.append(Notes("about", "", [Note("fine", change.about)]))
     hidden = [Input("step", "", "hidden", "do")] if is_at_once else []
-    submit = "Do it" if is_at_once else "Show what it does"
+    submit = "Apply" if is_at_once else "Preview"
     parts.append(Form("", f"/change/{change.name}", [*inputs, *hidden], submit, True))
     return Page(change.title, parts)
 
@@ -69,7 +68,7 @@ def _value(each: Input, given: Mapping[str, str]) -> str:
 
 
 def changed_page(step: ChangeStep, given: Mapping[str, str], is_meant: bool) -> Page:
-    """The preview, or what came of it."""
+    """Return the preview or, if `is_meant`, carry out the change and return its result."""
     taken = step.taken(given)
     if faults := step.change.faults(step.asked, taken, is_meant=is_meant):
         return asked_page(step, given, faults)
@@ -86,7 +85,7 @@ def changed_page(step: ChangeStep, given: Mapping[str, str], is_meant: bool) -> 
         *([Notes("about", "", [Note("fine", change.about)])] if change.about else []),
         *preview.parts,
         LongText("line", LINE, change.line(step.asked, taken)),
-        Form("", f"/change/{change.name}", kept, "Do it", True),
+        Form("", f"/change/{change.name}", kept, "Apply", True),
     ]
     return Page(f"{change.title}?", parts)
 
@@ -99,14 +98,14 @@ def _done_page(step: ChangeStep, taken: Mapping[str, str]) -> Page:
         notes = [Note("fine", "Done.")]
     parts: list[Part] = [Notes("result", "", notes)]
     if found["rows"]:
-        parts.append(RowTable("rows", "What was answered", found["rows"]))
+        parts.append(RowTable("rows", "Results", found["rows"]))
     if found["line"]:
         parts.append(LongText("line", LINE, found["line"]))
     return Page(step.change.title, parts)
 
 
 def carry_out(step: ChangeStep, taken: Mapping[str, str]) -> dict[str, Any]:
-    """Does it, and notes it before and after: who cannot be noted changes nothing."""
+    """Carry out a change between two audit entries; without the first it changes nothing."""
     asked, change = step.asked, step.change
     viewer, audit = asked.viewer, asked.console.audit
     preview = change.preview(asked, taken) if change.words is not None else Preview()
@@ -132,7 +131,7 @@ def carry_out(step: ChangeStep, taken: Mapping[str, str]) -> dict[str, Any]:
 
 
 def done_json(step: ChangeStep, given: Mapping[str, str], is_meant: bool) -> dict[str, Any]:
-    """The preview, or what came of it, for programs."""
+    """Return the preview or, if `is_meant`, the result as JSON."""
     taken = step.taken(given)
     if faults := step.change.faults(step.asked, taken, is_meant=is_meant):
         return {"failures": faults}

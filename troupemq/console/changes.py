@@ -1,7 +1,7 @@
-"""The changes that the console makes, each shown before it is carried out.
+"""Changes that the console makes, each previewed before it is carried out.
 
-A change is asked for in a form, previewed, and then done; the preview says the command line that
-does the same, and what there is now. What was done, or failed, is in the audit log.
+A form collects the values, a preview shows the current state and the equal command line, and then
+the change runs. The audit log records its start and its result.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,17 +17,17 @@ from troupemq.console.cluster import CommandResult
 from troupemq.console.parts import Input, Link, Links, Part
 
 CHANGE_S = 15.0
-"""For one change at all brokers."""
+"""Deadline of one change at all brokers."""
 
 HIDDEN = "SECRET"
-"""Stands in lines and sentences for what was given and is shown to nobody."""
+"""Replaces secrets in command lines and sentences."""
 
 Given = Mapping[str, str]
 
 
 @dataclass(frozen=True)
 class Preview:
-    """Effect of a change: for the page, and `before` for the audit log."""
+    """Preview of a change for the page; `before` goes to the audit log."""
 
     parts: Sequence[Part] = ()
     before: Mapping[str, object] = field(default_factory=dict)
@@ -35,36 +35,32 @@ class Preview:
 
 @dataclass(frozen=True)
 class ConsoleChange:
-    """One kind of change."""
-
     name: str
     title: str
     role: str
     inputs: Callable[[PageRequest], Sequence[Input]]
     words: Callable[[Given], Sequence[str]] | None
-    """After `troupemq`; None: of the console's own accounts, which no command knows."""
+    """Words after `troupemq`; None for changes of the console itself, which have no command."""
     preview: Callable[[PageRequest, Given], Preview] = lambda asked, given: Preview()
     act: Callable[[Admin, Given], Iterable[Result]] | None = None
-    """Calls the method of Admin that the command of `words` calls."""
+    """Call the method of Admin behind the command of `words`."""
     do: Callable[[PageRequest, Given], CommandResult[Any]] | None = None
-    """Carries out what no method of Admin does."""
+    """Carry out a change without a method of Admin."""
     about: str = ""
     refuses: Callable[[Given], str] = lambda given: ""
-    """Why what is given is not even looked at, nor noted; empty: it is."""
+    """Return why the values are rejected, neither previewed nor noted; else an empty text."""
 
     def line(self, asked: PageRequest, given: Given) -> str:
-        """Return the command line, with SECRET for what is secret; empty where there is none."""
+        """Return the command line, with SECRET for secrets; empty without a command."""
         if self.words is None:
             return ""
         hidden = dict.fromkeys(self.secrets(asked), HIDDEN)
         return asked.cluster.line(self.words({**given, **hidden}))
 
     def secrets(self, asked: PageRequest) -> list[str]:
-        """Return the names of the fields that are never shown again."""
         return [each.name for each in self.inputs(asked) if each.kind == "secret"]
 
     def carry_out(self, asked: PageRequest, given: Given) -> CommandResult[Any]:
-        """Carry it out; what failed is in `failures`."""
         if self.do is not None:
             return self.do(asked, given)
         act = self.act
@@ -76,16 +72,16 @@ class ConsoleChange:
         return out
 
     def faults(self, asked: PageRequest, given: Given, *, is_meant: bool) -> list[str]:
-        """Return what is missing, or not among the choices. A preview is made without secrets."""
+        """Return what is missing or invalid; a preview (not `is_meant`) needs no secrets."""
         found = []
         for each in self.inputs(asked):
             value = given.get(each.name, "")
             if each.kind == "secret" and not is_meant and self.words is not None:
                 continue
             if each.needed and not value:
-                found.append(f"{each.label} is needed")
+                found.append(f"{each.label} is missing")
             elif each.kind == "choice" and value and value not in each.choices:
-                found.append(f"{each.label} is one of {', '.join(each.choices)}")
+                found.append(f"{each.label} is invalid: use one of {', '.join(each.choices)}")
             elif each.kind not in ("choice", "secret") and (
                 fault := asked.fault(each.name, value, each.rule)
             ):
@@ -95,13 +91,13 @@ class ConsoleChange:
         return found
 
     def said(self, asked: PageRequest, given: Given) -> dict[str, str]:
-        """Return what was given, for the audit log: no secrets."""
+        """Return the values for the audit log, without secrets."""
         secret = set(self.secrets(asked))
         return {name: value for name, value in given.items() if value and name not in secret}
 
 
 def number_of(given: Given, name: str, least: int = 1) -> int:
-    """Return a field as a number of 32 bits. Raises ArgumentIllegal."""
+    """Return a field as a 32-bit number. Raises ArgumentIllegal."""
     text = given[name].strip()
     number = plain_number(text.removeprefix("-"), INT_MAX)
     if number is not None and text.startswith("-"):
@@ -115,14 +111,13 @@ CHANGES: dict[str, ConsoleChange] = {}
 
 
 def register(*changes: ConsoleChange) -> None:
-    """Make changes known by their names."""
     CHANGES.update({each.name: each for each in changes})
 
 
 def change_link(
     asked: PageRequest, text: str, name: str, given: Mapping[str, object]
 ) -> Link | None:
-    """Return a link to a change; None for a viewer that may not make it."""
+    """Return a link to a change; None if the viewer may not make it."""
     if not asked.viewer.may(CHANGES[name].role):
         return None
     return Link(text, f"/change/{name}", given)

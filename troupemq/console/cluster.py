@@ -1,7 +1,7 @@
-"""Questions to a cluster within one deadline, and changes of it, by the methods of Admin.
+"""Requests to a cluster under one deadline, and its changes, by the methods of Admin.
 
-The commands of `troupemq admin` call the same methods, so that the line beside a change does the
-same.
+The commands of `troupemq admin` call the same methods, so that the command line shown beside a
+change has the same effect.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,17 +25,17 @@ from troupemq.client.errors import ArgumentIllegal, ClientError, RequestTimeout,
 from troupemq.text import one_line
 
 DEADLINE_S = 4.0
-"""For all that a page asks; what has not come then is marked as missing."""
+"""For all requests of a page; answers that arrive later are shown as missing."""
 
 LEAST_MS = 50.0
 ROWS_MAX = 20_000
-"""Of one question: a page is no place for more."""
+"""Limit of rows of one request, because a page cannot show more."""
 
 Found = TypeVar("Found")
 
 
 class DeadlineSession(Admin):
-    """A session of the whole process: each thread asks within a deadline of its own."""
+    """Admin session of the whole process, with a deadline for each thread."""
 
     def __init__(self, namesrv: str | None) -> None:
         super().__init__(namesrv, silent_s=SILENT_S)
@@ -46,17 +46,17 @@ class DeadlineSession(Admin):
     def _check_listed(self, address: str) -> None:
         """Raise RouteNotFound for a server that the name servers do not list.
 
-        All users share the console's account. A stranger's server must not get a request that is
+        All users share the console's account. A foreign server must not get a request that is
         signed with it, whatever address a page, a change or a message id names.
         """
         if address in self.namesrvs or address in self._listed:
             return
         self.cluster_info()
         if address not in self._listed:
-            raise RouteNotFound(f"{address} is not asked: no name server lists it")
+            raise RouteNotFound(f"{address} is unknown: no name server lists it")
 
     def cluster_info(self) -> ClusterInfo:
-        """Return all brokers of all clusters; from now on only these are asked."""
+        """Return all brokers of all clusters; later requests go to these only."""
         found = super().cluster_info()
         brokers = found.broker_addr_table.values()
         self._listed = frozenset(each for one in brokers for each in one.broker_addrs.values())
@@ -64,7 +64,7 @@ class DeadlineSession(Admin):
 
     @contextmanager
     def within(self, seconds: float = DEADLINE_S) -> Iterator[None]:
-        """Give all questions of this thread one deadline."""
+        """Apply one deadline to all requests of this thread."""
         self._of_thread.until_s = monotonic() + seconds
         try:
             yield
@@ -77,20 +77,20 @@ class DeadlineSession(Admin):
             return timeout_ms
         left_ms: float = (until_s - monotonic()) * 1000
         if left_ms < LEAST_MS:
-            raise RequestTimeout(f"{address} was not asked: the time for this page is over")
+            raise RequestTimeout(f"{address} was not asked: the deadline of this page has passed")
         return min(timeout_ms, left_ms)
 
     def _ask(self, address: str, command: RemotingCommand, timeout_ms: float) -> RemotingCommand:
         return super()._ask(address, command, self._left_ms(address, timeout_ms))
 
     def call(self, address: str, command: RemotingCommand, timeout_ms: float) -> RemotingCommand:
-        """Return what `address` answers, whatever its code."""
+        """Return the answer of `address`, whatever its code."""
         return super().call(address, command, self._left_ms(address, timeout_ms))
 
     def call_later(
         self, address: str, command: RemotingCommand, timeout_ms: float
     ) -> "PendingAnswer":
-        """Ask now; the answer is fetched afterwards, so that many servers are asked at once."""
+        """Send a request and return at once, so that many servers are asked concurrently."""
         answer = self._client.remoting.call_async(address, command, timeout_ms)
         return PendingAnswer(command.code, answer)
 
@@ -101,7 +101,7 @@ class DeadlineSession(Admin):
         header: Header | None = None,
         seconds: float = DEADLINE_S,
     ) -> "dict[str, RemotingCommand | ClientError]":
-        """Return what each answers, all asked at once: whatever its code, or an error."""
+        """Ask all addresses concurrently; return the answer or the error of each."""
         fields = {} if header is None else header.encode()
         asked: dict[str, PendingAnswer | ClientError] = {}
         for address in addresses:
@@ -123,20 +123,20 @@ class DeadlineSession(Admin):
 
 
 class PendingAnswer:
-    """An answer to come; at the latest when its time is over, for the client sees to that."""
+    """Answer to come; the client fails it at its timeout."""
 
     def __init__(self, code: int, answer: Answer) -> None:
         self.code = code
-        """Of the request."""
+        """Code of the request."""
         self._answer = answer
 
     def answer(self) -> RemotingCommand:
-        """Whatever its code. Raises ClientError."""
+        """Wait for the answer and return it, whatever its code. Raises ClientError."""
         return self._answer.result()
 
 
 class CommandResult(Generic[Found]):
-    """Results of a question or a change: what was found, sentences, and what failed."""
+    """Results of a request or a change, sentences about them, and failures."""
 
     def __init__(self) -> None:
         self.found: list[Found] = []
@@ -147,7 +147,7 @@ class CommandResult(Generic[Found]):
     def take(self, each: Found) -> None:
         """Add one result. Raises ArgumentIllegal beyond ROWS_MAX."""
         if len(self.found) >= ROWS_MAX:
-            raise ArgumentIllegal(f"more than {ROWS_MAX} rows: ask by the command line")
+            raise ArgumentIllegal(f"more than {ROWS_MAX} rows: use the command line")
         self.found.append(each)
         if isinstance(each, Result):
             self.rows.append(each.row())
@@ -155,18 +155,17 @@ class CommandResult(Generic[Found]):
             self.sentences.append(one_line(each.sentence))
 
     def done(self, sentence: str, **fields: object) -> None:
-        """Say what was carried out, and its facts."""
+        """Add a sentence about a completed change, and its facts."""
         self.sentences.append(one_line(sentence))
         self.rows.append(fields)
 
     def fail(self, sentence: str) -> None:
-        """Note a failure, each once."""
         if one_line(sentence) not in self.failures:
             self.failures.append(one_line(sentence))
 
 
 class WatchedCluster:
-    """One cluster, or those that the same name servers know."""
+    """Clusters that one set of name servers knows."""
 
     def __init__(self, namesrv: str | None) -> None:
         self.session = DeadlineSession(namesrv)
@@ -176,14 +175,14 @@ class WatchedCluster:
         self.session.close()
 
     def line(self, words: Sequence[str]) -> str:
-        """Return the command line of `words`, with the name servers unless they name a broker."""
+        """Return the command line of `words`; it has the name servers unless it names a broker."""
         is_of_broker = words[0] == "job" and "-b" in words
         return join(["troupemq", *words, *(() if is_of_broker else ("-n", self.namesrv))])
 
     def ask(
         self, question: Callable[[DeadlineSession], Iterable[Found]], seconds: float = DEADLINE_S
     ) -> CommandResult[Found]:
-        """Return what a method of Admin finds; what fails is in `failures`, nothing is raised."""
+        """Call a method of Admin; return its results, with errors as `failures`."""
         out = CommandResult[Found]()
         try:
             with self.session.within(seconds):
@@ -193,5 +192,5 @@ class WatchedCluster:
         except ClientError as error:
             out.fail(str(error))
         except (ProtocolError, CompressionError) as error:
-            out.fail(f"an answer that cannot be understood: {error}")
+            out.fail(f"invalid answer: {error}")
         return out

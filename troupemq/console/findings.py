@@ -1,4 +1,4 @@
-"""The judgement of a snapshot: what is wrong now, in sentences, by thresholds."""
+"""Current problems of a snapshot, as sentences, found by thresholds."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
@@ -7,20 +7,19 @@ from troupemq.console.parts import Link, Note
 from troupemq.console.snapshot import BrokerSummary, ClusterSnapshot, GroupSummary
 
 NAMED_MAX = 10
-"""Groups or brokers that one kind of finding names; the others are counted."""
-
+"""Limit of groups named in one kind of finding; the others are counted."""
 
 _ACCESS = "AclException"
-"""In the refusals of access control, 4.9.7's and ours."""
+"""Part of each refusal of access control, in 4.9.7 and in TroupeMQ."""
 
 
 @dataclass(frozen=True)
 class Thresholds:
-    """From where on something is worth a sentence; each may be changed on the page of alerts."""
+    """Values from which a finding is reported; the page Alerts changes them."""
 
     disk_watch_percent: int = 75
     disk_trouble_percent: int = 85
-    """Where old files go whatever their age; at 90 % sends are refused."""
+    """Brokers then delete old files before their retention time; at 90 % they refuse sends."""
     lag_messages: int = 10_000
     lag_minutes: int = 5
     transaction_minutes: int = 60
@@ -28,7 +27,10 @@ class Thresholds:
 
     @classmethod
     def of(cls, given: Mapping[str, object]) -> "Thresholds":
-        """Those that are given and whole numbers above 0, the others as usual."""
+        """Return thresholds with the valid values of `given`, and defaults for the others.
+
+        A value is valid if it is a whole number above 0.
+        """
         known = {each.name for each in fields(cls)}
         usable = {
             name: value
@@ -40,7 +42,7 @@ class Thresholds:
 
 @dataclass(frozen=True)
 class Alert:
-    """Something that is wrong; `key` is the same for as long as it is."""
+    """Problem in a snapshot; `key` stays the same while the problem lasts."""
 
     key: str
     level: str
@@ -49,12 +51,11 @@ class Alert:
 
     @property
     def note(self) -> Note:
-        """For a page."""
         return Note(self.level, self.text, self.link)
 
 
 def findings_of(now: ClusterSnapshot, limits: Thresholds) -> list[Alert]:
-    """All of them, the worst first."""
+    """Return all problems, the worst first."""
     found = [
         *_of_brokers(now, limits),
         *_of_groups(now, limits),
@@ -66,13 +67,13 @@ def findings_of(now: ClusterSnapshot, limits: Thresholds) -> list[Alert]:
 def _of_brokers(now: ClusterSnapshot, limits: Thresholds) -> Iterator[Alert]:
     if any(_ACCESS in each for each in now.missing):
         text = (
-            "Access control refuses what the console asks: it needs an account of its own, with"
-            " monitor: true to look and admin: true to change (--acl-file, docs/console.md)."
+            "Access control refuses the console's requests: give it an account, with monitor: true"
+            " to view and admin: true to change (--acl-file, docs/console.md)."
         )
         yield Alert("account", "trouble", text, Link("Access", "/access"))
     if not now.brokers:
         why = now.missing[0] if now.missing else "no broker is registered"
-        yield Alert("brokers", "trouble", f"The cluster cannot be seen: {why}.")
+        yield Alert("brokers", "trouble", f"No broker is reachable: {why}.")
     ends = {each.place.name: each.number("commitLogMaxOffset") for each in now.masters if each.says}
     for each in now.brokers:
         name, place = _name(each), each.place
@@ -87,12 +88,12 @@ def _of_brokers(now: ClusterSnapshot, limits: Thresholds) -> Iterator[Alert]:
         if not place.is_master and end is not None and own is not None:
             behind = (end - own) / (1 << 20)
             if behind > limits.replica_mib:
-                text = f"{name} is {behind:,.0f} MiB behind its master."
+                text = f"{name} lags {behind:,.0f} MiB behind its master."
                 yield Alert(f"replica {place.address}", "trouble", text, link)
     for name in {each.place.name for each in now.brokers} - {
         each.place.name for each in now.masters
     }:
-        text = f"{name} has no master: nobody can send to it."
+        text = f"{name} has no master: sends to it fail."
         yield Alert(f"master {name}", "trouble", text, Link(name, "/brokers"))
 
 
@@ -104,7 +105,7 @@ def _of_disk(each: BrokerSummary, limits: Thresholds, link: Link) -> Iterator[Al
     if percent >= limits.disk_trouble_percent:
         text = (
             f"The disk of {_name(each)} is {percent:.0f} % full: old messages are deleted before"
-            " their time, and at 90 % it takes no more."
+            " their retention time, and at 90 % sends are refused. Free disk space."
         )
         yield Alert(f"disk {each.place.address}", "trouble", text, link)
     elif percent >= limits.disk_watch_percent:
@@ -116,8 +117,8 @@ def _of_damage(each: BrokerSummary, link: Link) -> Iterator[Alert]:
     store, address = each.store, each.place.address
     if store is not None and store.damaged_places:
         text = (
-            f"{_name(each)} has damage at {counted(store.damaged_places, 'place')} of its log: its"
-            " disk fails, or somebody wrote there."
+            f"{_name(each)} has damage at {counted(store.damaged_places, 'place')} of its commit"
+            " log: the disk fails, or another process wrote to the files."
         )
         yield Alert(f"damage {address}", "trouble", text, link)
     if store is not None and store.damaged_tables:
@@ -133,10 +134,10 @@ def _name(each: BrokerSummary) -> str:
 
 
 def _of_groups(now: ClusterSnapshot, limits: Thresholds) -> Iterator[Alert]:
-    nobody, late, differing = [], [], []
+    unattended, late, differing = [], [], []
     for group in sorted(now.groups.values(), key=lambda each: -each.lag):
         if group.lag and group.members == 0:
-            nobody.append(group)
+            unattended.append(group)
         elif group.lag >= limits.lag_messages or (
             group.lag and (group.late_ms or 0) > limits.lag_minutes * 60_000
         ):
@@ -144,22 +145,27 @@ def _of_groups(now: ClusterSnapshot, limits: Thresholds) -> Iterator[Alert]:
         if group.differs:
             differing.append(group)
     yield from _each(
-        nobody, "nobody", "trouble", lambda g: f"has {g.lag:,} messages to consume, and no member."
+        unattended,
+        "unattended",
+        "trouble",
+        lambda g: f"has a consumer lag of {g.lag:,} messages and no member.",
     )
     yield from _each(late, "late", "trouble", _behind)
     yield from _each(
         differing,
         "differs",
         "trouble",
-        lambda g: "has members that subscribe differently: messages get lost.",
+        lambda g: (
+            "has members that subscribe differently: messages are lost. Align their subscriptions."
+        ),
     )
 
 
 def _behind(group: GroupSummary) -> str:
-    text = f"is {group.lag:,} messages behind"
+    text = f"has a consumer lag of {group.lag:,} messages"
     if group.late_ms:
-        text += f", the oldest of them waiting for up to {spoken(group.late_ms)}"
-    return f"{text}; it consumes {group.tps:,.1f} a second."
+        text += f" and a time lag of up to {spoken(group.late_ms)}"
+    return f"{text}; it consumes {group.tps:,.1f} msg/s."
 
 
 def _each(groups: list[GroupSummary], kind: str, level: str, text: object) -> Iterator[Alert]:
@@ -169,7 +175,7 @@ def _each(groups: list[GroupSummary], kind: str, level: str, text: object) -> It
         yield Alert(f"{kind} {group.name}", level, f"The group {group.name} {text(group)}", link)
     rest = len(groups) - NAMED_MAX
     if rest > 0:
-        text_of_rest = f"{rest} more groups are as badly off."
+        text_of_rest = f"{rest} more groups have the same problem."
         yield Alert(f"{kind} others", level, text_of_rest, Link("groups", "/groups"))
 
 
@@ -188,7 +194,8 @@ def _of_the_rest(now: ClusterSnapshot, limits: Thresholds) -> Iterator[Alert]:
             if age_ms > limits.transaction_minutes * 60_000:
                 text = (
                     f"{ends.count} transactions are open at {address}, the oldest for"
-                    f" {spoken(age_ms)}: {oldest.producer_group} does not end it."
+                    f" {spoken(age_ms)}: {oldest.producer_group} neither commits it nor rolls it"
+                    " back."
                 )
                 link = Link("transactions", "/transactions")
                 yield Alert(f"transaction {address}", "watch", text, link)
@@ -201,12 +208,12 @@ def _of_the_rest(now: ClusterSnapshot, limits: Thresholds) -> Iterator[Alert]:
 
 
 def counted(count: int, what: str) -> str:
-    """`1 place`, `2 places`."""
+    """Return a count with its noun: `1 place`, `2 places`."""
     return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
 def spoken(span_ms: int) -> str:
-    """A duration as one says it: the two greatest units at the most."""
+    """Return a duration in its two greatest units: `2 h 5 min`."""
     seconds = max(0, span_ms) // 1000
     if seconds < 1:
         return f"{max(0, span_ms)} ms"

@@ -1,9 +1,9 @@
-"""The gate before all pages: which requests are answered at all, and what every answer says.
+"""Checks before a request reaches a page, and the security headers of every answer.
 
-421   a Host that is no address and none of the names given: DNS rebinding
-405   anything but GET, HEAD, POST
-411   a body without its length; 413: a long one
-every answer: a content security policy without anything inline, nosniff, no frames, no store
+421   Host is neither an address nor an allowed name (DNS rebinding)
+405   any method but GET, HEAD and POST
+411   body without a length
+413   body over BODY_BYTES_MAX
 """
 
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ HEADERS = {
 
 
 class RequestGate:
-    """Wraps the application."""
+    """ASGI wrapper that refuses invalid requests and adds headers to every answer."""
 
     def __init__(self, app: ASGIApp, hosts: Sequence[str]) -> None:
         self._app = app
@@ -69,13 +69,17 @@ class RequestGate:
     def _refusal(self, scope: Scope) -> PlainTextResponse | None:
         headers = Headers(scope=scope)
         if not self._hosts.knows(headers.get("host", "")):
-            sentence = "This host is not known here: start the console with --host NAME.\n"
+            sentence = "This host name is not allowed: start the console with --host NAME.\n"
             return PlainTextResponse(sentence, 421)
         if scope["method"] not in ("GET", "HEAD", "POST"):
-            return PlainTextResponse("Only GET, HEAD and POST.\n", 405)
+            return PlainTextResponse("Method not allowed: use GET, HEAD or POST.\n", 405)
         length = plain_number(headers.get("content-length", "0"))
         if "transfer-encoding" in headers or length is None:
-            return PlainTextResponse("A body has its length.\n", 411)
+            return PlainTextResponse(
+                "Content-Length is missing: send the length of the body.\n", 411
+            )
         if length > BODY_BYTES_MAX:
-            return PlainTextResponse(f"At most {BODY_BYTES_MAX} bytes.\n", 413)
+            return PlainTextResponse(
+                f"The body is too long: send at most {BODY_BYTES_MAX} bytes.\n", 413
+            )
         return None

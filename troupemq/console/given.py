@@ -1,7 +1,7 @@
-"""Rules for what users of the console give: checked before any request is signed with it.
+"""Rules for the input of users, checked before a request is signed with it.
 
-All users share the console's account at the brokers. A name that none can have therefore goes
-nowhere: each parameter of a page and each field of a change has a rule here, or says its own.
+All users share the console's account at the brokers. Therefore each parameter of a page and each
+field of a change has a rule here, or names its own, and invalid values are not sent.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from re import compile as pattern
 from protocol.topic_names import GROUP_CHARS_MAX, LEGAL_CHARACTERS, is_legal_name
 
 Rule = Callable[[str], str]
-"""Returns why a text is refused; empty for one that is fine, and for no text at all."""
+"""Returns why a text is invalid; empty for a valid or an empty text."""
 
 ID_CHARS_MAX = 255
 _ADDRESS = pattern(r"[A-Za-z0-9_.:\[\]-]{1,260}")
@@ -21,52 +21,52 @@ _TIME = pattern(r"[0-9TZ:.+ -]{1,40}|now")
 
 
 def anything(text: str) -> str:
-    """No rule: a body, or what no request has as it is given (numbers, times, filters)."""
+    """Accept any text: bodies, and values that no request contains unchanged."""
     return ""
 
 
 def plain(text: str) -> str:
-    """One line without control characters."""
-    return "" if text.isprintable() else "has characters that cannot be printed"
+    """Accept one line without control characters."""
+    return "" if text.isprintable() else "has unprintable characters"
 
 
 def legal_name(text: str) -> str:
-    """The name of a topic or of a group."""
+    """Accept the name of a topic or a group."""
     if not text or is_legal_name(text, GROUP_CHARS_MAX):
         return ""
     return f"contains illegal characters, allowing only {LEGAL_CHARACTERS}"
 
 
 def one_word(text: str) -> str:
-    """An id, a key or an account: printable, without blanks."""
+    """Accept an id, a key or an account: printable, without spaces."""
     if len(text) <= ID_CHARS_MAX and text.isprintable() and " " not in text:
         return ""
-    return f"has blanks or more than {ID_CHARS_MAX} characters"
+    return f"has spaces or more than {ID_CHARS_MAX} characters"
 
 
 def number(text: str) -> str:
-    """A whole number of 64 bits."""
+    """Accept a whole number of at most 19 digits."""
     return "" if not text or _NUMBER.fullmatch(text) else "is not a valid integer"
 
 
 def time(text: str) -> str:
-    """A time in ms or as people write it."""
-    return "" if not text or _TIME.fullmatch(text) else "is no time"
+    """Accept a time in ms, in ISO 8601, or `now`."""
+    return "" if not text or _TIME.fullmatch(text) else "is not a time"
 
 
 def address(text: str) -> str:
-    """The address of a server."""
-    return "" if not text or _ADDRESS.fullmatch(text) else "is no address of a server"
+    """Accept the address of a server."""
+    return "" if not text or _ADDRESS.fullmatch(text) else "is not a server address"
 
 
 def word(text: str) -> str:
-    """The name of a job, a run or a setting."""
-    return "" if not text or _WORD.fullmatch(text) else "is no name"
+    """Accept the name of a job, a run or a setting."""
+    return "" if not text or _WORD.fullmatch(text) else "is not a valid name"
 
 
 def permissions(text: str) -> str:
-    """Names with permissions: `Orders=PUB|SUB,Bills=SUB`."""
-    return "" if _PERMISSIONS.fullmatch(text) else "is no list of names and permissions"
+    """Accept names with permissions: `Orders=PUB|SUB,Bills=SUB`."""
+    return "" if _PERMISSIONS.fullmatch(text) else "is not a list of names and permissions"
 
 
 RULES: dict[str, Rule] = {
@@ -111,11 +111,13 @@ RULES: dict[str, Rule] = {
     "white": plain,
     "write_queues": number,
 }
-"""By the name of the parameter. Choices are checked against what there is to choose from, secrets
-by who takes them."""
+"""Rules by the name of the parameter.
+
+Choices are checked against their list, secrets by the code that uses them.
+"""
 
 
 def fault_of(name: str, text: str, rule: Rule | None = None) -> str:
-    """Return the sentence that refuses a text, without its end; empty where it is fine."""
+    """Return why a text is invalid, without a final period; empty if it is valid."""
     why = (rule or RULES[name])(text)
     return f"{name} {why}" if why else ""

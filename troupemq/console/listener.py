@@ -1,7 +1,7 @@
-"""The listening socket of the console: ends connections that begin a handshake of TLS and no more.
+"""Listening socket of the console, with limits for TLS handshakes.
 
-Uvicorn counts a connection when it is there, which with TLS is after the handshake. Those before
-it are counted here: PENDING_MAX at once, the rest is closed, and each has HANDSHAKE_S.
+Uvicorn counts a connection after its TLS handshake only. This socket limits those before it:
+PENDING_MAX at once, HANDSHAKE_S each; it closes the others.
 """
 
 from collections.abc import Callable
@@ -21,32 +21,32 @@ PENDING_MAX = 256
 
 
 class PatientListener(socket):
-    """Listens for one server. `accept` and `begun` on its loop, `end_late` on any thread.
+    """Listening socket of one server.
 
-    Raises PortTaken from `listening`.
+    `accept` and `begun` run on the server's event loop, `end_late` on any thread.
     """
 
     def __init__(self, family: int, fileno: int) -> None:
         super().__init__(family, fileno=fileno)
         self.clock: Callable[[], float] = monotonic
         self.has_tls = False
-        """What is accepted speaks TLS and nothing else."""
+        """Accepted connections must speak TLS."""
         self._pending: dict[int, tuple[socket, float]] = {}
 
     @classmethod
     def listening(cls, host: str, port: int) -> "PatientListener":
-        """At that place; port 0: a free one."""
+        """Listen at a port, 0 for a free one. Raises PortTaken."""
         try:
             bound = bound_to(without_brackets(host), port)
         except (OSError, UnicodeError) as error:
-            reason = reason_of(error) if isinstance(error, OSError) else "nobody knows this host"
+            reason = reason_of(error) if isinstance(error, OSError) else "unknown host"
             raise PortTaken(
                 f"The console cannot listen at {host_port(host, port)}: {reason}."
             ) from None
         return cls(bound.family, fileno=bound.detach())
 
     def accept(self) -> tuple[socket, Any]:
-        """The next one; raises BlockingIOError where there is none, or one too many."""
+        """Accept a connection; raise BlockingIOError without one or at the limit."""
         taken, address = super().accept()
         if len(self._pending) >= PENDING_MAX:
             self.end_late()
@@ -59,11 +59,11 @@ class PatientListener(socket):
         return taken, address
 
     def begun(self, number: int) -> None:
-        """The connection with this file number is through with its handshake, or has none."""
+        """Release the slot of a connection after its handshake, by its file number."""
         self._pending.pop(number, None)
 
     def end_late(self) -> None:
-        """Ends those that are at it for too long; forgets those that are gone."""
+        """Close connections past HANDSHAKE_S, and drop closed ones."""
         now_s = self.clock()
         for number, (taken, since_s) in list(self._pending.items()):
             if taken.fileno() != number:

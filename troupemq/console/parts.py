@@ -1,7 +1,7 @@
-"""The parts of a page: tables, facts, sentences, texts, forms and charts.
+"""Parts of a page: tables, facts, sentences, texts, forms and charts.
 
-Every page is made of these alone. A template turns them into HTML, `as_json` into what /api
-answers: both show the same, with the same rights.
+Every page consists of these alone. A template turns them into HTML, and `as_json` into the answer
+of /api, so that both show the same data with the same rights.
 """
 
 import json
@@ -15,24 +15,24 @@ from troupemq.console.given import Rule
 from troupemq.numbers import odd_number
 
 Cells = Mapping[str, Any]
-"""A row: text, numbers, yes or no, Time, Span, Size, Link, or several of them."""
+"""Row of a table: text, numbers, booleans, Time, Span, Size, Link, or lists of them."""
 
 
 class Span(int):
-    """A duration in ms; None of it is `-`."""
+    """Duration in ms."""
 
 
 class Size(int):
-    """Bytes."""
+    """Number of bytes."""
 
 
 class Share(float):
-    """A part of one: 0.25 is a quarter."""
+    """Fraction of 1; shown in percent."""
 
 
 @dataclass(frozen=True)
 class Link:
-    """A text that leads to another page."""
+    """Text with a link to another page."""
 
     text: str
     path: str
@@ -40,7 +40,7 @@ class Link:
 
     @property
     def href(self) -> str:
-        """Below the console's own prefix."""
+        """URL below the console's prefix."""
         return f"{self.path}?{urlencode(self.query)}" if self.query else self.path
 
     def __str__(self) -> str:
@@ -49,7 +49,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Pager:
-    """Some rows of many: where the others are."""
+    """Position of the shown rows among all, and links to the others."""
 
     first: int
     shown: int
@@ -60,31 +60,31 @@ class Pager:
 
 @dataclass(frozen=True)
 class RowTable:
-    """Rows with the same keys, which are the JSON names and, in words, the headings."""
+    """Table; its rows have equal keys, which are the JSON keys and give the headings."""
 
     name: str
     title: str
     rows: Sequence[Cells]
-    nothing: str = "Nothing."
+    nothing: str = "No data."
     about: str = ""
     pager: Pager | None = None
 
 
 @dataclass(frozen=True)
 class Facts:
-    """One thing, a line for each of its properties."""
+    """Properties of one object, a line each."""
 
     name: str
     title: str
     facts: Cells
     folded: bool = False
     as_is: bool = False
-    """Whether the names are somebody else's, to be shown as they are."""
+    """Show the keys unchanged, because clients or brokers define them."""
 
 
 @dataclass(frozen=True)
 class Note:
-    """A sentence and how bad it is: `fine`, `watch` or `trouble`."""
+    """Sentence with a level: `fine`, `watch` or `trouble`."""
 
     level: str
     text: str
@@ -93,8 +93,6 @@ class Note:
 
 @dataclass(frozen=True)
 class Notes:
-    """Sentences."""
-
     name: str
     title: str
     notes: Sequence[Note]
@@ -102,7 +100,7 @@ class Notes:
 
 @dataclass(frozen=True)
 class LongText:
-    """A text of several lines, as it is."""
+    """Text of several lines, shown unchanged."""
 
     name: str
     title: str
@@ -112,7 +110,7 @@ class LongText:
 
 @dataclass(frozen=True)
 class Input:
-    """One field of a form: `text`, `number`, `time`, `choice`, `secret` or `hidden`."""
+    """Field of a form: `text`, `long`, `number`, `time`, `choice`, `secret` or `hidden`."""
 
     name: str
     label: str
@@ -122,12 +120,12 @@ class Input:
     hint: str = ""
     needed: bool = False
     rule: Rule | None = None
-    """What may be given; None: what its name says (given.py)."""
+    """Rule for its value; None selects the rule of its name (given.py)."""
 
 
 @dataclass(frozen=True)
 class Form:
-    """Something to fill in; `post` changes something, or shows first what it would."""
+    """Form; with `post` it previews or makes a change, else it filters."""
 
     title: str
     action: str
@@ -139,27 +137,25 @@ class Form:
 
 @dataclass(frozen=True)
 class Links:
-    """Where one may go from here."""
-
     links: Sequence[Link]
 
 
 @dataclass(frozen=True)
 class ChartLine:
-    """One line of a chart: a key of the rows; `dash` tells it from the others without colour."""
+    """Line of a chart for one key of the rows; `dash` distinguishes it without colour."""
 
     key: str
     label: str
     colour: str
-    """`link`, `fine`, `watch` or `trouble`, whatever that looks like in the dark."""
+    """Colour variable of style.css: `link`, `fine`, `watch` or `trouble`."""
     dash: tuple[int, int] = (0, 0)
     on_the_right: bool = False
-    """On a scale of its own."""
+    """Use a second scale."""
 
 
 @dataclass(frozen=True)
 class LineChart:
-    """Lines over time, of the rows that a path answers as JSON; each has a `time_ms`."""
+    """Lines over time; `path` answers the rows as JSON, each with a `time_ms`."""
 
     name: str
     title: str
@@ -167,16 +163,16 @@ class LineChart:
     rows: str
     lines: Sequence[ChartLine]
     with_points: bool = False
-    """Few rows, each of which shall be seen."""
+    """Mark each row with a point, for charts of few rows."""
 
     @property
     def page_path(self) -> str:
-        """The same rows as a page."""
+        """Path of the page with the same rows."""
         return self.path.removeprefix("/api")
 
     @property
     def as_data(self) -> str:
-        """What the page's script needs to know."""
+        """Description of the chart for console.js, as JSON."""
         return json.dumps(asdict(self))
 
 
@@ -185,19 +181,19 @@ Part = RowTable | Facts | Notes | LongText | Form | Links | LineChart
 
 @dataclass
 class Page:
-    """What is shown: its title and its parts; `missing` says who has not answered."""
+    """Page; `missing` has a sentence for each server that did not answer."""
 
     title: str
     parts: list[Part] = field(default_factory=list)
     missing: Sequence[str] = ()
     refresh_s: int = 0
-    """Asked again so often by the browser; 0: never."""
+    """Interval at which the browser reloads the content; 0 for never."""
     taken_ms: int = 0
-    """When what it shows was asked; 0: just now."""
+    """Time of the snapshot behind the page; 0 for a page without one."""
 
 
 def as_json(page: Page) -> dict[str, Any]:
-    """The page for programs: a name for each part that has one."""
+    """Return the page as JSON: a key for each named part."""
     found: dict[str, Any] = {"title": page.title, "missing": list(page.missing)}
     if page.taken_ms:
         found["taken_ms"] = page.taken_ms
@@ -217,7 +213,7 @@ def as_json(page: Page) -> dict[str, Any]:
 
 
 def plain(value: object) -> Any:
-    """What JSON can say of a cell."""
+    """Return a cell as a value of JSON."""
     if odd := odd_number(value):
         return odd
     if isinstance(value, Time):

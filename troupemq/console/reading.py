@@ -1,4 +1,4 @@
-"""Messages as pages need them: the queues of a topic with their ends, and readers of them."""
+"""Readers of messages for pages: the queues of a topic with their min and max offsets."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -24,8 +24,7 @@ from troupemq.client.message import MessageQueue, MessageView
 from troupemq.console.cluster import DEADLINE_S, DeadlineSession
 
 ENDS_S = 1.5
-"""For the ends of queues: what is left of a page's time is for what lies in them."""
-
+"""Deadline for min and max offsets; the rest of the page's time is for the messages."""
 
 Found = TypeVar("Found")
 Reading = Callable[[BrokerPlace, bytes | memoryview | None], Found]
@@ -33,7 +32,7 @@ Reading = Callable[[BrokerPlace, bytes | memoryview | None], Found]
 
 @dataclass(frozen=True)
 class ReadableQueue:
-    """A queue, where it begins and ends, and who reads it."""
+    """Queue with its min and max offset, and its reader."""
 
     reader: QueueReader
     ends: TopicOffset
@@ -46,9 +45,9 @@ class ReadableQueue:
 def queues_of(
     session: DeadlineSession, topic: str, failures: list[str], expression: str = "*"
 ) -> Iterator[ReadableQueue]:
-    """All queues of a topic that hold something or may: also those that nobody may read.
+    """Return all queues of a topic, also those without read permission.
 
-    Raises RouteNotFound; a broker that does not answer is a sentence in `failures`.
+    Raises RouteNotFound. Adds a sentence to `failures` for each broker that does not answer.
     """
     question = RequestCode.GET_TOPIC_STATS_INFO, TopicHeader(topic)
     for place, table in _answers(session, topic, question, _ends, failures, ENDS_S):
@@ -71,9 +70,9 @@ def found_by_key(
     begin_ms: int | None = None,
     end_ms: int | None = None,
 ) -> list[MessageView]:
-    """The messages of a topic with a key, or with this id: oldest first.
+    """Return the messages of a topic with a key or an id, the oldest first.
 
-    Raises RouteNotFound; a broker that does not answer is a sentence in `failures`.
+    Raises RouteNotFound. Adds a sentence to `failures` for each broker that does not answer.
     """
     end_ms = FOREVER_MS if end_ms is None else end_ms
     header = QueryMessageHeader(topic, key, QUERIED_MAX, begin_ms or 0, end_ms)
@@ -95,7 +94,7 @@ def _answers(
     failures: list[str],
     seconds: float = DEADLINE_S,
 ) -> Iterator[tuple[BrokerPlace, Found]]:
-    """What all brokers of a topic say, asked at once; who has nothing to say is left out."""
+    """Ask all brokers of a topic concurrently; return the answers that have data."""
     places = {each.address: each for each in session.topic_brokers(topic)}
     for address, answer in session.ask_all(list(places), *question, seconds).items():
         try:

@@ -1,4 +1,4 @@
-"""Pages as HTML: Jinja templates that escape whatever they are given, and cells in words."""
+"""Pages as HTML: Jinja templates with automatic escaping, and the text of cells."""
 
 from base64 import b64encode
 from collections.abc import Iterable, Mapping
@@ -15,6 +15,7 @@ from markupsafe import Markup, escape
 from troupemq.client.admin import Time
 from troupemq.console.accounts import Viewer
 from troupemq.console.findings import spoken
+from troupemq.console.labels import GLOSSARY, heading
 from troupemq.console.parts import Cells, Link, Page, Share, Size, Span
 from troupemq.numbers import odd_number
 from troupemq.text import escaped
@@ -45,11 +46,11 @@ MENU = (
     ("Users", "/users", "admin", "u"),
     ("Audit", "/audit", "admin", "l"),
 )
-"""Text, path, who sees it, and the key that leads there after `g`."""
+"""Text, path, role that sees it, and the key that opens it after `g`."""
 
 
 def static_files() -> dict[str, tuple[bytes, str]]:
-    """What /static has, by name, with its type: nothing else is served."""
+    """Return the files that /static serves, with their types, by name."""
     return {
         path.name: (path.read_bytes(), TYPES[path.suffix])
         for path in sorted(STATIC.iterdir())
@@ -58,21 +59,10 @@ def static_files() -> dict[str, tuple[bytes, str]]:
 
 
 def integrity_of(data: bytes) -> str:
-    """As browsers compare it."""
     return "sha384-" + b64encode(sha384(data).digest()).decode()
 
 
-def heading(key: str) -> str:
-    """A name of JSON in words: units stand with the values."""
-    for unit in ("_ms", "_tps"):
-        if key.endswith(unit):
-            key = key.removesuffix(unit) + {"_tps": " a second"}.get(unit, "")
-    words = key.replace("_", " ").strip()
-    return words[:1].upper() + words[1:]
-
-
 def numbers(rows: Iterable[Cells]) -> set[str]:
-    """The columns that stand on the right."""
     return {
         key
         for row in rows
@@ -83,7 +73,6 @@ def numbers(rows: Iterable[Cells]) -> set[str]:
 
 @pass_context
 def cell(context: Context, value: object) -> Markup:
-    """A cell in HTML."""
     if odd := odd_number(value):
         return escape(odd)
     match value:
@@ -119,18 +108,18 @@ def cell(context: Context, value: object) -> Markup:
 
 
 def shown(text: str) -> str:
-    """What others wrote: no control characters, nothing that turns the direction, not endless."""
+    """Return foreign text with control and direction characters escaped, cut at CELL_CHARS_MAX."""
     text = escaped(text)
     return text if len(text) <= CELL_CHARS_MAX else text[:CELL_CHARS_MAX] + "…"
 
 
 def lines(text: str) -> str:
-    """A text of several lines, each as `shown` has it."""
+    """Return a text of several lines with each line escaped, and tabs as spaces."""
     return "\n".join(escaped(line.replace("\t", "    ")) for line in text.split("\n"))
 
 
 def moment(value: Time, zone: tzinfo) -> Markup:
-    """A time in the viewer's zone, in UTC when pointed at."""
+    """Return a time in the viewer's zone, with UTC as its tooltip."""
     if value <= 0:
         return Markup('<span class="none">-</span>')
     try:
@@ -148,7 +137,6 @@ def moment(value: Time, zone: tzinfo) -> Markup:
 
 
 def size_text(count: int) -> str:
-    """Bytes as one says them."""
     value = float(count)
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if abs(value) < 1024 or unit == "TiB":
@@ -159,7 +147,7 @@ def size_text(count: int) -> str:
 
 @cache
 def environment() -> Environment:
-    """The templates, one set a process: compiling them takes a tenth of a second."""
+    """Return the templates, one set per process, because compiling takes 0.1 s."""
     made = Environment(
         loader=FileSystemLoader(HERE / "templates"),
         autoescape=True,
@@ -173,15 +161,12 @@ def environment() -> Environment:
 
 
 class Renderer:
-    """Makes HTML of pages."""
-
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
         self.files = static_files()
         self._integrity = {name: integrity_of(data) for name, (data, _) in self.files.items()}
 
     def page(self, page: Page, path: str, viewer: Viewer | None, csrf: str, zone: tzinfo) -> str:
-        """The whole page; without a viewer there is no menu."""
         return self._render(
             "page.html",
             page=page,
@@ -194,7 +179,6 @@ class Renderer:
         )
 
     def login(self, following: str, sentence: str = "") -> str:
-        """The page that asks for a name and a password."""
         return self._render(
             "login.html",
             page=Page("Log in"),
@@ -209,4 +193,6 @@ class Renderer:
 
     def _render(self, name: str, **values: Any) -> str:
         template = environment().get_template(name)
-        return template.render(prefix=self._prefix, integrity=self._integrity, **values)
+        return template.render(
+            prefix=self._prefix, integrity=self._integrity, glossary=GLOSSARY, **values
+        )

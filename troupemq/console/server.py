@@ -1,44 +1,47 @@
-"""The server of the console: uvicorn on a thread, with limits for peers that hang or are many.
+"""Server of the console: uvicorn on a thread, with limits for slow or many peers.
 
-a handshake of TLS              HANDSHAKE_S, PENDING_MAX at once (listener.py)
-records of TLS                  by their type and size (watched_socket.py)
-a request's head and body       HEAD_S after the connection, or after the answer before
-an answer, and its being read   ANSWER_S, then the connection is cut
-connections and requests        CONNECTIONS_MAX at once; others get 503
-the head of a request           HEAD_BYTES_MAX
+TLS handshake                HANDSHAKE_S, PENDING_MAX at once (listener.py)
+TLS records                  type and size (watched_socket.py)
+request head and body        HEAD_S after the connection, or IDLE_S more after the last answer
+answer, until it is read     ANSWER_S, then the connection is aborted
+connections and requests     CONNECTIONS_MAX at once; others get 503
+size of a request head       HEAD_BYTES_MAX
 """
 
 from collections.abc import Callable
 from functools import partial
-from threading import Thread
+from ssl import SSLContext
+from threading import Event, Thread
 from typing import Any
 
 from uvicorn import Config, Server
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from actors.network.bind_address import BACKLOG
+from actors.network.tls_contexts import TlsContexts
+from actors.settings.tls_settings import TlsSettings
 from troupemq.console.app import Application
 from troupemq.console.asking import Console, ConsoleSettings
-from troupemq.console.certificate import FollowedCertificate
 from troupemq.console.listener import PatientListener
 
 HEAD_S = 10.0
 ANSWER_S = 40.0
 IDLE_S = 15
-"""Between two requests of one connection."""
+"""Idle time between two requests of one connection."""
 
 CONNECTIONS_MAX = 200
 HEAD_BYTES_MAX = 16 << 10
 STOP_S = 3
+LOOK_S = 1.0
 
 
 class TimeoutProtocol(H11Protocol):
-    """HTTP with an end to patience: uvicorn itself waits for ever for a head, a body, a reader."""
+    """HTTP with timeouts for heads, bodies and readers, on which uvicorn waits forever."""
 
     _limit: Any = None
 
     def __init__(self, *given: Any, begun: Callable[[int], None], **more: Any) -> None:
-        """`begun` is told the file number of each connection whose handshake is over."""
+        """Create one; `begun` gets the file number of each connection after its handshake."""
         super().__init__(*given, **more)
         self._begun = begun
 
@@ -68,11 +71,45 @@ class TimeoutProtocol(H11Protocol):
         self._limit = self.loop.call_later(seconds, self.transport.abort)
 
 
+class FollowedCertificate:
+    """TLS context that a thread reloads each second if its files have changed.
+
+    Unusable files are logged once, and the previous certificate stays in use. At the start they
+    raise StoreError.
+    """
+
+    def __init__(self, settings: TlsSettings, at_each_look: Callable[[], None]) -> None:
+        """Load the files; the thread calls `at_each_look` after each check."""
+        self._contexts = TlsContexts(settings)
+        self.context: SSLContext = self._contexts.followed()
+        self._at_each_look = at_each_look
+        self._over = Event()
+        self._thread = Thread(target=self._run, name="console-certificate", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def look(self) -> None:
+        self._contexts.look()
+        self._at_each_look()
+
+    def stop(self, timeout_s: float) -> bool:
+        """Stop the thread; return False if it did not end in time."""
+        self._over.set()
+        if self._thread.ident is not None:
+            self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while not self._over.wait(LOOK_S):
+            self.look()
+
+
 class ConsoleServer:
-    """Serves one console. Raises PortTaken, StoreError, ClientError."""
+    """HTTP server of one console. Raises PortTaken, StoreError, ClientError."""
 
     def __init__(self, settings: ConsoleSettings, proxy: str = "") -> None:
-        """`proxy`: addresses of reverse proxies whose X-Forwarded-For is believed."""
+        """Bind the port; trust X-Forwarded-For of the addresses in `proxy`."""
         self._socket = PatientListener.listening(settings.bind_address, settings.port)
         self.port = int(self._socket.getsockname()[1])
         self._certificate: FollowedCertificate | None = None
@@ -110,7 +147,7 @@ class ConsoleServer:
         self._thread = Thread(target=self._run, name="console-http", daemon=True)
 
     def start(self) -> None:
-        """Returns at once: the socket listens already."""
+        """Start the threads; the socket already listens."""
         if self._certificate is not None:
             self._certificate.start()
         self.console.watch.start()
@@ -120,7 +157,7 @@ class ConsoleServer:
         self._server.run(sockets=[self._socket])
 
     def stop(self, timeout_s: float) -> bool:
-        """False if it was stuck."""
+        """Stop; return False if a thread did not end in time."""
         self._server.should_exit = True
         self._thread.join(timeout_s)
         self._socket.close()
@@ -129,10 +166,8 @@ class ConsoleServer:
 
     @property
     def scheme(self) -> str:
-        """How browsers call it."""
         return "http" if self._certificate is None else "https"
 
 
 def _with_patience(listener: PatientListener) -> Any:
-    """What uvicorn makes one of for each connection."""
     return partial(TimeoutProtocol, begun=listener.begun)

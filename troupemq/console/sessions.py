@@ -1,4 +1,4 @@
-"""Sessions of browsers, and how long somebody waits who guesses passwords. In memory only."""
+"""Browser sessions, and delays after wrong passwords; both in memory only."""
 
 import hmac
 from collections.abc import Callable
@@ -10,20 +10,20 @@ from time import monotonic
 IDLE_S = 30 * 60.0
 LIFE_S = 12 * 3600.0
 SESSIONS_MAX = 1000
-"""The oldest goes first."""
+"""Beyond it, the oldest session ends."""
 
 FREE_TRIES = 3
 WAIT_S_MAX = 300.0
 FORGET_S = 900.0
-"""After so long without a failure a name or an address begins anew."""
+"""Without a failure for this long, the count of a name or an address restarts at 0."""
 
 FAILURES_MAX = 10_000
-"""Names and addresses that are remembered."""
+"""Limit of counted names and addresses; beyond it, the oldest count is dropped."""
 
 
 @dataclass
 class BrowserSession:
-    """Somebody who has logged in; ends on the server."""
+    """Login of one browser; `csrf` is the token of its forms."""
 
     name: str
     csrf: str
@@ -31,12 +31,11 @@ class BrowserSession:
     seen_s: float
 
     def accepts(self, token: str) -> bool:
-        """Whether a form is one of this session's own."""
         return hmac.compare_digest(self.csrf.encode(), token.encode(errors="replace"))
 
 
 class Sessions:
-    """All of them, by their secret ids. Any thread."""
+    """Sessions by their secret ids, for any thread."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
@@ -44,7 +43,7 @@ class Sessions:
         self._sessions: dict[str, BrowserSession] = {}
 
     def begin(self, name: str) -> str:
-        """A new one; its id."""
+        """Start a session; return its id."""
         now_s = self._clock()
         session_id = token_urlsafe(32)
         with self._lock:
@@ -54,7 +53,7 @@ class Sessions:
         return session_id
 
     def find(self, session_id: str) -> BrowserSession | None:
-        """The session, which is seen now; None for one that is over."""
+        """Return the session and renew its idle time; None if it has ended."""
         now_s = self._clock()
         with self._lock:
             found = self._sessions.get(session_id)
@@ -71,7 +70,7 @@ class Sessions:
             self._sessions.pop(session_id, None)
 
     def end_of(self, name: str) -> None:
-        """All of one user: its password is another one."""
+        """End all sessions of a user after a change of its password."""
         with self._lock:
             self._sessions = {
                 each: session for each, session in self._sessions.items() if session.name != name
@@ -85,7 +84,7 @@ class _Failures:
 
 
 class Throttle:
-    """Who has given wrong passwords must wait, for each name and for each address. Any thread."""
+    """Delay after wrong passwords, per name and per address, for any thread."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
@@ -93,7 +92,7 @@ class Throttle:
         self._failures: dict[str, _Failures] = {}
 
     def wait_s(self, name: str, address: str) -> float:
-        """How long the next try is refused unseen; 0: it may be made."""
+        """Return for how many seconds tries are refused unchecked; 0 if the next is allowed."""
         now_s = self._clock()
         with self._lock:
             return max(self._left_s(key, now_s) for key in _keys(name, address))
@@ -106,7 +105,10 @@ class Throttle:
         return max(0.0, found.last_s + wait_s - now_s)
 
     def failed(self, name: str, address: str) -> None:
-        """Counts a wrong password: before it is looked at, so that none are tried together."""
+        """Count a wrong password.
+
+        Call it before the check, so that concurrent tries cannot pass the limit.
+        """
         now_s = self._clock()
         with self._lock:
             for key in _keys(name, address):

@@ -1,8 +1,8 @@
-"""The state of a cluster at one moment, of which all lists are made: brokers, topics, groups.
+"""Snapshot of a cluster, the data of all lists: brokers, topics and groups.
 
-Two rounds of questions, in each all at once, both within one deadline: what each broker says of
-itself, its topics and groups, how far the groups are; then, of a limited number, who is there and
-what lies among the dead letters. Who does not answer is missing, and said to be.
+Two rounds of concurrent requests share one deadline. The first asks each broker for its figures,
+topics, groups and consumer lags. The second asks for members and dead letters, for a limited
+number of groups. Servers that do not answer are listed in `missing`.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -31,42 +31,44 @@ from troupemq.numbers import first_finite
 from troupemq.text import one_line
 
 ROUND_S = 3.0
-"""For the first round; the second gets what is left of SNAPSHOT_S."""
+"""Deadline of the first round; the second gets the rest of SNAPSHOT_S."""
 
 SNAPSHOT_S = 4.5
 GROUPS_ASKED_MAX = 200
-"""Of so many groups it is asked who is there: those that are behind first."""
+"""Limit of groups to ask for members, those with the largest lag first."""
 
 DEAD_LETTERS_ASKED_MAX = 200
 
 UNSUPPORTED_S = 600.0
-"""So long a broker is not asked again for what it does not serve: official ones log each time."""
+"""Pause before an unsupported request is sent again; official brokers log each one."""
 
 Found = TypeVar("Found", bound=Body)
 
 
 @dataclass
 class GroupSummary:
-    """One consumer group, over all brokers."""
+    """Consumer group, summed over all brokers."""
 
     name: str
     lag: int = 0
     late_ms: int | None = None
-    """At the most: since the store time of the last message that it has consumed in the queue
-    where that is oldest; None: it is not behind."""
+    """Upper bound of the time lag: the largest over the queues with a lag; None without one.
+
+    Per queue it is the time since the store time of the last consumed message.
+    """
     tps: float = 0.0
     topics: dict[str, int] = field(default_factory=dict)
-    """Topic → how far it is behind there."""
+    """Consumer lag by topic."""
     members: int | None = None
-    """None: not asked, or nobody said."""
+    """None if not asked or not answered."""
     differs: bool = False
-    """Whether its members subscribe differently; our brokers say so."""
+    """Members subscribe differently; only TroupeMQ brokers report it."""
     dead_letters: int | None = None
 
 
 @dataclass
 class TopicSummary:
-    """One topic: what its masters' settings say, and who consumes it."""
+    """Topic, summed over its masters, with the groups that consume it."""
 
     name: str
     brokers: int = 0
@@ -74,26 +76,26 @@ class TopicSummary:
     write_queues: int = 0
     perm: int = 0
     groups: dict[str, int] = field(default_factory=dict)
-    """Group → how far it is behind."""
+    """Consumer lag by group."""
 
 
 @dataclass
 class BrokerSummary:
-    """One broker; `says` is empty for one that did not answer."""
+    """Broker; `says` has its runtime figures, and is empty if it did not answer."""
 
     place: BrokerPlace
     says: dict[str, str] = field(default_factory=dict)
     store: StoreState | None = None
-    """What of its store is there and damaged; None: it does not say."""
+    """State and damage of its store; None if the broker does not report it."""
 
     def number(self, name: str) -> float | None:
-        """The first number of one of its figures."""
+        """Return the first number of a runtime figure."""
         return first_finite(self.says.get(name))
 
 
 @dataclass
 class ClusterSnapshot:
-    """All of it; `missing` are sentences."""
+    """State of a cluster; `missing` has a sentence for each missing answer."""
 
     taken_ms: int = 0
     took_s: float = 0.0
@@ -101,7 +103,7 @@ class ClusterSnapshot:
     topics: dict[str, TopicSummary] = field(default_factory=dict)
     groups: dict[str, GroupSummary] = field(default_factory=dict)
     transactions: dict[str, OpenTransactions] = field(default_factory=dict)
-    """Broker's address → how many are open, and the oldest; of our brokers."""
+    """Count and oldest of the open transactions by broker address; TroupeMQ brokers only."""
     jobs: dict[str, Jobs] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
 
@@ -115,8 +117,6 @@ class ClusterSnapshot:
 
 
 class SnapshotTaker:
-    """Takes one."""
-
     def __init__(
         self,
         session: DeadlineSession,
@@ -128,7 +128,7 @@ class SnapshotTaker:
         self._unsupported = _Unsupported(clock)
 
     def take(self) -> ClusterSnapshot:
-        """Never raises: a cluster that nobody can reach is one sentence in `missing`."""
+        """Take a snapshot; an unreachable cluster is a sentence in `missing`, not an error."""
         began_s = monotonic()
         found = ClusterSnapshot(self._now_ms())
         try:
@@ -188,7 +188,7 @@ class SnapshotTaker:
                 found.jobs[address] = runs
 
     def _second_round(self, found: ClusterSnapshot, seconds: float) -> None:
-        """Members of groups, all of which are at every broker; dead letters by their topics."""
+        """Ask for members, which every broker knows, and for the topics of dead letters."""
         about = _Questions(self._session, found, seconds, self._unsupported)
         masters = [each.place.address for each in found.masters if each.says]
         if not masters:
@@ -233,8 +233,6 @@ class SnapshotTaker:
 
 
 class _Unsupported:
-    """Which broker does not serve which request."""
-
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._since_s: dict[tuple[str, int], float] = {}
@@ -248,8 +246,6 @@ class _Unsupported:
 
 
 class _Questions:
-    """Those of one round."""
-
     def __init__(
         self,
         session: DeadlineSession,
@@ -265,7 +261,7 @@ class _Questions:
     def ask(
         self, address: str, code: RequestCode, header: Header | None = None
     ) -> PendingAnswer | None:
-        """None if the broker does not serve that."""
+        """Send a request; return None if the broker does not support it."""
         if self._unsupported.holds(address, code):
             return None
         command = RemotingCommand(code, {} if header is None else header.encode())
@@ -274,7 +270,10 @@ class _Questions:
     def body(
         self, kind: type[Found], address: str, later: PendingAnswer | None, perhaps: bool = False
     ) -> Found | None:
-        """The answer. None where there is none, which is said unless not all brokers have it."""
+        """Return the answer, or None and a sentence in `missing`.
+
+        `perhaps`: not all brokers support the request; a refusal adds no sentence.
+        """
         if later is None:
             return None
         try:
@@ -293,7 +292,7 @@ class _Questions:
         return None
 
     def members(self, address: str, later: PendingAnswer | None) -> int | None:
-        """How many there are; None if nobody says."""
+        """Return the number of members; None without an answer."""
         if later is None:
             return None
         try:
@@ -340,6 +339,5 @@ def _add_lags(found: ClusterSnapshot, lags: ConsumeStatsList) -> None:
 
 
 def own_topics(names: Sequence[str], system: frozenset[str]) -> list[str]:
-    """Those that applications have made."""
     prefixes = (RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)
     return [name for name in names if name not in system and not name.startswith(prefixes)]

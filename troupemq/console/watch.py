@@ -1,7 +1,7 @@
-"""The watch over a cluster: the newest snapshot, what was in the minutes before, and who is told.
+"""Watch of a cluster: its newest snapshot, the figures of the last hour, and the alerts.
 
-Snapshots are taken by one thread, every so often while somebody looks or alerts are on, and by
-whoever asks when the newest one is too old; never two at once.
+One thread takes snapshots at an interval, while pages are requested or alerts are configured.
+A page request takes one itself if the newest is too old. Two are never taken at once.
 """
 
 from collections import deque
@@ -17,24 +17,24 @@ log = client_logger(__name__)
 
 INTERVAL_S = 5.0
 ALERT_INTERVAL_S = 30.0
-"""When nobody looks."""
+"""Interval for alerts while no page is requested."""
 
 SHARE = 10
-"""Taking snapshots gets a tenth of the time: of a large cluster they are rarer."""
+"""The interval is at least this multiple of a snapshot's duration, for large clusters."""
 
 LOOKED_S = 60.0
-"""So long after somebody has asked, it is somebody who looks."""
+"""The console counts as in use for this long after a page request."""
 
 STALE_S = 60.0
-"""An older snapshot is shown to nobody."""
+"""Older snapshots are not shown."""
 
 HISTORY_COUNT = 720
-"""An hour at the usual interval."""
+"""One hour at INTERVAL_S."""
 
 
 @dataclass(frozen=True)
 class Moment:
-    """What charts are made of."""
+    """Point of the overview chart."""
 
     taken_ms: int
     in_tps: float
@@ -43,7 +43,7 @@ class Moment:
 
 
 class ClusterWatch:
-    """Any thread."""
+    """Newest snapshot and history of a cluster, for any thread."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class ClusterWatch:
         told: Callable[[ClusterSnapshot], None] | None = None,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        """`told` gets each snapshot that the thread takes: alerts; None: there are none."""
+        """Prepare the thread; it passes each snapshot to `told` unless that is None."""
         self._take = take
         self._told = told
         self._clock = clock
@@ -67,19 +67,19 @@ class ClusterWatch:
         self._thread.start()
 
     def stop(self, timeout_s: float) -> bool:
-        """False if it is still asking."""
+        """Stop the thread; return False if it did not end in time."""
         self._over.set()
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
     def newest(self) -> ClusterSnapshot:
-        """Waits if there is none that is new enough, one snapshot's time at the most."""
+        """Return the newest snapshot; if it is too old, wait for a new one."""
         self._looked_s = self._clock()
         found, age_s = self._newest, self._clock() - self._taken_s
         if found is not None and age_s < self._interval_s(found):
             return found
         if found is not None and age_s < STALE_S and self._thread.is_alive():
-            return found  # the thread is about to have a newer one
+            return found  # the thread is taking a newer one
         asked_s = self._clock()
         with self._taking:
             if self._newest is not None and self._taken_s >= asked_s:
@@ -87,7 +87,7 @@ class ClusterWatch:
             return self._take_now()
 
     def forget(self) -> None:
-        """Something was changed: the next page shows what is now."""
+        """Discard the snapshot after a change, so that the next page shows its effect."""
         self._taken_s = -STALE_S * 2
 
     def _interval_s(self, snapshot: ClusterSnapshot) -> float:
@@ -114,11 +114,10 @@ class ClusterWatch:
                 continue
             try:
                 self._round()
-            except Exception:  # one odd answer must not end the alerts without a word
-                log.error("round of the watch failed", exc_info=True)
+            except Exception:  # one invalid answer must not silently end the alerts
+                log.error("cluster snapshot failed", exc_info=True)
 
     def _round(self) -> None:
-        """Take a snapshot, and compare it for alerts."""
         with self._taking:
             found = self._take_now()
         if self._told is not None:

@@ -1,10 +1,10 @@
-"""A socket of the console whose records of TLS are looked at before OpenSSL has them.
+"""Socket of the console that checks TLS records before OpenSSL reads them.
 
-Asyncio gives OpenSSL all that comes, on the loop of all connections, and a handshake behind the
-handshake or keys without end would hold that up. `remoting/tls_socket.py` counts what is in
-records, too; here it is their heads alone.
+Asyncio feeds OpenSSL on the event loop of all connections. A second handshake, or endless key
+updates, would block that loop. `remoting/tls_socket.py` also counts the contents of records;
+this class checks their headers only.
 
-head of a record: 1 byte type, 2 version, 2 length of what follows
+Record header: 1 byte type, 2 bytes version, 2 bytes length of the payload.
 """
 
 from socket import socket
@@ -13,30 +13,33 @@ from typing import Any
 from remoting.tls_socket import HANDSHAKE_BYTES_MAX
 
 FED_BYTES = 32 << 10
-"""Taken in one call; then others have a turn."""
+"""Limit of one read, so that other connections get their turn."""
 SHORT_BYTES = 64
 SHORT_RECORDS_MAX = 128
-"""Of less than SHORT_BYTES, such as new keys; and four more for each KiB of others."""
+"""Limit of records below SHORT_BYTES, such as key updates.
+
+Each KiB in longer records allows four more.
+"""
 
 _HEAD_BYTES = 5
 _HANDSHAKE, _DATA = 22, 23
 
 
 class WatchedSocket(socket):
-    """A connection that was accepted; what it does not take is an OSError that ends it."""
+    """Accepted connection; an unacceptable record raises OSError, which ends it."""
 
     def __init__(self, accepted: socket) -> None:
-        """`accepted` is this one from now on."""
+        """Take over the file descriptor of `accepted`, which is detached."""
         super().__init__(fileno=accepted.detach())
         self._head = b""
         self._left = 0
-        """Bytes of a record that has begun."""
+        """Bytes still to come of the current record."""
         self._shaken_bytes = 0
         self._is_shaken = False
         self._short_records = 0
 
     def recv_into(self, buffer: Any, *_: int) -> int:
-        """Less than fits, perhaps."""
+        """Receive at most FED_BYTES; return their count."""
         size = super().recv_into(memoryview(buffer)[:FED_BYTES])
         self._look(bytes(memoryview(buffer)[:size]))
         return size
@@ -56,7 +59,7 @@ class WatchedSocket(socket):
         self._left = at - size
 
     def _note(self, kind: int, record_bytes: int) -> None:
-        """Of a record that begins."""
+        """Check the header of the next record."""
         if kind == _DATA:
             self._is_shaken = True
             if record_bytes < SHORT_BYTES:
@@ -64,10 +67,10 @@ class WatchedSocket(socket):
             else:
                 self._short_records = max(0, self._short_records - (record_bytes >> 8))
             if self._short_records > SHORT_RECORDS_MAX:
-                raise OSError("it sends records with little in them")
+                raise OSError("too many short TLS records")
         elif self._is_shaken and kind == _HANDSHAKE:
-            raise OSError("it begins a handshake in TLS")
+            raise OSError("a second TLS handshake is not allowed")
         elif not self._is_shaken:
             self._shaken_bytes += _HEAD_BYTES + record_bytes
             if self._shaken_bytes > HANDSHAKE_BYTES_MAX:
-                raise OSError(f"more than {HANDSHAKE_BYTES_MAX} bytes, and not over")
+                raise OSError(f"TLS handshake exceeds {HANDSHAKE_BYTES_MAX} bytes")

@@ -51,7 +51,7 @@ def test_what_cannot_be_is_one_sentence(
 def test_accounts_that_are_damaged_are_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "accounts.json").write_text("{")
     code, said = console("--data", str(tmp_path), "--port", "0")
-    assert code == 1 and "is no file of the console's accounts" in said
+    assert code == 1 and "is not a valid accounts file" in said
 
 
 def test_the_keys_of_servers_say_where_it_listens() -> None:

@@ -1,4 +1,4 @@
-"""What the demonstration takes for right, and what it says is wrong."""
+"""Check of the demonstration's results, and its errors."""
 
 from dataclasses import replace
 from typing import Any
@@ -30,21 +30,21 @@ def test_what_was_sent_and_counted_is_right() -> None:
     "wrong, what",
     [
         ({"counted": 2}, "messages"),
-        ({"counted_bytes": 31}, "bytes of bodies"),
-        ({"workers_left": 2}, "workers that are left"),
-        ({"stored_meanwhile": 6}, "messages sent meanwhile"),
-        ({"meanwhile": 0, "stored_meanwhile": 0}, "messages sent meanwhile"),
-        ({"tasks": 8}, "tasks left at the kill"),
+        ({"counted_bytes": 31}, "body bytes"),
+        ({"workers_left": 2}, "remaining workers"),
+        ({"stored_meanwhile": 6}, "messages sent during the job"),
+        ({"meanwhile": 0, "stored_meanwhile": 0}, "messages sent during the job"),
+        ({"tasks": 8}, "remaining tasks at the kill"),
         ({"done_at_kill": ()}, "tasks done at the kill"),
     ],
 )
 def test_anything_else_is_named(wrong: dict[str, Any], what: str) -> None:
-    with pytest.raises(DemoFailed, match=f"the {what} are not right"):
+    with pytest.raises(DemoFailed, match=f"failed: wrong {what}"):
         check(replace(RIGHT, **wrong), TAGS)
 
 
 def test_tags_must_be_the_same() -> None:
-    with pytest.raises(DemoFailed, match="the tags are not right"):
+    with pytest.raises(DemoFailed, match="failed: wrong tags"):
         check(RIGHT, {"new": 3})
 
 
@@ -55,6 +55,6 @@ def test_the_report_of_another_topic_counts_nothing() -> None:
     assert counted({"topics": [{**topic, "topic": "another"}]}) == (0, 0, {})
 
 
-def test_people_read_when_the_worker_was_killed() -> None:
+def test_the_table_shows_when_the_worker_was_killed() -> None:
     lines = list(table(RIGHT))
     assert "       9  5 and 3 done when a worker was killed, 1 left" in lines[2]

@@ -1,4 +1,4 @@
-"""Processes of a cluster: ended with all that they started, secrets unseen, pages that may fail."""
+"""Spark cluster processes: their end with all children, their secret, and failing pages."""
 
 import signal
 import stat
@@ -39,12 +39,12 @@ def test_a_process_that_does_not_end_is_killed_with_its_children() -> None:
         end_group(process, signal.SIGTERM)
         wait_or_kill(process, timeout_s=0.1)
         assert process.returncode == -signal.SIGKILL
-        assert process.stdout.read() == b"", "closed by all who had it"
-        end_group(process, signal.SIGKILL)  # there is none any more
+        assert process.stdout.read() == b"", "closed by all its owners"
+        end_group(process, signal.SIGKILL)  # the process has ended
     assert child > 0
 
 
-def test_a_secret_is_for_nobody_else(tmp_path: Path) -> None:
+def test_a_secret_is_readable_by_its_owner_only(tmp_path: Path) -> None:
     path = tmp_path / "secret"
     write_secretly(path, "text")
     assert path.read_text() == "text"
@@ -64,11 +64,11 @@ def test_nothing_starts_after_a_stop(tmp_path: Path) -> None:
     needs("pyspark")
     cluster = SparkCluster(tmp_path, "java", "secret", {"PYTHONPATH": "x"})
     cluster.stop()
-    with pytest.raises(ClusterFailed, match="stopped before it had started"):
+    with pytest.raises(ClusterFailed, match="stopped during its start"):
         cluster.start_master()
     assert stat.S_IMODE((tmp_path / "cluster.conf").stat().st_mode) == 0o600
 
 
-def test_spark_lies_where_pip_has_put_it() -> None:
+def test_spark_home_is_the_installed_package() -> None:
     needs("pyspark")
     assert (spark_home() / "bin" / "spark-class").is_file()

@@ -1,4 +1,4 @@
-"""Consoles for tests: one whose cluster is gone, and one of a broker in this process."""
+"""Consoles for tests: one without a reachable cluster, and one of a broker in this process."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ HERE = "http://localhost"
 
 
 CHEAP = {"n": 2, "r": 8, "p": 1}
-"""A password of these tests costs nothing; test_accounts.py looks at what it costs for others."""
+"""Cheap parameters of scrypt; test_accounts.py checks the real ones."""
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +37,7 @@ def cheap_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclass
 class Visit:
-    """A browser without a screen."""
+    """HTTP client that behaves like a browser."""
 
     client: TestClient
     console: Console
@@ -58,18 +58,18 @@ class Visit:
 
     @property
     def csrf(self) -> str:
-        """Of the session of now."""
+        """Return the form token of the current session."""
         sessions: Sessions = self.console.sessions
         found = sessions.find(self.client.cookies.get("troupemq_console") or "")
         assert found is not None
         return found.csrf
 
     def change(self, name: str, /, **given: str) -> Response:
-        """Sends the form of a change that is meant."""
+        """Send the form of a change, and carry it out."""
         return self.post(name, {**given, "step": "do"})
 
     def preview(self, name: str, /, **given: str) -> Response:
-        """Sends it to see what it would do."""
+        """Send the form of a change for its preview."""
         return self.post(name, given)
 
     def post(self, name: str, given: dict[str, str]) -> Response:
@@ -81,7 +81,7 @@ Query = dict[str, object]
 
 
 def place_of(result: SendResult) -> Query:
-    """Where a message was put, as the pages of messages take it."""
+    """Return queue and offset of a message as the query of its page."""
     queue = result.queue
     return {
         "topic": queue.topic,
@@ -92,7 +92,7 @@ def place_of(result: SendResult) -> Query:
 
 
 def queries(broker: str, group: str, message: SendResult, key: str) -> dict[str, Query]:
-    """What pages want to know that are about one thing; a new one of that kind belongs here."""
+    """Return the queries of pages about one object; add new pages of that kind here."""
     return {
         "/broker": {"address": broker},
         "/topic": {"name": message.queue.topic},
@@ -112,7 +112,7 @@ def queries(broker: str, group: str, message: SendResult, key: str) -> dict[str,
 
 @pytest.fixture
 def visit_to(tmp_path: Path) -> Iterator[MakeVisit]:
-    """Makes a console whose settings are given, and a browser that has logged in with a role."""
+    """Return a function that creates a console and a client logged in with a role."""
     opened: list[Visit] = []
 
     def make(role: str | None = "admin", **settings: object) -> Visit:
@@ -134,7 +134,7 @@ def visit_to(tmp_path: Path) -> Iterator[MakeVisit]:
 
 @pytest.fixture
 def visit(visit_to: MakeVisit) -> Visit:
-    """An admin's, of a cluster that is gone."""
+    """Client of an admin, without a reachable cluster."""
     return visit_to()
 
 
@@ -145,7 +145,7 @@ def accounts(tmp_path: Path) -> Accounts:
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
-    """A name server and a broker in this process, which have registered."""
+    """Name server and registered broker in this process."""
     folder = tmp_path_factory.mktemp("servers")
     servers = Servers(lambda reason: None)
     paths = {
@@ -182,5 +182,5 @@ def _is_made(admin: Admin) -> bool:
 
 @pytest.fixture
 def live(visit_to: MakeVisit, servers: Servers) -> Visit:
-    """An admin's, of a cluster that is there."""
+    """Client of an admin, with a running cluster."""
     return visit_to(namesrv=f"127.0.0.1:{servers.ports['namesrv']}")

@@ -1,4 +1,4 @@
-"""Access control by the console: accounts are shown without secrets, and changed with a preview."""
+"""Access control pages: accounts are shown without secrets, and changed after a preview."""
 
 import json
 import shlex
@@ -46,7 +46,7 @@ SHOP = {
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
-    """A broker with access control, and a name server without."""
+    """Broker with access control, and a name server without."""
     folder = tmp_path_factory.mktemp("guarded")
     accounts = folder / "plain_acl.yml"
     accounts.write_text(ACCOUNTS)
@@ -97,7 +97,7 @@ def accounts(visit: Visit) -> dict[str, dict[str, object]]:
     return {row["account"]: row for row in visit.json("/access")["accounts"]}
 
 
-def test_accounts_show_what_they_may_and_nothing_secret(admin: Visit) -> None:
+def test_accounts_show_permissions_and_no_secrets(admin: Visit) -> None:
     found = accounts(admin)
     assert found["root-account"]["admin"] is True
     assert found["shop-account"]["topics"] == ["Orders=PUB|SUB", "all others=DENY"]
@@ -135,7 +135,7 @@ def test_a_preview_never_sends_back_a_secret_that_came_too_early(admin: Visit) -
     assert NEW_SECRET not in page
 
 
-def test_what_brokers_refuse_is_said_without_the_secret(admin: Visit) -> None:
+def test_a_refusal_of_a_broker_is_shown_without_the_secret(admin: Visit) -> None:
     short = "short"
     page = admin.change("acl-account", **{**SHOP, "account": "new-account"}, secret=short).text
     assert "longer than 6" in page and f">{short}" not in page
@@ -145,7 +145,7 @@ def test_what_brokers_refuse_is_said_without_the_secret(admin: Visit) -> None:
 
 def test_an_account_is_made_and_deleted_and_the_last_admin_stays(admin: Visit) -> None:
     made = {**SHOP, "account": "new-account"}
-    assert "There is no such account yet" in admin.preview("acl-account", **made).text
+    assert "The account is new" in admin.preview("acl-account", **made).text
     admin.change("acl-account", **made, secret=NEW_SECRET)
     assert "new-account" in accounts(admin)
     named = {"cluster": "DefaultCluster", "account": "new-account"}
@@ -159,7 +159,7 @@ def test_an_account_is_made_and_deleted_and_the_last_admin_stays(admin: Visit) -
     assert "last admin" in page and "root-account" in accounts(admin)
 
 
-def test_white_addresses_are_set_with_a_warning(admin: Visit) -> None:
+def test_allowlisted_addresses_are_set_with_a_warning(admin: Visit) -> None:
     given = {"cluster": "DefaultCluster", "addresses": "192.0.2.8,192.0.2.9"}
     preview = admin.preview("acl-white", **given).text
     assert "without an account" in preview and "192.0.2.7" in preview
@@ -175,9 +175,9 @@ def test_refusals_are_counted_for_each_account(
     monkeypatch.setenv(SECRET_KEY, "whatever-that-is")
     stranger = visit_to(namesrv=f"127.0.0.1:{guarded.ports['namesrv']}")
     findings = stranger.json("/")["findings"]
-    assert any("it needs an account of its own" in each["text"] for each in findings)
+    assert any("give it an account" in each["text"] for each in findings)
     rows = admin.json("/access")["refusals"]
-    assert any("nobody-knows" in row["why"] and row["account"] == "an unknown one" for row in rows)
+    assert any("nobody-knows" in row["why"] and row["account"] == "unknown" for row in rows)
 
 
 def test_accounts_are_for_admins(admin: Visit) -> None:

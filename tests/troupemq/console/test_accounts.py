@@ -1,4 +1,4 @@
-"""Accounts: made once, kept as hashes, never in clear."""
+"""Accounts are created once and stored as hashes."""
 
 import json
 from pathlib import Path
@@ -23,7 +23,7 @@ def test_the_first_start_makes_one_admin_whose_password_is_kept_nowhere(tmp_path
     assert again.check("nobody", password) is None
 
 
-def test_a_password_costs_whoever_guesses_32_mib() -> None:
+def test_a_password_check_costs_32_mib() -> None:
     assert SCRYPT["n"] * SCRYPT["r"] * 128 == 32 << 20
 
 
@@ -55,7 +55,7 @@ def test_a_token_is_known_until_it_is_removed(accounts: Accounts, tmp_path: Path
     assert accounts.of_token(token) is None
 
 
-def test_each_role_may_what_the_ones_before_it_may() -> None:
+def test_each_role_includes_the_roles_before_it() -> None:
     may = {
         role: [Viewer("x", role).may(each) for each in ("viewer", "operator", "admin")]
         for role in ("viewer", "operator", "admin")
@@ -70,12 +70,10 @@ def test_each_role_may_what_the_ones_before_it_may() -> None:
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", '{"users": {"a": {}}, "tokens": {}}', '{"users": 1}']
 )
-def test_a_file_that_is_damaged_is_one_sentence_and_not_a_new_password(
-    tmp_path: Path, text: str
-) -> None:
+def test_a_damaged_file_is_an_error_and_creates_no_password(tmp_path: Path, text: str) -> None:
     path = tmp_path / "accounts.json"
     path.write_text(text)
-    with pytest.raises(StoreError, match="no file of the console's accounts"):
+    with pytest.raises(StoreError, match="not a valid accounts file"):
         Accounts(path)
     assert path.read_text() == text
 

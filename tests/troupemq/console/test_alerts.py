@@ -1,4 +1,4 @@
-"""Alerts: told when it begins and when it ends, by webhook and mail; a deaf one stops nothing."""
+"""Alerts by webhook and mail at the start and the end of a finding; failures stop nothing."""
 
 import json
 from collections.abc import Iterator
@@ -81,13 +81,11 @@ def mail_port() -> Iterator[int]:
         thread.join()
 
 
-def test_a_finding_is_told_once_when_it_lasts_and_when_it_is_over(
-    webhook: str, tmp_path: Path
-) -> None:
+def test_a_lasting_finding_is_sent_once_and_again_at_its_end(webhook: str, tmp_path: Path) -> None:
     alerts = Alerts(AlertSettings(webhook=f"{webhook}/x"), tmp_path / "thresholds.json")
     for lag in (3, 0, 3, 3, 3, 3, 0, 0):
         alerts.look(now(lag))
-    sentence = "The group g\\x1b[31m has 3 messages to consume, and no member."
+    sentence = "The group g\\x1b[31m has a consumer lag of 3 messages and no member."
     assert Hook.bodies == [
         {"text": sentence, "began": [sentence], "ended": []},
         {"text": f"Over: {sentence}", "began": [], "ended": [sentence]},
@@ -95,7 +93,7 @@ def test_a_finding_is_told_once_when_it_lasts_and_when_it_is_over(
     assert [each.what for each in alerts.told] == ["began", "ended"]
 
 
-def test_mail_says_the_same(mail_port: int, tmp_path: Path) -> None:
+def test_mail_has_the_text_of_the_webhook(mail_port: int, tmp_path: Path) -> None:
     settings = AlertSettings(
         mail_host="127.0.0.1", mail_port=mail_port, mail_from="mq@here", mail_to="ops@here"
     )
@@ -110,35 +108,35 @@ def test_mail_says_the_same(mail_port: int, tmp_path: Path) -> None:
     assert [each.failure for each in alerts.told] == [""]
 
 
-def test_a_trial_is_told_as_an_alert_is_and_says_why_it_is_not(
+def test_a_test_alert_is_delivered_like_others_and_reports_failures(
     webhook: str, tmp_path: Path
 ) -> None:
     alerts = Alerts(AlertSettings(webhook=f"{webhook}/x"), tmp_path / "thresholds.json")
     assert alerts.tell_trial(5, "ops") == ""
-    assert "ops tries whether alerts" in str(Hook.bodies[0]["text"])
+    assert "sent by ops" in str(Hook.bodies[0]["text"])
     alerts = Alerts(AlertSettings(webhook=f"{webhook}/fail"), tmp_path / "thresholds.json")
-    assert "The webhook: " in alerts.tell_trial(5, "ops")
+    assert "The webhook failed: " in alerts.tell_trial(5, "ops")
 
 
 @pytest.mark.parametrize(
     "where", ["http://127.0.0.1:1/", "{}/fail", "http://[::1", "http://127.0.0.1:1/s3cret x"]
 )
-def test_what_cannot_be_told_is_shown(webhook: str, tmp_path: Path, where: str) -> None:
+def test_a_failed_delivery_is_shown(webhook: str, tmp_path: Path, where: str) -> None:
     settings = AlertSettings(webhook=where.format(webhook), mail_host="127.0.0.1", mail_port=1)
     alerts = Alerts(settings, tmp_path / "thresholds.json")
     alerts.look(now(3))
     alerts.look(now(3))
-    assert "The webhook: " in alerts.told[0].failure
+    assert "The webhook failed: " in alerts.told[0].failure
     assert "s3cret" not in alerts.told[0].failure
 
 
-def test_a_webhook_that_speaks_no_http_is_said_without_its_bytes(
+def test_a_webhook_without_http_is_reported_without_its_bytes(
     mail_port: int, tmp_path: Path
 ) -> None:
-    """The thread that looks for alerts ended."""
+    """Regression: this ended the thread of the alerts."""
     settings = AlertSettings(webhook=f"http://127.0.0.1:{mail_port}/")
     alerts = Alerts(settings, tmp_path / "thresholds.json")
-    assert alerts.tell_trial(5, "ops") == "The webhook: what answers there does not speak HTTP."
+    assert alerts.tell_trial(5, "ops") == "The webhook failed: the server does not speak HTTP."
 
 
 def test_thresholds_are_kept(tmp_path: Path) -> None:
@@ -155,15 +153,15 @@ def test_thresholds_are_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("{", "no JSON object"),
-        ("[]", "no JSON object"),
+        ("{", "not a JSON object"),
+        ("[]", "not a JSON object"),
         ('{"hook": ""}', "hook is unknown; did you mean webhook"),
         ('{"x": ""}', "x is unknown; known are webhook"),
         ('{"mail_port": "25"}', "mail_port must be a int"),
         ('{"webhook": "file:///etc/passwd"}', "must begin with http"),
     ],
 )
-def test_settings_that_cannot_be_are_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:
+def test_invalid_settings_are_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:
     path = tmp_path / "alerts.json"
     path.write_text(text)
     with pytest.raises(StoreError, match=sentence):

@@ -1,4 +1,4 @@
-"""Who may do what: logins, sessions, foreign forms, roles, tokens, paths."""
+"""Application: logins, sessions, foreign forms, roles, tokens and paths."""
 
 import json
 
@@ -51,7 +51,7 @@ def test_a_logout_holds_for_a_stolen_cookie(visit: Visit) -> None:
     assert visit.client.get("/", follow_redirects=False).status_code == 303
 
 
-def test_a_wrong_password_and_a_wrong_name_are_told_the_same(visit_to: MakeVisit) -> None:
+def test_a_wrong_password_and_a_wrong_name_get_equal_answers(visit_to: MakeVisit) -> None:
     visit = visit_to(None)
     wrong = visit.log_in("admin", "wrong")
     nobody = visit.log_in("nobody", "wrong")
@@ -61,7 +61,7 @@ def test_a_wrong_password_and_a_wrong_name_are_told_the_same(visit_to: MakeVisit
 
 @pytest.mark.heavy
 def test_ten_thousand_passwords_are_not_tried(visit_to: MakeVisit) -> None:
-    """Each that is looked at costs 32 MiB and 80 ms: the others are refused unseen."""
+    """Each check costs 32 MiB and 80 ms, so the others are refused unchecked."""
     visit = visit_to(None)
     visit.console.throttle._clock = lambda: 1000.0  # however long the passwords before have taken
     looked_at = []
@@ -132,7 +132,6 @@ def test_no_get_changes_anything(visit: Visit) -> None:
 @pytest.mark.heavy
 @pytest.mark.parametrize("role", ["viewer", "operator", "admin"])
 def test_a_role_gets_its_pages_and_changes_and_no_others(visit_to: MakeVisit, role: str) -> None:
-    """The same for pages, JSON and changes."""
     visit = visit_to(role)
     viewer = visit.console.accounts.viewer_of("somebody")
     assert viewer is not None
@@ -193,7 +192,7 @@ def test_nonsense_from_a_program_is_one_sentence(visit: Visit, body: bytes) -> N
         "/change/nothing",
     ],
 )
-def test_what_is_not_there_is_404(visit: Visit, path: str) -> None:
+def test_an_unknown_path_or_object_is_404(visit: Visit, path: str) -> None:
     assert visit.get(path).status_code == 404
 
 
@@ -216,8 +215,8 @@ def test_a_new_password_ends_all_sessions_of_its_user(visit: Visit) -> None:
     password = visit.console.accounts.new_password("somebody", "admin")
     given = {"old": password, "new": "a better password", "again": "a better password"}
     assert "differ" in visit.change("password", **{**given, "again": "another one!"}).text
-    assert "another one" in visit.change("password", **{**given, "old": "wrong"}).text
-    assert "Log in with it" in visit.change("password", **given).text
+    assert "current password is wrong" in visit.change("password", **{**given, "old": "wrong"}).text
+    assert "log in with it" in visit.change("password", **given).text
     assert visit.client.get("/", follow_redirects=False).status_code == 303
     assert visit.log_in("somebody", "a better password").status_code == 303
     text = (visit.console.settings.data / "audit.log").read_text()

@@ -1,4 +1,4 @@
-"""The audit log: lines of JSON, whatever they say."""
+"""The audit log stays valid lines of JSON with any text."""
 
 import json
 from pathlib import Path
@@ -40,7 +40,7 @@ def test_a_log_that_is_half_a_line_is_read_all_the_same(tmp_path: Path) -> None:
     log.close()
 
 
-def test_who_cannot_be_noted_gets_a_sentence(tmp_path: Path) -> None:
+def test_a_failed_write_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="cannot be written"):
         AuditLog(tmp_path / "file" / "audit.log")

@@ -1,4 +1,4 @@
-"""The pages of brokers, ours and others: actors, store, damage, settings with what they mean."""
+"""Pages of TroupeMQ and RocketMQ brokers: actors, store, damage, settings with meanings."""
 
 from collections.abc import Iterator
 
@@ -30,13 +30,13 @@ def address_of(visit: Visit) -> str:
     return visit.console.watch.newest().brokers[0].place.address
 
 
-def test_a_broker_of_ours_shows_actors_store_and_settings_with_their_meaning(live: Visit) -> None:
+def test_a_troupemq_broker_shows_actors_store_and_settings_with_their_meaning(live: Visit) -> None:
     found = live.json("/broker", address=address_of(live))
     actors = {row["actor"]: row for row in found["actors"]}
     assert actors["put_message"]["state"] == "up" and actors["put_message"]["inbox"] == 0
-    assert "wait in the inboxes of" in found["loop"][0]["text"]
+    assert "The inboxes of" in found["loop"][0]["text"]
     assert found["store"]["log_files"] >= 1 and found["store"]["not_dispatched"] == 0
-    assert found["damage"][0]["text"] == "Nothing that is known is damaged."
+    assert found["damage"][0]["text"] == "No damage is known."
     settings = {row["setting"]: row for row in found["settings"]}
     reserved = settings["fileReservedTime"]
     assert (reserved["default"], reserved["holds"]) == ("72", "at once")
@@ -57,9 +57,7 @@ def test_settings_are_found_by_name_by_meaning_and_by_being_changed(live: Visit)
     assert "listenPort" not in names(which="live") and "maxMessageSize" in names(which="live")
 
 
-def test_damage_that_a_broker_knows_of_is_shown_place_by_place(
-    live: Visit, servers: Servers
-) -> None:
+def test_known_damage_is_shown_by_place(live: Visit, servers: Servers) -> None:
     assert servers.broker is not None
     damage: Damage = servers.broker.broker.store.damage
     damage.add(7, 19, "its CRC is wrong")
@@ -67,7 +65,9 @@ def test_damage_that_a_broker_knows_of_is_shown_place_by_place(
         live.console.watch.forget()
         found = live.json("/broker", address=address_of(live))
         assert found["damaged_places"][0]["why"] == "its CRC is wrong"
-        assert found["damage"][0]["text"].startswith("The log is damaged at 1 place, 12 bytes")
+        assert found["damage"][0]["text"].startswith(
+            "The commit log is damaged at 1 place, 12 bytes"
+        )
         assert "damage at 1 place" in live.json("/")["findings"][0]["text"]
         address = address_of(live)
         reports = live.console.cluster.ask(lambda admin: admin.store_reports(broker=address))
@@ -79,7 +79,7 @@ def test_damage_that_a_broker_knows_of_is_shown_place_by_place(
 
 @pytest.fixture
 def official(visit_to: MakeVisit) -> Iterator[Visit]:
-    """Of a broker that knows nothing of ours, and has settings of its own."""
+    """Client of a broker without TroupeMQ requests and with its own settings."""
     with FakeServer() as namesrv, FakeServer() as broker:
         info = ClusterInfo(
             {"b": BrokerData("C", "b", {0: broker.address, 1: "127.0.0.1:1"})}, {"C": ["b"]}
@@ -113,11 +113,11 @@ def official(visit_to: MakeVisit) -> Iterator[Visit]:
         yield visit_to(namesrv=namesrv.address)
 
 
-def test_a_broker_of_rocketmq_says_what_it_can_and_what_it_cannot_is_said(official: Visit) -> None:
+def test_a_rocketmq_broker_shows_its_data_and_names_what_is_missing(official: Visit) -> None:
     found = official.json(
         "/broker", address=official.console.watch.newest().brokers[0].place.address
     )
-    assert "have none" in found["actors_missing"][0]["text"]
+    assert "RocketMQ broker" in found["actors_missing"][0]["text"]
     assert "do not look for it" in found["damage"][0]["text"]
     assert found["store"]["log_size"] == 2048 and found["store"]["not_dispatched"] == 5
     settings = {row["setting"]: row for row in found["settings"]}
@@ -127,6 +127,6 @@ def test_a_broker_of_rocketmq_says_what_it_can_and_what_it_cannot_is_said(offici
 
 
 def test_a_broker_without_access_control_is_not_asked_for_accounts(official: Visit) -> None:
-    """RocketMQ's do not answer that at all, and would count as gone afterwards."""
+    """RocketMQ brokers send no answer to that, and would count as down afterwards."""
     found = official.json("/access")
     assert "no access control" in found["off"][0]["text"] and "accounts" not in found

@@ -1,4 +1,4 @@
-"""The pages in a real browser: Debian's chromium, by playwright; one walk for each subject."""
+"""Pages in Debian's chromium by playwright, one walk for each subject."""
 
 import os
 from collections.abc import Iterator
@@ -39,10 +39,10 @@ ASKED = {
     "/dead-letters/group": "name=late",
     "/jobs/history": "job=archive",
 }
-"""What pages want to know that are about one thing."""
+"""Queries of pages about one object."""
 
 NO_RUN = "/job"
-"""A run of a job; no broker here has any."""
+"""Page of a job run, of which no broker here has any."""
 
 CUT = """() => {
     const found = [], width = document.documentElement.clientWidth;
@@ -57,7 +57,7 @@ CUT = """() => {
     }
     return found;
 }"""
-"""What is cut off, or has to be scrolled to the side."""
+"""Elements that are cut off or need horizontal scrolling."""
 
 FAINT = """() => {
     const parts = (text) => text.match(/[\\d.]+/g).map(Number);
@@ -77,7 +77,7 @@ FAINT = """() => {
         return (Math.max(...two) + 0.05) / (Math.min(...two) + 0.05) < 4.5;
     }).map((each) => each.outerHTML.slice(0, 80));
 }"""
-"""Text whose contrast with its ground is below 4.5 to 1, which WCAG's AA wants of small text."""
+"""Text with a contrast below 4.5 to 1, the WCAG AA minimum for small text."""
 
 LOOKED_AT = ("/", "/messages", "/group", "/change/topic")
 SCHEMES: tuple[Literal["dark", "light"], ...] = ("dark", "light")
@@ -88,7 +88,7 @@ HOSTILE = b"<script>document.title='taken'</script><img src=x onerror=alert(1)>"
 
 @pytest.fixture(scope="module")
 def chromium() -> str:
-    """Where Debian's browser is; one line where it is not, and a failure in CI."""
+    """Path of Debian's browser; without it the tests are skipped, or fail in CI."""
     found = which("chromium")
     if found is None:
         sentence = "the console's walks need Debian's chromium: apt-get install chromium"
@@ -100,7 +100,7 @@ def chromium() -> str:
 
 @pytest.fixture(scope="module")
 def console(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleServer]:
-    """A console of a broker with messages, and with a group that is late."""
+    """Console of a broker with messages and a group with a time lag."""
     namesrv = f"127.0.0.1:{servers.ports['namesrv']}"
     with Producer("shop", namesrv) as producer:
         for number in range(8):
@@ -127,7 +127,7 @@ def members(console: ConsoleServer, group: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def browser_page(console: ConsoleServer, chromium: str) -> Iterator[Page]:
-    """Logged in by the form; whatever the browser complains of is a failure."""
+    """Page logged in by the form; any error of the browser is a failure."""
     complaints: list[str] = []
     options = ["--no-sandbox"] if os.geteuid() == 0 else []
     with sync_playwright() as playwright:
@@ -156,26 +156,26 @@ def go(page: Page, path: str) -> None:
 def test_a_newcomer_finds_a_message_its_consumer_and_a_late_group_in_three_clicks_each(
     browser_page: Page, console: ConsoleServer
 ) -> None:
-    """From the address that the start prints, logged in; nothing but links is needed."""
+    """Start at the printed address, logged in; use only links."""
     page = browser_page
 
-    def click_from_the_begin(*what: str) -> None:
+    def click_from_the_start(*what: str) -> None:
         assert len(what) <= 3
         page.goto(f"http://127.0.0.1:{console.port}/")
         for each in what:
             page.click(each)
 
-    click_from_the_begin("#late_groups tbody a >> text=late")
+    click_from_the_start("#late_groups tbody a >> text=late")
     page.wait_for_selector("h1 >> text=Group late")
     assert page.locator("#queues >> text=Orders").count() > 0
     orders = "#late_groups tbody a >> text=Orders"
-    click_from_the_begin(orders, "main >> text=Its messages", "#messages tbody a")
+    click_from_the_start(orders, "main >> text=Messages", "#messages tbody a")
     page.wait_for_selector("h1 >> text=Message")
     assert HOSTILE.decode() in page.inner_text("#body")
     assert "late" in page.inner_text("#consumers"), "with whether it has consumed it"
-    click_from_the_begin(orders, "#groups tbody a >> text=late")
+    click_from_the_start(orders, "#groups tbody a >> text=late")
     page.wait_for_selector("h1 >> text=Group late")
-    click_from_the_begin("main >> text=Find a message")
+    click_from_the_start("main >> text=Message search")
     page.fill("main [name=topic]", "Orders")
     page.fill("main [name=key]", "key-3")
     page.keyboard.press("Enter")
@@ -215,19 +215,19 @@ def test_nothing_of_any_page_is_cut_off_at_any_width_and_its_controls_have_names
 def test_a_reset_is_previewed_and_done_and_in_the_audit_log(browser_page: Page) -> None:
     page = browser_page
     go(page, "/group?name=late")
-    page.click("text=Reset to a time")
+    page.click("text=Reset offsets to a time")
     page.fill("[name=time]", "2020-01-01T00:00:00")
-    page.click("text=Show what it does")
+    page.click("text=Preview")
     page.wait_for_selector("text=messages are consumed again")
     assert "resetOffsetByTime -g late -t Orders -s 1577804400000" in page.inner_text("#line")
-    page.click("text=Do it")
+    page.click("text=Apply")
     page.wait_for_selector("#result")
     go(page, "/audit")
     assert "reset-offset" in page.inner_text("#entries")
 
 
 @pytest.mark.slow
-def test_messages_appear_as_they_come(browser_page: Page, servers: Servers) -> None:
+def test_live_messages_appear_without_a_reload(browser_page: Page, servers: Servers) -> None:
     page = browser_page
     go(page, "/tail?topic=Orders")
     page.wait_for_selector("#messages")
@@ -255,20 +255,20 @@ def test_keys_lead_to_pages_and_fields_and_the_chart_is_drawn(browser_page: Page
 
 
 @pytest.mark.slow
-def test_a_brokers_setting_is_found_by_what_it_means_and_its_actors_are_there(
+def test_a_broker_shows_its_actors_and_finds_settings_by_meaning(
     browser_page: Page,
 ) -> None:
     page = browser_page
     go(page, "/brokers")
     page.click("#brokers tbody a")
     page.wait_for_selector("#actors >> text=put_message")
-    assert "Nothing that is known is damaged" in page.inner_text("#damage")
+    assert "No damage is known" in page.inner_text("#damage")
     page.fill("main [name=filter]", "fileReservedTime")
     page.keyboard.press("Enter")
     page.wait_for_url("**filter=fileReservedTime**")
     page.click("#settings tbody a")
     page.fill("main [name=value]", "73")
-    page.click("text=Show what it does")
+    page.click("text=Preview")
     assert "-k fileReservedTime -v 73" in page.inner_text("#line")
 
 
@@ -286,5 +286,5 @@ def test_the_runs_of_a_job_are_drawn(
     go(page, "/jobs")
     page.wait_for_selector("#chart_archive canvas")
     assert "seconds" in page.inner_text("#chart_archive .u-legend")
-    page.click("text=The same as figures")
+    page.click("text=Values of this chart")
     page.wait_for_selector("#history >> text=0.9")

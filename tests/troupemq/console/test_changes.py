@@ -1,4 +1,4 @@
-"""Changes: previewed, carried out as the line beside them says, noted in the audit log."""
+"""Changes are previewed, equal their command line, and appear in the audit log."""
 
 import json
 import shlex
@@ -40,14 +40,14 @@ def queue_count(namesrv: str, topic: str) -> int:
 def test_a_preview_changes_nothing_and_shows_the_line_that_would(live: Visit, namesrv: str) -> None:
     page = live.preview("topic", **{**MADE, "topic": "NotMade"})
     line = "troupemq admin updateTopic -c DefaultCluster -t NotMade -r 3 -w 3 -p 6 -n " + namesrv
-    assert line in page.text and "There is no such topic yet" in page.text
+    assert line in page.text and "The topic is new" in page.text
     assert "NotMade" not in live.console.watch.newest().topics
     live.console.watch.forget()
     assert "NotMade" not in live.console.watch.newest().topics
     assert [each["what"] for each in live.console.audit.newest(9)] == ["login"]
 
 
-def test_what_is_meant_is_done_noted_and_seen_on_the_next_page(live: Visit, namesrv: str) -> None:
+def test_a_change_is_done_noted_and_shown_on_the_next_page(live: Visit, namesrv: str) -> None:
     page = live.change("topic", **MADE)
     assert "Made has 3 queues to read and 3 to write" in page.text
     assert queue_count(namesrv, "Made") == 3
@@ -60,12 +60,12 @@ def test_what_is_meant_is_done_noted_and_seen_on_the_next_page(live: Visit, name
     assert live.json("/topic", name="Made")["topic"]["may"] == "read"
     assert live.console.audit.newest(2)[1]["before"]["permission"] == 6  # type: ignore[index]
     loss = live.preview("delete-topic", cluster="DefaultCluster", topic="Made").text
-    assert "0 messages are lost" in loss
+    assert "0 messages are deleted" in loss
     live.change("delete-topic", cluster="DefaultCluster", topic="Made")
     assert live.get("/topic", name="Made").status_code == 404
 
 
-def test_the_line_beside_a_change_does_the_same(live: Visit, namesrv: str) -> None:
+def test_the_command_line_of_a_change_has_the_same_effect(live: Visit, namesrv: str) -> None:
     given = {**MADE, "topic": "ByLine"}
     shown = CHANGES["topic"].line(_asked(live), given)
     program, *words = shlex.split(shown)
@@ -84,18 +84,18 @@ def _asked(visit: Visit) -> PageRequest:
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({**MADE, "topic": ""}, "Topic is needed."),
-        ({**MADE, "cluster": "Elsewhere"}, "Cluster is one of DefaultCluster."),
+        ({**MADE, "topic": ""}, "Topic is missing."),
+        ({**MADE, "cluster": "Elsewhere"}, "Cluster is invalid: use one of DefaultCluster."),
         ({**MADE, "read_queues": "many"}, "is not a valid integer"),
         ({**MADE, "topic": "a b"}, "illegal characters"),
         ({**MADE, "topic": "--help"}, "--help has 3 queues"),
         ({**MADE, "topic": "<script>alert(1)</script>"}, "illegal characters"),
     ],
 )
-def test_what_cannot_be_is_refused_with_a_sentence(
+def test_invalid_values_are_refused_with_a_sentence(
     live: Visit, given: dict[str, str], sentence: str
 ) -> None:
-    """Also nothing of a form becomes an option of the command."""
+    """No value of a form becomes an option of the command."""
     page = live.change("topic", **given)
     assert sentence in page.text and "<script>alert" not in page.text
 
@@ -167,7 +167,7 @@ def test_dead_letters_are_shown_and_sent_back_once(live: Visit, namesrv: str) ->
     assert "no dead letter" in live.change("redrive-one", **{**one, "group": "other"}).text
 
 
-def test_who_sees_no_bodies_gets_no_dead_letters_as_a_file(live: Visit) -> None:
+def test_a_role_without_bodies_gets_no_export_of_dead_letters(live: Visit) -> None:
     object.__setattr__(live.console.settings, "hide_bodies", True)
     live.console.accounts.new_password("somebody", "viewer")
     assert live.get("/dead-letters/export", name="failing").status_code == 403
@@ -184,13 +184,13 @@ def test_one_consumer_is_given_a_message_again_by_an_admin(live: Visit) -> None:
 
 
 def _dead_letter(topic: str, number: int, properties: dict[str, str]) -> Message:
-    """As brokers make them: a client may not set this property itself."""
+    """Return a dead letter like a broker's; clients may not set this property."""
     message = Message(topic, b"%d" % number, keys=f"dead-{number}")
     object.__setattr__(message, "properties", {**message.properties, **properties})
     return message
 
 
-def test_a_setting_is_changed_and_what_it_was_is_noted(live: Visit) -> None:
+def test_a_setting_is_changed_and_its_old_value_is_noted(live: Visit) -> None:
     address = live.console.watch.newest().brokers[0].place.address
     given = {"address": address, "key": "transactionCheckMax", "value": "9"}
     assert "15" in live.preview("setting", **given).text
@@ -236,7 +236,9 @@ def _offset_id(visit: Visit, message_id: str) -> str:
         return visit.console.cluster.session.find_message(message_id, "Orders").offset_message_id
 
 
-def test_what_cannot_be_noted_is_not_done(live: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_without_its_audit_entry_is_not_done(
+    live: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: object, **__: object) -> None:
         raise StoreError("audit.log cannot be written: no space left on device.")
 

@@ -1,5 +1,7 @@
-"""What holds for every page and every change, new ones too: of what lists are made, who is
-missing, and the line that does the same."""
+"""Rules for every page and every change, new ones included.
+
+Lists come from the snapshot, missing servers are named, and changes show their command line.
+"""
 
 import shlex
 from collections.abc import Iterator
@@ -33,25 +35,25 @@ from troupemq.console.rendering import MENU
 from troupemq.servers import Servers
 
 OWN = {"/users", "/audit"}
-"""Of the console itself: no broker is asked."""
+"""Pages of the console itself, which ask no broker."""
 
 LOOKED_FOR = {"/messages", "/trace", "/access", "/delays", "/alerts", *OWN}
-"""Menu entries that are no lists of what a snapshot has."""
+"""Menu entries that are not lists of a snapshot."""
 
 OF_ONE_PLACE = {"/client", "/job", "/jobs/history", "/history"}
-"""They tell of one broker, one member, or of the past."""
+"""Pages of one broker, one member, or the past."""
 
 NOTHING = {"/transactions", "/delays", "/jobs", "/group/members", "/access", "/dead-letters"}
 """Their tables are empty in this cluster."""
 
 SAYS = {"missing", "agreement"}
-"""Where JSON says who has not answered, besides NAME_failures."""
+"""JSON keys that name missing servers, besides NAME_failures."""
 
 OWN_CHANGES = {
     *("user", "remove-user", "token", "remove-token"),
     *("password", "alert-trial", "thresholds"),
 }
-"""Of the console's accounts and alerts, which no command knows."""
+"""Changes of the console itself, which have no command."""
 
 DEAD = DLQ_TOPIC_PREFIX + "reader"
 MESSAGE_ID = "7F00000100002A9F0000000000000000"
@@ -102,7 +104,7 @@ def test_a_list_is_made_of_the_snapshot_alone(
 
 
 @pytest.mark.parametrize("path", sorted(PLACES.keys() - OWN - OF_ONE_PLACE))
-def test_a_page_names_who_has_not_answered_and_shows_the_rest(
+def test_a_page_names_missing_brokers_and_shows_the_rest(
     live: Visit, sent: SendResult, path: str
 ) -> None:
     whole = live.console.watch.newest()
@@ -122,7 +124,7 @@ def test_a_page_names_who_has_not_answered_and_shows_the_rest(
 def test_of_a_broker_that_hangs_the_others_messages_are_shown(
     live: Visit, sent: SendResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It costs its share of the time, and not what is left for those that answer."""
+    """A broker that hangs uses its share of the deadline only."""
     monkeypatch.setattr(reading, "ENDS_S", 0.2)
     with FakeServer() as silent:
         register(live, silent.address)
@@ -146,10 +148,10 @@ def fields(change: ConsoleChange, asked: PageRequest, broker: str) -> dict[str, 
 
 
 @pytest.mark.parametrize("name", sorted(CHANGES))
-def test_a_change_shows_the_line_that_does_the_same(
+def test_a_change_shows_its_command_line(
     live: Visit, sent: SendResult, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same as page and as JSON; it is one that the command line takes."""
+    """The line is equal in page and JSON, and the command line accepts it."""
     change = CHANGES[name]
     if name in OWN_CHANGES:
         assert change.words is None
@@ -166,7 +168,7 @@ def test_a_change_shows_the_line_that_does_the_same(
         f"/api/change/{name}", json={"given": given}, headers={"X-CSRF-Token": live.csrf}
     )
     line = program.json()["line"]
-    assert line in page and "The same by the command line" in page
+    assert line in page and "Equal command line" in page
     program_name, *words = shlex.split(line)
     assert program_name == "troupemq"
     command: click.Command = cli

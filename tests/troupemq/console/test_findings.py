@@ -1,4 +1,4 @@
-"""Sentences about what is wrong: each kind, its level, and nothing when all is well."""
+"""Sentences about problems: each kind with its level, and none without a problem."""
 
 import pytest
 
@@ -25,15 +25,13 @@ def said(now: ClusterSnapshot, limits: Thresholds | None = None) -> list[tuple[s
     return [(each.level, each.text) for each in found]
 
 
-def test_nothing_is_wrong_where_all_answer_and_nobody_is_late() -> None:
+def test_a_healthy_cluster_has_no_findings() -> None:
     assert said(snapshot(GroupSummary("g", 100, 60_000, 5.0, members=2))) == []
 
 
-def test_a_cluster_that_nobody_reaches_is_trouble() -> None:
+def test_an_unreachable_cluster_is_trouble() -> None:
     found = said(ClusterSnapshot(NOW_MS, missing=["no name server answers: h:9: refused"]))
-    assert found == [
-        ("trouble", "The cluster cannot be seen: no name server answers: h:9: refused.")
-    ]
+    assert found == [("trouble", "No broker is reachable: no name server answers: h:9: refused.")]
 
 
 def test_a_silent_broker_and_one_without_a_master_are_trouble() -> None:
@@ -41,7 +39,7 @@ def test_a_silent_broker_and_one_without_a_master_are_trouble() -> None:
     now.brokers = [BrokerSummary(SLAVE)]
     assert said(now) == [
         ("trouble", "The slave 1 of broker-a at h:2 does not answer."),
-        ("trouble", "broker-a has no master: nobody can send to it."),
+        ("trouble", "broker-a has no master: sends to it fail."),
     ]
 
 
@@ -58,36 +56,36 @@ def test_a_slave_that_is_far_behind_its_master() -> None:
     now = snapshot()
     behind = {**WELL, "commitLogMaxOffset": str((1 << 40) - (300 << 20))}
     now.brokers.append(BrokerSummary(SLAVE, behind))
-    assert said(now) == [("trouble", "The slave 1 of broker-a is 300 MiB behind its master.")]
+    assert said(now) == [("trouble", "The slave 1 of broker-a lags 300 MiB behind its master.")]
 
 
-def test_groups_that_are_late_or_that_nobody_consumes_for() -> None:
+def test_lagging_groups_and_groups_without_members_are_trouble() -> None:
     late = GroupSummary("late", 12, 600_000, 1.5, members=1)
     far = GroupSummary("far", 20_000, 1000, 1.5, members=1)
-    nobody = GroupSummary("nobody", 3, 1000, members=0)
+    alone = GroupSummary("alone", 3, 1000, members=0)
     level = GroupSummary("level", 0, members=0)
-    assert said(snapshot(late, far, nobody, level)) == [
-        ("trouble", "The group nobody has 3 messages to consume, and no member."),
+    assert said(snapshot(late, far, alone, level)) == [
+        ("trouble", "The group alone has a consumer lag of 3 messages and no member."),
         (
             "trouble",
-            "The group far is 20,000 messages behind, the oldest of them waiting for up to 1 s;"
-            " it consumes 1.5 a second.",
+            "The group far has a consumer lag of 20,000 messages and a time lag of up to 1 s;"
+            " it consumes 1.5 msg/s.",
         ),
         (
             "trouble",
-            "The group late is 12 messages behind, the oldest of them waiting for up to 10 min;"
-            " it consumes 1.5 a second.",
+            "The group late has a consumer lag of 12 messages and a time lag of up to 10 min;"
+            " it consumes 1.5 msg/s.",
         ),
     ]
     patient = Thresholds.of({"lag_minutes": 60, "lag_messages": 30_000, "disk": 1, "x": "y"})
-    assert len(said(snapshot(late, far, nobody), patient)) == 1
+    assert len(said(snapshot(late, far, alone), patient)) == 1
 
 
 def test_many_groups_are_named_in_part_and_counted() -> None:
     many = [GroupSummary(f"g{number:03}", 10 + number, 1, members=0) for number in range(25)]
     found = said(snapshot(*many))
     assert len(found) == 11 and "g024" in found[0][1]
-    assert found[-1][1] == "15 more groups are as badly off."
+    assert found[-1][1] == "15 more groups have the same problem."
 
 
 def test_differing_members_dead_letters_transactions_and_jobs() -> None:
@@ -99,9 +97,17 @@ def test_differing_members_dead_letters_transactions_and_jobs() -> None:
         jobs={"h:1": Jobs(runs=[JobRun("r-1", "audit", "failed", sentence="No disk.")])},
     )
     assert said(now) == [
-        ("trouble", "The group g has members that subscribe differently: messages get lost."),
+        (
+            "trouble",
+            "The group g has members that subscribe differently: messages are lost."
+            " Align their subscriptions.",
+        ),
         ("watch", "The group g has 7 dead letters."),
-        ("watch", "4 transactions are open at h:1, the oldest for 2 h: shop does not end it."),
+        (
+            "watch",
+            "4 transactions are open at h:1, the oldest for 2 h: shop neither commits it nor rolls"
+            " it back.",
+        ),
         ("watch", "The last run of the job audit at h:1 failed: No disk."),
     ]
 
@@ -127,14 +133,14 @@ def test_a_duration_is_said_in_two_units(span_ms: int, text: str) -> None:
     assert spoken(span_ms) == text
 
 
-def test_damage_of_a_store_is_trouble_and_of_its_tables_worth_a_look() -> None:
+def test_damage_of_a_store_is_trouble_and_of_its_tables_a_warning() -> None:
     now = snapshot()
     now.brokers[0].store = StoreState(damaged_places=2, damaged_bytes=30, damaged_tables=["x"])
     assert said(now) == [
         (
             "trouble",
-            "The broker broker-a has damage at 2 places of its log: its disk fails, or somebody"
-            " wrote there.",
+            "The broker broker-a has damage at 2 places of its commit log: the disk fails, or"
+            " another process wrote to the files.",
         ),
         ("watch", "The broker broker-a found 1 table damaged when it started."),
     ]
@@ -142,7 +148,7 @@ def test_damage_of_a_store_is_trouble_and_of_its_tables_worth_a_look() -> None:
     assert said(now) == []
 
 
-def test_a_console_without_an_account_that_brokers_want_says_what_it_needs() -> None:
+def test_a_console_without_the_needed_account_names_its_permissions() -> None:
     now = snapshot()
     now.missing.append("h:1 refuses: org.apache.rocketmq.acl.common.AclException: No accessKey")
     ((level, text),) = said(now)

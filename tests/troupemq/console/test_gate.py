@@ -1,4 +1,4 @@
-"""The gate: whose requests are answered, and what every answer says."""
+"""The gate: refused requests, and the headers of every answer."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What users give is checked before the console signs it, and only listed servers are asked."""
+"""Input is checked before the console signs it, and only listed servers are asked."""
 
 import ast
 from pathlib import Path
@@ -26,7 +26,7 @@ FREE = {"body", "arguments", "text", "filter"}
 
 
 def silent(server: FakeServer) -> bool:
-    """Whether nothing has come there."""
+    """Return whether the server received nothing."""
     try:
         server.received.get_nowait()
     except Empty:
@@ -42,7 +42,7 @@ def id_at(address: str) -> str:
 def test_no_change_gets_a_request_signed_for_a_server_that_no_name_server_lists(
     live: Visit,
 ) -> None:
-    """What was asked for there was replayed under another code, and made an administrator."""
+    """Regression: such a request was replayed under another code and created an admin."""
     with FakeServer() as stranger:
         address = stranger.address
         given = {
@@ -72,7 +72,7 @@ def test_no_change_gets_a_request_signed_for_a_server_that_no_name_server_lists(
 
 
 def test_the_console_asks_no_server_that_is_not_listed(live: Visit) -> None:
-    """Whatever made it ask: a redirect of ours, or a page that checks nothing."""
+    """This holds for any cause: a redirect, or a page without checks."""
     session = live.console.cluster.session
     with FakeServer() as stranger, pytest.raises(RouteNotFound, match="no name server lists it"):
         session.ask(stranger.address, Code.GET_BROKER_CONFIG)
@@ -87,7 +87,7 @@ def test_the_console_asks_no_server_that_is_not_listed(live: Visit) -> None:
 
 
 def test_an_id_of_a_message_leads_to_no_server_that_is_not_listed(live: Visit) -> None:
-    """For commands and applications, too: an id comes from anywhere."""
+    """This holds for commands and applications, too, because ids come from anywhere."""
     with FakeServer() as stranger, Admin(live.console.cluster.namesrv) as admin:
         with pytest.raises(RouteNotFound, match="no name server lists a broker there"):
             admin.view_message(id_at(stranger.address))
@@ -118,8 +118,8 @@ def test_only_a_run_that_the_broker_knows_is_ended(
     session = live.console.cluster.session
     monkeypatch.setattr(session, "ask", lambda *given, **more: asked.append(given))
     page = live.change("job-cancel", broker=broker, run="evil-accounttrueevil-secret").text
-    assert "knows no run evil-accounttrueevil-secret" in page and not asked
-    assert "is being ended" in live.change("job-cancel", broker=broker, run="archive-1").text
+    assert "run evil-accounttrueevil-secret not found" in page and not asked
+    assert "is being cancelled" in live.change("job-cancel", broker=broker, run="archive-1").text
     assert len(asked) == 1
 
 

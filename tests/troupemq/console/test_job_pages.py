@@ -69,17 +69,20 @@ def test_a_job_is_run_with_arguments_as_by_the_command_line(with_jobs: Visit) ->
     line = "job run lag -b 127.0.0.1:1 --no-wait -a"
     assert line in with_jobs.preview("job-run", **given).text
     assert arguments_of(given["arguments"]) == {"topics": ["Orders"], "days": 3}
-    with pytest.raises(ValueError, match="is no name=value"):
+    with pytest.raises(ValueError, match="is not of the form name=value"):
         arguments_of("nonsense")
-    assert "is no name=value" in with_jobs.change("job-run", **{**given, "arguments": "x"}).text
+    assert (
+        "is not of the form name=value"
+        in with_jobs.change("job-run", **{**given, "arguments": "x"}).text
+    )
     assert CHANGES["job-run"].role == "operator"
 
 
 @pytest.mark.parametrize("name", ["store", "commit_log", "output", "archive"])
 def test_no_user_names_a_file_of_the_brokers_machine(with_jobs: Visit, name: str) -> None:
-    """The console may be there, and the broker took for its operator's own what a user gave."""
+    """Regression: beside a broker, the console passed paths of users as its operator's."""
     given = {"broker": ADDRESS, "job": "lag", "arguments": f"days=3\n {name} = /etc/cron.d\n"}
-    sentence = f"{name} is named by the schedule, or on the broker"
+    sentence = f"{name} is allowed in the schedule or on the broker"
     assert sentence in with_jobs.preview("job-run", **given).text
     assert sentence in with_jobs.change("job-run", **given).text
 
@@ -91,7 +94,7 @@ def test_no_user_names_a_file_of_the_brokers_machine(with_jobs: Visit, name: str
 def test_a_report_and_a_log_are_hidden_as_bodies_are(
     with_jobs: Visit, role: str, hides: bool, sees: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Dead letters are shown in a report, and rows in what Spark logs."""
+    """Reports show dead letters, and logs of Spark show rows."""
     object.__setattr__(with_jobs.console.settings, "hide_bodies", hides)
     name, _ = "somebody", with_jobs.console.accounts.new_password("somebody", role)
     viewer = with_jobs.console.accounts.viewer_of(name)

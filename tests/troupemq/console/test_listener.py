@@ -1,4 +1,4 @@
-"""The listening socket: those who begin a handshake and no more are few, and not for long."""
+"""The listening socket limits the number and the time of pending handshakes."""
 
 from collections.abc import Iterator
 from socket import AF_INET, create_connection, socket
@@ -20,7 +20,7 @@ def dial(listener: PatientListener) -> socket:
     return create_connection(listener.getsockname(), 10)
 
 
-def test_who_is_not_through_with_its_handshake_in_time_is_cut(listener: PatientListener) -> None:
+def test_a_connection_past_the_handshake_timeout_is_closed(listener: PatientListener) -> None:
     now_s = [0.0]
     listener.clock = lambda: now_s[0]
     with dial(listener) as slow, dial(listener) as quick:
@@ -38,7 +38,7 @@ def test_who_is_not_through_with_its_handshake_in_time_is_cut(listener: PatientL
             assert quick.recv(1) == b"x"
 
 
-def test_of_very_many_the_rest_is_closed_until_some_are_gone(
+def test_connections_over_the_limit_are_closed_until_slots_are_free(
     listener: PatientListener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "PENDING_MAX", 2)

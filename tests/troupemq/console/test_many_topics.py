@@ -34,7 +34,7 @@ Tell = Callable[[str], None]
 
 @pytest.fixture(autouse=True)
 def cheap_passwords() -> None:
-    """They are not, in a process."""
+    """Keep the real passwords: the console runs in another process."""
 
 
 def table(count: int) -> TopicConfigTable:

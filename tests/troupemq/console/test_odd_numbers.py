@@ -91,7 +91,7 @@ def test_any_number_can_be_shown_and_told() -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError("odd"), KeyError("odd"), RecursionError("odd")])
-def test_what_is_not_understood_is_said_and_ends_no_more_than_its_page(
+def test_an_invalid_answer_is_reported_and_fails_its_page_only(
     live: Visit, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     def fail(*_: object) -> None:
@@ -105,10 +105,10 @@ def test_what_is_not_understood_is_said_and_ends_no_more_than_its_page(
     assert live.get("/topics").status_code == 200
 
 
-def test_a_page_that_fails_says_nothing_of_a_body_to_who_sees_none(
+def test_a_failed_page_shows_no_body_to_a_role_without_bodies(
     live: Visit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Python's errors quote what they cannot read."""
+    """Errors of Python quote the text that they cannot parse."""
 
     def fail(*_: object) -> None:
         raise ValueError("invalid literal: 'a part of a body'")

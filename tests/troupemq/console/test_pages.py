@@ -1,4 +1,4 @@
-"""Every page against a broker of ours with traffic, as HTML and as JSON."""
+"""Every page with a TroupeMQ broker under traffic, as HTML and as JSON."""
 
 import json
 from collections.abc import Iterator
@@ -69,19 +69,18 @@ def test_every_page_is_there_as_html_and_as_json(live: Visit, traffic: list[Send
         assert live.get(f"/api{path}", **query.get(path, {})).status_code == status
 
 
-def test_the_overview_says_in_a_sentence_what_is_wrong(
-    live: Visit, traffic: list[SendResult]
-) -> None:
+def test_the_overview_shows_problems_as_sentences(live: Visit, traffic: list[SendResult]) -> None:
     assert live.json("/")["findings"] == [
-        {"level": "fine", "text": "Nothing is wrong: 1 broker answers, no group is late."}
+        {
+            "level": "fine",
+            "text": "No problems: 1 broker answers, no group exceeds its lag thresholds.",
+        }
     ]
     (broker,) = live.json("/brokers")["brokers"]
     assert broker["broker"] == "broker-a" and broker["role"] == "master"
 
 
-def test_a_topic_shows_its_queues_and_who_consumes_it(
-    live: Visit, traffic: list[SendResult]
-) -> None:
+def test_a_topic_shows_its_queues_and_groups(live: Visit, traffic: list[SendResult]) -> None:
     found = live.json("/topic", name="Orders")
     assert sum(row["messages"] for row in found["queues"]) == COUNT
     assert [row["group"] for row in found["groups"]] == ["billing"]
@@ -94,7 +93,7 @@ def test_a_topic_shows_its_queues_and_who_consumes_it(
     assert live.get("/topic", name="Nowhere").status_code == 404
 
 
-def test_a_group_shows_its_members_and_where_it_is(live: Visit, traffic: list[SendResult]) -> None:
+def test_a_group_shows_its_members_and_progress(live: Visit, traffic: list[SendResult]) -> None:
     found = live.json("/group", name="billing")
     members = found["members"]
     assert isinstance(members, list) and members[0]["language"] == "PYTHON"
@@ -110,7 +109,7 @@ def test_a_group_shows_its_members_and_where_it_is(live: Visit, traffic: list[Se
     assert live.get("/group", name="nobody").status_code == 404
 
 
-def test_the_members_of_a_group_say_what_they_subscribe_to(
+def test_members_of_a_group_show_their_subscriptions(
     live: Visit, traffic: list[SendResult]
 ) -> None:
     found = live.json("/group/members", name="billing")
@@ -135,13 +134,11 @@ def test_a_message_is_found_in_every_way(live: Visit, traffic: list[SendResult])
     assert rows == []
     assert len(live.json("/messages", topic="Orders", begin="2020-01-01")["messages"]) == COUNT
     assert live.json("/messages", topic="Orders", end="2020-01-01")["messages"] == []
-    assert "no time" in live.get("/messages", topic="Orders", begin="yesterday").text
+    assert "not a time" in live.get("/messages", topic="Orders", begin="yesterday").text
     assert len(live.json("/messages", topic="Orders", count=2)["messages"]) == 2
 
 
-def test_a_message_shows_its_body_and_who_has_consumed_it(
-    live: Visit, traffic: list[SendResult]
-) -> None:
+def test_a_message_shows_its_body_and_consumption(live: Visit, traffic: list[SendResult]) -> None:
     found = live.json("/message", **place_of(traffic[0]))
     assert json.loads(str(found["json"]))["order"] == 0
     assert [row["group"] for row in found["consumers"]] == ["billing"]
@@ -157,7 +154,7 @@ def test_a_message_shows_its_body_and_who_has_consumed_it(
     assert live.get("/message", topic="Orders").status_code == 404
 
 
-def test_viewers_see_no_bodies_where_they_shall_not(
+def test_viewers_see_no_bodies_if_these_are_hidden(
     live: Visit, traffic: list[SendResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     object.__setattr__(live.console.settings, "hide_bodies", True)
@@ -174,7 +171,7 @@ def test_viewers_see_no_bodies_where_they_shall_not(
     assert "events" in live.json("/trace", id=traffic[0].message_id)
 
 
-def test_messages_show_as_they_come(live: Visit, traffic: list[SendResult]) -> None:
+def test_live_messages_are_shown(live: Visit, traffic: list[SendResult]) -> None:
     page = live.get("/tail", topic="Orders").text
     assert 'hx-trigger="every 2s"' in page and traffic[-1].message_id in page
 
@@ -189,9 +186,9 @@ def test_a_trace_says_what_clients_did(live: Visit, traffic: list[SendResult]) -
     assert events()[0]["what"] == "sent" and events()[0]["after_ms"] == 0
 
 
-def test_delays_and_transactions_that_are_not_there_are_said(live: Visit) -> None:
+def test_missing_delays_and_transactions_have_an_empty_state(live: Visit) -> None:
     assert "No transaction is open" in live.get("/transactions").text
-    assert "No broker has delayed a message" in live.get("/delays").text
+    assert "No broker has delayed messages" in live.get("/delays").text
 
 
 def test_times_are_taken_and_shown_in_the_zone_of_the_browser(
@@ -204,7 +201,9 @@ def test_times_are_taken_and_shown_in_the_zone_of_the_browser(
 
 
 @pytest.mark.parametrize("query", [{"first": "x"}, {"first": "-1"}, {"rows": "9" * 30}])
-def test_nonsense_in_an_address_is_as_good_as_nothing(live: Visit, query: dict[str, str]) -> None:
+def test_invalid_parameters_of_an_address_count_as_missing(
+    live: Visit, query: dict[str, str]
+) -> None:
     assert live.get("/topics", **query).status_code == 200
     assert live.get("/messages", topic="Orders", count="x", queue="-", offset="\x00").is_success
 

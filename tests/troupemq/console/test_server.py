@@ -76,7 +76,7 @@ def test_a_peer_that_does_not_go_on_is_cut_and_others_are_served(
 
 
 def test_a_reader_that_hangs_is_cut(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It asks for more than the buffers of both ends hold, again and again, and reads nothing."""
+    """The peer requests more than both buffers hold, and reads nothing."""
     monkeypatch.setattr(module, "ANSWER_S", 0.5)
     monkeypatch.setattr(module, "HEAD_S", 0.5)
     monkeypatch.setattr(module, "IDLE_S", 0.0)
@@ -108,7 +108,7 @@ def test_more_connections_than_there_may_be_are_told_so(
         if b" 200 OK" in ask(server):
             break
     else:
-        pytest.fail("nobody was served afterwards")
+        pytest.fail("no request was served afterwards")
 
 
 @pytest.mark.parametrize(

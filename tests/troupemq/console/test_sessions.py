@@ -1,4 +1,4 @@
-"""Sessions end; who guesses passwords waits ever longer."""
+"""Sessions end, and delays after wrong passwords grow."""
 
 from troupemq.console.sessions import (
     FAILURES_MAX,
@@ -20,7 +20,7 @@ class Clock:
         return self.now_s
 
 
-def test_a_session_ends_when_nobody_uses_it_and_after_its_life() -> None:
+def test_a_session_ends_when_idle_and_after_its_life() -> None:
     clock = Clock()
     sessions = Sessions(clock)
     idle, used = sessions.begin("a"), sessions.begin("a")
@@ -33,7 +33,7 @@ def test_a_session_ends_when_nobody_uses_it_and_after_its_life() -> None:
     assert sessions.find(used) is None
 
 
-def test_an_end_holds_for_whoever_has_the_cookie() -> None:
+def test_an_ended_session_rejects_its_cookie() -> None:
     sessions = Sessions()
     one, other, anothers = sessions.begin("a"), sessions.begin("a"), sessions.begin("b")
     sessions.end(one)

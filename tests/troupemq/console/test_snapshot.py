@@ -1,4 +1,4 @@
-"""Snapshots: what there is, who is missing, never longer than their time."""
+"""Snapshots name missing servers and keep their deadline."""
 
 from collections.abc import Iterator
 
@@ -47,7 +47,7 @@ def serve(server: FakeServer, code: RequestCode, body: Body) -> None:
 
 @pytest.fixture
 def cluster() -> Iterator[tuple[FakeServer, FakeServer, DeadlineSession]]:
-    """A name server, a master that answers as an official one does, and one that is gone."""
+    """Name server, a master that answers like an official one, and one that is down."""
     with FakeServer() as namesrv, FakeServer() as broker:
         places = {
             "a": BrokerData("C", "a", {0: broker.address}),
@@ -80,7 +80,7 @@ def cluster() -> Iterator[tuple[FakeServer, FakeServer, DeadlineSession]]:
         session.close()
 
 
-def test_a_snapshot_joins_what_brokers_say_and_names_who_says_nothing(
+def test_a_snapshot_joins_answers_and_names_silent_brokers(
     cluster: tuple[FakeServer, FakeServer, DeadlineSession],
 ) -> None:
     _, _, session = cluster
@@ -119,7 +119,7 @@ def test_a_broker_is_not_asked_again_and_again_for_what_it_does_not_serve(
 def test_a_broker_that_hangs_costs_its_time_and_no_more(
     cluster: tuple[FakeServer, FakeServer, DeadlineSession], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Accepted, never answered: as a stopped process is."""
+    """The broker accepts connections and never answers, like a suspended process."""
     monkeypatch.setattr(module, "ROUND_S", 0.3)
     monkeypatch.setattr(module, "SNAPSHOT_S", 0.4)
     _, broker, session = cluster

@@ -1,4 +1,4 @@
-"""The watch: one snapshot for all who ask, never two at once."""
+"""The watch takes one snapshot for all requests, and never two at once."""
 
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event, Lock
@@ -52,7 +52,7 @@ def test_those_that_take_long_are_rarer() -> None:
     assert watch.newest().taken_ms == 2
 
 
-def test_many_who_ask_at_once_wait_for_the_same_one() -> None:
+def test_concurrent_requests_wait_for_one_snapshot() -> None:
     taker = Taker()
     watch = ClusterWatch(taker, clock=lambda: taker.now_s)
     taker.may_go.clear()
@@ -72,7 +72,7 @@ def test_what_the_charts_remember_is_limited() -> None:
     assert len(watch.history) == HISTORY_COUNT
 
 
-def test_the_thread_takes_snapshots_for_alerts_while_nobody_looks() -> None:
+def test_the_thread_takes_snapshots_for_alerts_without_requests() -> None:
     taker = Taker()
     told = Event()
     watch = ClusterWatch(taker, lambda snapshot: told.set(), clock=lambda: taker.now_s)
@@ -83,7 +83,7 @@ def test_the_thread_takes_snapshots_for_alerts_while_nobody_looks() -> None:
 
 
 def test_a_round_that_fails_does_not_end_the_alerts() -> None:
-    """The thread ended, and nobody was told of anything until the next start."""
+    """Regression: the thread ended, and no alerts were sent until the next start."""
     taker = Taker()
     rounds, told = iter(range(2)), Event()
 
@@ -99,7 +99,7 @@ def test_a_round_that_fails_does_not_end_the_alerts() -> None:
     assert watch.stop(WAIT_S)
 
 
-def test_without_alerts_nobody_is_asked_while_nobody_looks() -> None:
+def test_without_alerts_and_requests_no_snapshots_are_taken() -> None:
     taker = Taker()
     looked = Event()
     watch = ClusterWatch(taker, clock=lambda: taker.now_s)

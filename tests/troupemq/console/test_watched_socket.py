@@ -29,7 +29,7 @@ def ends() -> Iterator[tuple[WatchedSocket, socket]]:
 
 
 def read(watched: WatchedSocket) -> bytes:
-    """Return all that is there."""
+    """Return all available bytes."""
     found = b""
     while True:
         try:
@@ -41,7 +41,7 @@ def read(watched: WatchedSocket) -> bytes:
 
 
 @pytest.mark.parametrize("cut_bytes", [1, 3, 7, 1000, 100_000])
-def test_what_browsers_send_goes_through(
+def test_records_of_browsers_are_accepted(
     ends: tuple[WatchedSocket, socket], cut_bytes: int
 ) -> None:
     watched, far = ends
@@ -56,13 +56,13 @@ def test_what_browsers_send_goes_through(
 
 @pytest.mark.parametrize("cut", [0, 1, 4, 5, 200])
 @pytest.mark.parametrize("before", [record(DATA, 1), record(DATA, 16_000) * 3])
-def test_a_handshake_behind_the_handshake_is_none_of_it(
+def test_a_second_handshake_is_refused(
     ends: tuple[WatchedSocket, socket], before: bytes, cut: int
 ) -> None:
     watched, far = ends
     stream = SHAKEN + before + record(HANDSHAKE, 16_000)
     at = len(stream) - 16_005 + cut
-    with pytest.raises(OSError, match="begins a handshake"):
+    with pytest.raises(OSError, match="second TLS handshake"):
         for part in (stream[:at], stream[at:]):
             far.sendall(part)
             read(watched)
@@ -73,14 +73,14 @@ def test_a_handshake_has_an_end(ends: tuple[WatchedSocket, socket]) -> None:
     far.sendall(SHAKEN + record(HANDSHAKE, HANDSHAKE_BYTES_MAX - len(SHAKEN) - 5))
     read(watched)
     far.sendall(record(HANDSHAKE, 1))
-    with pytest.raises(OSError, match="not over"):
+    with pytest.raises(OSError, match="TLS handshake exceeds"):
         read(watched)
 
 
-def test_new_keys_without_end_end_it(ends: tuple[WatchedSocket, socket]) -> None:
+def test_endless_key_updates_end_the_connection(ends: tuple[WatchedSocket, socket]) -> None:
     watched, far = ends
     far.sendall(SHAKEN + record(DATA, 22) * SHORT_RECORDS_MAX)
     read(watched)
     far.sendall(record(DATA, 22))
-    with pytest.raises(OSError, match="little in them"):
+    with pytest.raises(OSError, match="short TLS records"):
         read(watched)

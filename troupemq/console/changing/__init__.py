@@ -1,4 +1,4 @@
-"""The changes themselves, by subject: topics and groups, offsets, messages, brokers and the house.
+"""Changes by subject: clusters, offsets, messages, access control, and the console itself.
 
-Each module registers its own with changes.py when it is imported.
+Each module registers its changes with changes.py when it is imported.
 """

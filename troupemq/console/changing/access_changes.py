@@ -1,7 +1,7 @@
-"""Changes of access control: accounts of the brokers, and addresses that need none.
+"""Changes of access control: accounts and allowlisted addresses of the brokers.
 
-A secret is asked for with the last step, is in no page, no line and no log, and goes to the brokers
-alone. The brokers of a cluster are told one after the other: their files are not replicated.
+The last step asks for a secret; pages, command lines and logs never contain it. The brokers of a
+cluster are changed one after the other, because their files are not replicated.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ def _brokers_of(asked: PageRequest, cluster: str) -> tuple[list[BrokerAccounts],
 
 
 def _account_now(asked: PageRequest, cluster: str, name: str) -> tuple[Row, list[str]]:
-    """As the first broker that has it says; nothing secret."""
+    """Return an account without secrets, from the first broker that has it; and failures."""
     brokers, failures = _brokers_of(asked, cluster)
     for broker in brokers:
         for each in broker.accounts:
@@ -49,10 +49,10 @@ def _account_inputs(asked: PageRequest) -> Sequence[Input]:
     topics, groups = has.get("default_topic_perm"), has.get("default_group_perm")
     return (
         cluster,
-        Input("account", "Account (accessKey)", needed=True, hint="7 characters or more"),
-        Input("admin", "It may do everything", "choice", _yes(has.get("admin")), YES_NO),
-        Input("topics", "All topics", "choice", _perm(topics), PERMISSIONS),
-        Input("groups", "All groups", "choice", _perm(groups), PERMISSIONS),
+        Input("account", "Account (accessKey)", needed=True, hint="at least 7 characters"),
+        Input("admin", "Administrator", "choice", _yes(has.get("admin")), YES_NO),
+        Input("topics", "Default for topics", "choice", _perm(topics), PERMISSIONS),
+        Input("groups", "Default for groups", "choice", _perm(groups), PERMISSIONS),
         Input(
             "topic_perms",
             "Topics by name",
@@ -62,23 +62,23 @@ def _account_inputs(asked: PageRequest) -> Sequence[Input]:
         Input("group_perms", "Groups by name", value=_listed(has.get("group_perms")), hint="g=SUB"),
         Input(
             "white",
-            "No signature from",
+            "Allowlisted address",
             value=str(has.get("white_remote_address") or ""),
-            hint="an address: 10.0.0.*",
+            hint="needs no signature: 10.0.0.*",
         ),
         Input(
             "keeps",
-            "The secret before stays valid beside a new one",
+            "Keep the previous secret valid",
             "choice",
             "false",
             YES_NO,
-            "of our brokers only",
+            "TroupeMQ brokers only",
         ),
         Input(
             "secret",
             "Secret",
             "secret",
-            hint="7 characters or more; empty: as it is, which RocketMQ's own brokers refuse",
+            hint="at least 7 characters; empty: unchanged (TroupeMQ brokers only)",
         ),
     )
 
@@ -120,15 +120,17 @@ def _set_account(admin: Admin, given: Given) -> Iterable[Result]:
 def _account_preview(asked: PageRequest, given: Given) -> Preview:
     before, failures = _account_now(asked, given["cluster"], given["account"])
     notes = [
-        Note("fine", "The brokers of the cluster are told one after the other."),
-        Note("watch", "Those of name servers are written by hand into their files."),
+        Note("fine", "The brokers of the cluster are changed one after the other."),
+        Note("watch", "Accounts of name servers are not changed: edit their files."),
     ]
     if not before:
-        sentence = "There is no such account yet: it needs a secret."
+        sentence = "The account is new: it needs a secret."
         notes.insert(0, Note("fine", sentence))
     if given["admin"] == "true":
-        notes.append(Note("trouble", "It may do everything, also change accounts."))
-    parts: list[Part] = [*failures_of(failures, "now"), Notes("effect", "What happens", notes)]
+        notes.append(
+            Note("trouble", "The account may do everything, including changes of accounts.")
+        )
+    parts: list[Part] = [*failures_of(failures, "now"), Notes("effect", "Effect", notes)]
     if before:
         parts.append(Facts("now", "Now", before))
     return Preview(parts, {"account": before})
@@ -136,9 +138,9 @@ def _account_preview(asked: PageRequest, given: Given) -> Preview:
 
 def _delete_preview(asked: PageRequest, given: Given) -> Preview:
     before, failures = _account_now(asked, given["cluster"], given["account"])
-    notes = [Note("trouble", "Whoever has it is refused from then on, at every request.")]
-    parts: list[Part] = [*failures_of(failures, "now"), Notes("effect", "What happens", notes)]
-    parts.append(Facts("now", "Now", before or {"access_key": "there is no such account"}))
+    notes = [Note("trouble", "Clients with this account are then refused at every request.")]
+    parts: list[Part] = [*failures_of(failures, "now"), Notes("effect", "Effect", notes)]
+    parts.append(Facts("now", "Now", before or {"access_key": "not found"}))
     return Preview(parts, {"account": before})
 
 
@@ -150,7 +152,7 @@ def _white_now(asked: PageRequest, cluster: str) -> str:
 def _white_inputs(asked: PageRequest) -> Sequence[Input]:
     cluster = cluster_input(asked)
     has = _white_now(asked, asked.text("cluster")) if asked.text("cluster") else ""
-    hint = "with , between: 10.0.0.*,192.168.1.4-9; empty: nowhere"
+    hint = "separated by commas: 10.0.0.*,192.168.1.4-9; empty: none"
     return cluster, Input("addresses", "Addresses", value=has, hint=hint)
 
 
@@ -159,13 +161,13 @@ def _white_preview(asked: PageRequest, given: Given) -> Preview:
     notes = [
         Note(
             "trouble" if given["addresses"] else "fine",
-            "From these addresses everybody reads and writes everything without an account;"
-            " at RocketMQ's own brokers administrates, too.",
+            "Clients at these addresses read and write everything without an account."
+            " At RocketMQ brokers they may also administer.",
         )
     ]
     facts = {"now": before or "none", "then": given["addresses"] or "none"}
     parts: list[Part] = [
-        Notes("effect", "What happens", notes),
+        Notes("effect", "Effect", notes),
         Facts("addresses", "Addresses", facts),
     ]
     return Preview(parts, {"addresses": before})
@@ -178,7 +180,7 @@ def _named(asked: PageRequest) -> Sequence[Input]:
 register(
     ConsoleChange(
         "acl-account",
-        "Make or change an account of the brokers",
+        "Create or change an account of the brokers",
         "admin",
         _account_inputs,
         _account_words,
@@ -196,7 +198,7 @@ register(
     ),
     ConsoleChange(
         "acl-white",
-        "Set the addresses that need no account",
+        "Set the allowlisted addresses",
         "admin",
         _white_inputs,
         lambda given: [

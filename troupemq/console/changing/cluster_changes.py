@@ -1,4 +1,4 @@
-"""Changes of topics, groups and brokers' settings."""
+"""Changes of topics, groups and broker settings."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -15,13 +15,11 @@ PERMISSIONS = ("6", "4", "2")
 
 
 def cluster_input(asked: PageRequest) -> Input:
-    """Which cluster; the first one by itself."""
     names = asked.snapshot().clusters or [""]
     return Input("cluster", "Cluster", "choice", names[0], names, needed=True)
 
 
 def broker_input(asked: PageRequest) -> Input:
-    """Which broker, of those that the name servers list."""
     addresses = [each.place.address for each in asked.snapshot().brokers] or [""]
     return Input("address", "Broker", "choice", "", addresses, needed=True)
 
@@ -47,8 +45,8 @@ def _topic_inputs(asked: PageRequest) -> Sequence[Input]:
     return (
         cluster_input(asked),
         Input("topic", "Topic", needed=True),
-        Input("read_queues", "Queues to read, at each broker", "number", "8", needed=True),
-        Input("write_queues", "Queues to write, at each broker", "number", "8", needed=True),
+        Input("read_queues", "Read queues per broker", "number", "8", needed=True),
+        Input("write_queues", "Write queues per broker", "number", "8", needed=True),
         Input(
             "permission",
             "Permission",
@@ -64,26 +62,26 @@ def _topic_inputs(asked: PageRequest) -> Sequence[Input]:
 def _topic_now(asked: PageRequest, given: Given) -> Preview:
     state = asked.snapshot().topics.get(given["topic"])
     if state is None:
-        return Preview([Notes("now", "Now", [Note("fine", "There is no such topic yet.")])])
+        return Preview([Notes("now", "Now", [Note("fine", "The topic is new.")])])
     before: Mapping[str, object] = {
         "brokers": state.brokers,
         "read_queues": state.read_queues,
         "write_queues": state.write_queues,
         "permission": state.perm,
     }
-    return Preview([Facts("now", "Now, at all brokers together", before)], before)
+    return Preview([Facts("now", "Now, sum of all brokers", before)], before)
 
 
 def _topic_loss(asked: PageRequest, given: Given) -> Preview:
-    """What goes with a topic."""
+    """Preview the loss of messages when a topic is deleted."""
     state = asked.snapshot().topics.get(given["topic"])
     found = asked.cluster.ask(lambda admin: admin.topic_status(given["topic"])).found
     count = sum(each.max_offset - each.min_offset for each in found)
     groups = sorted(state.groups) if state is not None else []
     before = {"messages": count, "groups": ", ".join(groups)}
-    sentence = f"{count:,} messages are lost; {len(groups)} groups have consumed it."
+    sentence = f"{count:,} messages are deleted; {len(groups)} groups have consumed the topic."
     notes = [Note("trouble", sentence)]
-    return Preview([Notes("loss", "What is lost", notes), Facts("now", "Now", before)], before)
+    return Preview([Notes("loss", "Loss", notes), Facts("now", "Now", before)], before)
 
 
 def _group_inputs(asked: PageRequest) -> Sequence[Input]:
@@ -98,25 +96,25 @@ def _group_inputs(asked: PageRequest) -> Sequence[Input]:
     return (
         cluster_input(asked),
         Input("group", "Group", needed=True),
-        Input("enabled", "Its members may pull", "choice", value("consume_enable", "true"), YES_NO),
+        Input("enabled", "Consumption allowed", "choice", value("consume_enable", "true"), YES_NO),
         Input(
             "from_first",
-            "A new member may begin at the first message",
+            "Consumption from the min offset allowed",
             "choice",
             value("consume_from_min_enable", "true"),
             YES_NO,
         ),
         Input(
             "broadcast",
-            "May consume in broadcast",
+            "Broadcast consumption allowed",
             "choice",
             value("consume_broadcast_enable", "true"),
             YES_NO,
         ),
-        Input("retries", "Retries", "number", value("retry_max_times", "16"), needed=True),
+        Input("retries", "Max retries", "number", value("retry_max_times", "16"), needed=True),
         Input(
             "retry_queues",
-            "Queues of retries",
+            "Retry queues",
             "number",
             value("retry_queue_nums", "1"),
             needed=True,
@@ -147,18 +145,18 @@ def _group(admin: Admin, given: Given) -> Iterable[Result]:
 def _group_now(asked: PageRequest, given: Given) -> Preview:
     found = asked.cluster.ask(lambda admin: admin.group_settings(given["group"]))
     if not found.rows:
-        return Preview([Notes("now", "Now", [Note("fine", "No broker has settings of it yet.")])])
+        return Preview([Notes("now", "Now", [Note("fine", "The group is new.")])])
     return Preview([RowTable("now", "Now", found.rows)], {"settings": found.rows})
 
 
 def _group_loss(asked: PageRequest, given: Given) -> Preview:
     state = asked.snapshot().groups.get(given["group"])
     members = None if state is None else state.members
-    notes = [Note("trouble", "Its settings, its offsets, its retries and dead letters go.")]
+    notes = [Note("trouble", "Its settings, offsets, retries and dead letters are deleted.")]
     if members:
-        notes.append(Note("trouble", f"It has {members} members now: they go on, from anew."))
+        notes.append(Note("trouble", f"Its {members} members continue without stored offsets."))
     lag = 0 if state is None else state.lag
-    return Preview([Notes("loss", "What is lost", notes)], {"members": members, "lag": lag})
+    return Preview([Notes("loss", "Loss", notes)], {"members": members, "lag": lag})
 
 
 def _setting_now(asked: PageRequest, given: Given) -> Preview:
@@ -170,20 +168,26 @@ def _setting_now(asked: PageRequest, given: Given) -> Preview:
 
 
 def _secret_setting(given: Given) -> str:
-    """A secret would stand in the audit log, and brokers take none over the network."""
+    """Reject secrets: the audit log would contain them, and brokers refuse to change them."""
     known = broker_settings().get(given["key"].strip())
     if known is None or not known.is_secret:
         return ""
-    return f"{given['key']} is a secret: it is written into the broker's file, and nowhere else"
+    return f"{given['key']} is a secret: change it in the broker's configuration file"
 
 
 register(
     ConsoleChange(
-        "topic", "Make or change a topic", "admin", _topic_inputs, _topic_words, _topic_now, _topic
+        "topic",
+        "Create or change a topic",
+        "admin",
+        _topic_inputs,
+        _topic_words,
+        _topic_now,
+        _topic,
     ),
     ConsoleChange(
         "topic-permission",
-        "Change what clients may do with a topic",
+        "Change the permission of a topic",
         "admin",
         lambda asked: (
             cluster_input(asked),
@@ -209,7 +213,13 @@ register(
         lambda admin, given: admin.delete_topic(given["topic"], given["cluster"]),
     ),
     ConsoleChange(
-        "group", "Make or change a group", "admin", _group_inputs, _group_words, _group_now, _group
+        "group",
+        "Create or change a group",
+        "admin",
+        _group_inputs,
+        _group_words,
+        _group_now,
+        _group,
     ),
     ConsoleChange(
         "delete-group",

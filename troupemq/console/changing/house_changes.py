@@ -1,4 +1,4 @@
-"""Changes of the console's own: users, passwords, tokens, thresholds of alerts."""
+"""Changes of the console itself: users, passwords, tokens and alert thresholds."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -12,6 +12,7 @@ from troupemq.console.asking import PageRequest
 from troupemq.console.changes import ConsoleChange, Given, register
 from troupemq.console.cluster import CommandResult
 from troupemq.console.given import plain
+from troupemq.console.labels import heading
 from troupemq.console.parts import Input
 
 _THRESHOLD_MAX = 10**9 - 1
@@ -26,7 +27,7 @@ def _user(asked: PageRequest, given: Given) -> CommandResult[Any]:
     accounts = asked.console.accounts
     admins = [each for each, role in accounts.users().items() if role == "admin"]
     if admins == [name] and given["role"] != "admin":
-        out.fail("Nobody else is admin: somebody must be")
+        out.fail("The last admin must keep its role: make another user admin first")
         return out
     try:
         password = accounts.new_password(name, given["role"])
@@ -35,7 +36,7 @@ def _user(asked: PageRequest, given: Given) -> CommandResult[Any]:
         return out
     asked.console.sessions.end_of(name)
     out.rows.append({"user": name, "role": given["role"], "password": password})
-    out.sentences.append("The password is shown this once.")
+    out.sentences.append("The password is shown only once.")
     return out
 
 
@@ -43,9 +44,9 @@ def _password(asked: PageRequest, given: Given) -> CommandResult[Any]:
     out = CommandResult[Any]()
     accounts, name = asked.console.accounts, asked.viewer.name
     if asked.viewer.by_token or accounts.check(name, given["old"]) is None:
-        out.fail("The password of now is another one")
+        out.fail("The current password is wrong")
     elif len(given["new"]) < PASSWORD_CHARS_MIN:
-        out.fail(f"A password has {PASSWORD_CHARS_MIN} characters or more")
+        out.fail(f"The new password is too short: use at least {PASSWORD_CHARS_MIN} characters")
     elif given["new"] != given["again"]:
         out.fail("The two new passwords differ")
     else:
@@ -55,7 +56,7 @@ def _password(asked: PageRequest, given: Given) -> CommandResult[Any]:
             out.fail(str(error))
             return out
         asked.console.sessions.end_of(name)
-        out.sentences.append("The password is changed. Log in with it.")
+        out.sentences.append("The password is changed: log in with it.")
     return out
 
 
@@ -70,7 +71,7 @@ def _token(asked: PageRequest, given: Given) -> CommandResult[Any]:
         out.fail(str(error))
         return out
     out.rows.append({"token": token, "role": given["role"]})
-    out.sentences.append("The token is shown this once: Authorization: Bearer …")
+    out.sentences.append("The token is shown only once. Send it as Authorization: Bearer …")
     return out
 
 
@@ -80,7 +81,7 @@ def _remove_user(asked: PageRequest, given: Given) -> CommandResult[Any]:
         asked.console.sessions.end_of(given["name"])
         out.sentences.append(f"{given['name']} is removed.")
     else:
-        out.fail(f"{given['name']} is nobody, or the only admin")
+        out.fail(f"{given['name']} cannot be removed: it is missing or the last admin")
     return out
 
 
@@ -89,7 +90,7 @@ def _remove_token(asked: PageRequest, given: Given) -> CommandResult[Any]:
     if asked.console.accounts.remove_token(given["name"]):
         out.sentences.append(f"The token {given['name']} is removed.")
     else:
-        out.fail(f"There is no token {given['name']}")
+        out.fail(f"Token {given['name']} not found")
     return out
 
 
@@ -98,7 +99,7 @@ def _thresholds(asked: PageRequest, given: Given) -> CommandResult[Any]:
     numbers = {name: plain_number(value, _THRESHOLD_MAX) for name, value in given.items()}
     wrong = [name for name, number in numbers.items() if number is None]
     if wrong:
-        out.fail(f"{', '.join(wrong)}: a whole number above 0")
+        out.fail(f"{', '.join(wrong)} invalid: use a whole number above 0")
         return out
     try:
         asked.console.alerts.set_thresholds({name: number or 0 for name, number in numbers.items()})
@@ -113,21 +114,19 @@ def _trial(asked: PageRequest, given: Given) -> CommandResult[Any]:
     out = CommandResult[Any]()
     alerts = asked.console.alerts
     if not alerts.settings.tells:
-        out.fail("Nobody is told: start the console with --alerts FILE")
+        out.fail("Alerts have no destination: start the console with --alerts FILE")
         return out
     failure = alerts.tell_trial(time_ns() // 1_000_000, asked.viewer.name)
     if failure:
         out.fail(failure)
     else:
-        out.sentences.append("It is sent: see whether it arrives.")
+        out.sentences.append("The test alert is sent: check that it arrived.")
     return out
 
 
 def _threshold_inputs(asked: PageRequest) -> Sequence[Input]:
     return [
-        Input(
-            name, name.replace("_", " ").capitalize(), "number", str(value), needed=True, rule=plain
-        )
+        Input(name, heading(name), "number", str(value), needed=True, rule=plain)
         for name, value in asdict(asked.console.alerts.thresholds).items()
     ]
 
@@ -146,32 +145,31 @@ def _name(asked: PageRequest) -> Sequence[Input]:
 register(
     ConsoleChange(
         "user",
-        "Add a user, or give a new password",
+        "Add a user or reset a password",
         "admin",
         _name_and_role,
         None,
         do=_user,
-        about="The password is made here and shown once. Who is logged in by that name is not"
-        " any more.",
+        about="The console generates the password and shows it once. Sessions of the user end.",
     ),
     ConsoleChange("remove-user", "Remove a user", "admin", _name, None, do=_remove_user),
-    ConsoleChange("token", "Make a token for /api", "admin", _name_and_role, None, do=_token),
+    ConsoleChange("token", "Create a token for /api", "admin", _name_and_role, None, do=_token),
     ConsoleChange("remove-token", "Remove a token", "admin", _name, None, do=_remove_token),
     ConsoleChange(
         "password",
         "Change your password",
         "viewer",
         lambda asked: (
-            Input("old", "Password of now", "secret", needed=True),
+            Input("old", "Current password", "secret", needed=True),
             Input("new", "New password", "secret", needed=True),
-            Input("again", "Once more", "secret", needed=True),
+            Input("again", "New password again", "secret", needed=True),
         ),
         None,
         do=_password,
     ),
     ConsoleChange(
         "alert-trial",
-        "Send an alert to try whether it arrives",
+        "Send a test alert",
         "admin",
         lambda asked: (),
         None,
@@ -179,7 +177,7 @@ register(
     ),
     ConsoleChange(
         "thresholds",
-        "Change from where on something is wrong",
+        "Change the alert thresholds",
         "admin",
         _threshold_inputs,
         None,

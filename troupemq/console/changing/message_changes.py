@@ -1,4 +1,4 @@
-"""Changes about messages: send one, send dead letters back, ask about transactions; jobs."""
+"""Changes about messages: sending, redrive of dead letters, check-backs; and Spark jobs."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,7 +28,7 @@ Found = TypeVar("Found")
 
 RATE = 100
 REDRIVEN_MAX = 1000
-"""Dead letters of one click: more are for the command line, which shows how far it is."""
+"""Limit of dead letters per change; the command line handles more, with progress."""
 
 
 def _send_words(given: Given) -> list[str]:
@@ -47,7 +47,7 @@ def _send(admin: Admin, given: Given) -> Iterable[Result]:
 
 
 def _of_ids(admin: Admin, ids: str, act: Callable[[MessageView], Found]) -> Answers[Found]:
-    """What is done with each message of these ids, which have commas between."""
+    """Return the results of `act` for each message of comma-separated ids."""
 
     def done(failures: Failures) -> Iterator[Found]:
         for each in filter(None, map(str.strip, ids.split(","))):
@@ -61,17 +61,17 @@ def _letters(asked: PageRequest, given: Given) -> Preview:
     state = asked.snapshot().groups.get(given["group"])
     count = 0 if state is None else state.dead_letters or 0
     notes = [
-        Note("fine", f"{count:,} dead letters are kept; those sent before are not sent again."),
-        Note("watch", "Every group that consumes the topics they came from gets them."),
+        Note("fine", f"{count:,} dead letters are stored; those sent before are not sent again."),
+        Note("watch", "All groups that consume the original topics get them."),
     ]
-    return Preview([Notes("effect", "What happens", notes)], {"dead_letters": count})
+    return Preview([Notes("effect", "Effect", notes)], {"dead_letters": count})
 
 
 def _redrive(asked: PageRequest, given: Given) -> CommandResult[Any]:
     out = CommandResult[Any]()
     count = plain_number(given["count"]) or 0
     if not 0 < count <= REDRIVEN_MAX:
-        out.fail(f"At most is 1 to {REDRIVEN_MAX}: the command line sends more")
+        out.fail(f"The limit must be 1 to {REDRIVEN_MAX}: use the command line for more")
         return out
     rate = max(RATE, count / (CHANGE_S / 2))
     run = Redrive(
@@ -80,7 +80,7 @@ def _redrive(asked: PageRequest, given: Given) -> CommandResult[Any]:
     try:
         out.done(sentence_of(given["group"], run.run()), sent=run.done.sent)
     except ClientError as error:
-        out.fail(f"{error} ({run.done.sent} were sent; do it again to go on)")
+        out.fail(f"{error} ({run.done.sent} were sent; repeat to continue)")
     return out
 
 
@@ -106,38 +106,38 @@ def _run_job(asked: PageRequest, given: Given) -> CommandResult[Any]:
         with session.within(CHANGE_S):
             answer = session.ask(given["broker"], RequestCode.RUN_JOB, header)
         run = understood(JobRun.decode, answer.body)
-        out.done(f"{run.run} runs when there is room.", run=run.run)
+        out.done(f"{run.run} is queued.", run=run.run)
     except ClientError as error:
         out.fail(str(error))
     return out
 
 
 def arguments_of(text: str) -> dict[str, object]:
-    """Lines of name=value, the value JSON or text, as `troupemq job run -a` takes them.
+    """Parse lines of name=value, the value JSON or text, like `troupemq job run -a`.
 
-    Raises ValueError with a sentence for what is none.
+    Raises ValueError with a sentence for an invalid line.
     """
     found: dict[str, object] = {}
     for line in _lines(text):
         name, is_there, value = line.partition("=")
         if not is_there or not name.strip():
-            raise ValueError(f"{line!r} is no name=value")
+            raise ValueError(f"{line!r} is not of the form name=value")
         found[name.strip()] = argument_value(value)
     return found
 
 
 def _named_path(given: Given) -> str:
-    """Why a job is not run: its user names a file of the broker's machine.
+    """Return why a job is rejected: an argument names a file of the broker's machine.
 
-    The console may be on that machine, where a broker takes paths; its users are not.
+    A broker accepts paths from its own machine, where the console may run; users must not use that.
     """
     try:
         named = [name for name in PATHS if name in arguments_of(given["arguments"])]
-    except ValueError:  # said when it is run
+    except ValueError:  # reported when the job runs
         return ""
     if not named:
         return ""
-    return f"{named[0]} is named by the schedule, or on the broker's own machine: leave it out"
+    return f"{named[0]} is allowed in the schedule or on the broker's machine only: leave it out"
 
 
 def _lines(text: str) -> list[str]:
@@ -153,14 +153,14 @@ def _cancel_job(asked: PageRequest, given: Given) -> CommandResult[Any]:
     out = CommandResult[Any]()
     session = asked.cluster.session
     if not _is_run(asked, given):
-        asked.console.watch.forget()  # it may be newer than what was asked last
+        asked.console.watch.forget()  # the run may be newer than the snapshot
         if not _is_run(asked, given):
-            out.fail(f"{given['broker']} knows no run {given['run']}")
+            out.fail(f"run {given['run']} not found at {given['broker']}")
             return out
     try:
         with session.within(CHANGE_S):
             session.ask(given["broker"], RequestCode.CANCEL_JOB, JobRunHeader(given["run"]))
-        out.done(f"{given['run']} is being ended.", run=given["run"])
+        out.done(f"{given['run']} is being cancelled.", run=given["run"])
     except ClientError as error:
         out.fail(str(error))
     return out
@@ -184,7 +184,7 @@ def _job_inputs(asked: PageRequest) -> Sequence[Input]:
             "arguments",
             "Arguments",
             "long",
-            hint="one a line, name=value; those of the schedule's entry stay without",
+            hint="one name=value per line; empty: those of the schedule entry",
         ),
     )
 
@@ -198,28 +198,28 @@ register(
             Input("topic", "Topic", needed=True),
             Input("body", "Body", "long", needed=True),
             Input("tag", "Tag"),
-            Input("key", "Keys", hint="several with blanks between"),
+            Input("key", "Keys", hint="separated by spaces"),
         ),
         _send_words,
         act=_send,
     ),
     ConsoleChange(
         "resend",
-        "Send a message to its topic again",
+        "Send a message again",
         "operator",
-        lambda asked: (Input("id", "The broker's id of it", needed=True),),
+        lambda asked: (Input("id", "Offset message id", needed=True),),
         lambda given: ["admin", "queryMsgById", "-i", given["id"], "-s", "true"],
         act=lambda admin, given: _of_ids(admin, given["id"], admin.send_again),
-        about="Every group that consumes its topic gets it again.",
+        about="All groups that consume its topic get it again.",
     ),
     ConsoleChange(
         "consume-again",
-        "Have one consumer take a message again",
+        "Consume a message again by one member",
         "admin",
         lambda asked: (
-            Input("id", "The broker's id of it", needed=True),
+            Input("id", "Offset message id", needed=True),
             Input("group", "Group", needed=True),
-            Input("client", "Member", needed=True, hint="as the page of the group has it"),
+            Input("client", "Member", needed=True, hint="a client of the page Group"),
         ),
         lambda given: [
             *("admin", "queryMsgById", "-i", given["id"], "-g", given["group"]),
@@ -230,12 +230,11 @@ register(
             given["id"],
             lambda view: admin.consume_directly(view, given["group"], given["client"]),
         ),
-        about="It is given to that member alone, and no offset is moved. What the member says of it"
-        " is shown.",
+        about="Only this member gets the message, and no offset changes. The result is shown.",
     ),
     ConsoleChange(
         "redrive",
-        "Send dead letters to where they came from",
+        "Redrive dead letters to their original topics",
         "operator",
         lambda asked: (
             Input("group", "Group", needed=True),
@@ -247,11 +246,11 @@ register(
     ),
     ConsoleChange(
         "redrive-one",
-        "Send one dead letter to where it came from",
+        "Redrive one dead letter to its original topic",
         "operator",
         lambda asked: (
             Input("group", "Group", needed=True),
-            Input("id", "The broker's id of it", needed=True),
+            Input("id", "Offset message id", needed=True),
         ),
         lambda given: ["job", "redrive", given["group"], "--id", given["id"]],
         _letters,
@@ -259,11 +258,11 @@ register(
     ),
     ConsoleChange(
         "resume",
-        "Ask again about a transaction that was given up",
+        "Resume the check-backs of a transaction",
         "admin",
         lambda asked: (
             broker_input(asked),
-            Input("id", "The broker's id of the message", needed=True),
+            Input("id", "Offset message id", needed=True),
         ),
         lambda given: [*("admin", "resumeTransaction", "-b", given["address"], "-i", given["id"])],
         act=lambda admin, given: [admin.resume_transaction(given["address"], given["id"])],
@@ -279,7 +278,7 @@ register(
     ),
     ConsoleChange(
         "job-cancel",
-        "End a run of a Spark job",
+        "Cancel a run of a Spark job",
         "operator",
         lambda asked: (
             Input("broker", "Broker", "choice", "", list(asked.snapshot().jobs), needed=True),

@@ -1,4 +1,4 @@
-"""Changes of where groups are, each with a preview queue by queue."""
+"""Changes of consumer offsets, each with a preview per queue."""
 
 from collections.abc import Sequence
 
@@ -18,14 +18,14 @@ def _inputs(asked: PageRequest) -> Sequence[Input]:
     return (
         Input("group", "Group", needed=True),
         Input("topic", "Topic", needed=True),
-        Input("time", "To this time", "time", needed=True),
+        Input("time", "Time", "time", needed=True),
         Input(
             "forward",
-            "Also forward",
+            "Forward moves",
             "choice",
             "true",
             ("true", "false"),
-            "false: no queue is moved past what it has not consumed",
+            "false: no unconsumed messages are skipped",
         ),
     )
 
@@ -38,7 +38,6 @@ def _words(given: Given) -> list[str]:
 
 
 def _where(asked: PageRequest, group: str, topic: str) -> dict[MessageQueue, int]:
-    """Where a group is in the queues of a topic."""
     found = asked.cluster.ask(lambda admin: admin.group_progress(group)).found
     return {
         MessageQueue(topic, each.broker, each.queue_id): each.consumer_offset
@@ -48,7 +47,7 @@ def _where(asked: PageRequest, group: str, topic: str) -> dict[MessageQueue, int
 
 
 def _time_ms(given: Given) -> int | None:
-    """The time to go to; None: behind the last message. Raises ArgumentIllegal."""
+    """Return the target time; None for the max offset. Raises ArgumentIllegal."""
     time_ms = plain_number(given["time"])
     if time_ms is None and given["time"] != NEWEST:
         raise ArgumentIllegal(f"{given['time']!r} is not a time")
@@ -56,7 +55,7 @@ def _time_ms(given: Given) -> int | None:
 
 
 def _to_time(asked: PageRequest, given: Given) -> Preview:
-    """For each queue where it would go, and what that means."""
+    """Preview the new offset of each queue, and its effect."""
     group, topic, is_forward = given["group"], given["topic"], given["forward"] != "false"
     before = _where(asked, group, topic)
     failures: list[str] = []
@@ -81,8 +80,8 @@ def _to_time(asked: PageRequest, given: Given) -> Preview:
         *(Note("watch", f"{each}.") for each in failures),
     ]
     parts: list[Part] = [
-        Notes("effect", "What happens", notes),
-        RowTable("queues", "Queue by queue", rows, "It has no queues."),
+        Notes("effect", "Effect", notes),
+        RowTable("queues", "Offsets by queue", rows, "The topic has no queues."),
     ]
     return Preview(parts, {"offsets": {f"{queue}": offset for queue, offset in before.items()}})
 
@@ -107,12 +106,12 @@ def _copied(asked: PageRequest, given: Given) -> Preview:
     ours = _where(asked, given["group"], given["topic"])
     rows = [_row(queue, ours.get(queue, 0), offset) for queue, offset in sorted(theirs.items())]
     nothing = f"{given['from_group']} has no offsets in {given['topic']}."
-    parts = [RowTable("queues", "Queue by queue", rows, nothing)]
+    parts = [RowTable("queues", "Offsets by queue", rows, nothing)]
     return Preview(parts, {"offsets": {f"{queue}": offset for queue, offset in ours.items()}})
 
 
 def time_of(asked: PageRequest, text: str) -> str:
-    """A time as commands take it: ms, or `now`; what is no time as it is, to be refused there."""
+    """Return a time as commands accept it, in ms or `now`; invalid text stays, to be refused."""
     if text == NEWEST:
         return text
     found = PageRequest(asked.console, asked.viewer, {"time": text}, asked.zone).time_ms("time")
@@ -122,7 +121,7 @@ def time_of(asked: PageRequest, text: str) -> str:
 register(
     ConsoleChange(
         "reset-offset",
-        "Reset a group to a time",
+        "Reset a group's offsets to a time",
         "admin",
         _inputs,
         _words,
@@ -133,7 +132,7 @@ register(
     ),
     ConsoleChange(
         "skip",
-        "Skip what waits",
+        "Skip the backlog of a group",
         "admin",
         lambda asked: (Input("group", "Group", needed=True), Input("topic", "Topic", needed=True)),
         lambda given: [
@@ -144,7 +143,7 @@ register(
     ),
     ConsoleChange(
         "clone-offset",
-        "Set a group to where another one is",
+        "Copy offsets from another group",
         "admin",
         lambda asked: (
             Input("from_group", "From the group", needed=True),

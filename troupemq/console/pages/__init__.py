@@ -1,12 +1,13 @@
-"""The pages of the console: each a function from what was asked to parts, marked with its path.
+"""Pages of the console: each a function from a request to parts, registered with its path.
 
-overview.py  what is wrong now
+overview.py  current problems, throughput and lag
 brokers.py   brokers: actors, store, damage, settings
-topics.py    topics, queues, who consumes them
-groups.py    consumer groups, their members, how far they are behind
-messages.py  messages: found, looked at, as they come; their traces
-waiting.py   dead letters, transactions, delays
+topics.py    topics, their queues, groups and producers
+groups.py    consumer groups: progress, members, rebalances
+messages.py  search for messages, and the newest of a topic
+message.py   one message, and traces
+waiting.py   dead letters, open transactions, delayed messages
 jobs.py      Spark jobs
 access.py    access control of the brokers
-house.py     users, alerts, audit: the console's own
+house.py     users, alerts and audit log of the console
 """

@@ -1,7 +1,7 @@
-"""The page of access control: the accounts of the brokers, and whom they have refused what.
+"""Page of access control: accounts and allowlisted addresses of the brokers, and refusals.
 
-Brokers without access control are not asked for accounts: RocketMQ's do not answer that at all.
-Secrets are not shown, whatever a broker says of them.
+Brokers without access control are not asked for accounts, because RocketMQ brokers then send no
+answer. Secrets are never shown, even if a broker sends them.
 """
 
 from collections import Counter
@@ -22,13 +22,13 @@ from troupemq.console.parts import Cells, Note, Notes, Page, RowTable
 from troupemq.console.snapshot import BrokerSummary
 
 SHOWN_MAX = 1000
-"""Rows of a table."""
+"""Limit of rows of a table."""
 
-OFF = "These brokers have no access control: whoever reaches them may do everything (aclEnable)."
+OFF = "These brokers have no access control: every client may do everything (aclEnable)."
 
 
 class Access:
-    """What the brokers say of access control; `failures` are sentences."""
+    """Access control data of the brokers; `failures` are sentences."""
 
     def __init__(self, asked: PageRequest, brokers: Sequence[BrokerSummary]) -> None:
         self._asked = asked
@@ -43,7 +43,10 @@ class Access:
     def _ask(
         self, addresses: Sequence[str], code: RequestCode, *, perhaps: bool = False
     ) -> dict[str, RemotingCommand]:
-        """What each answers; who does not is among the failures, or `perhaps` does not know it."""
+        """Return the answers by address; add errors to the failures.
+
+        `perhaps`: brokers that do not support the request are no failure.
+        """
         answers = self._asked.cluster.session.ask_all(addresses, code)
         found = {}
         for address, answer in answers.items():
@@ -60,7 +63,7 @@ class Access:
             self.failures.append(sentence)
 
     def configurations(self) -> dict[str, Mapping[str, object]]:
-        """Address → accounts and white addresses, as RocketMQ names them."""
+        """Return accounts and allowlisted addresses by broker address, under RocketMQ's names."""
         answers = self._ask(self.enabled, RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG)
         found: dict[str, Mapping[str, object]] = {}
         for address, answer in answers.items():
@@ -72,7 +75,7 @@ class Access:
         return found
 
     def refusals(self) -> list[tuple[str, AclRefusal]]:
-        """Broker's address and each refusal; of our brokers."""
+        """Return each refusal with the broker's address, of TroupeMQ brokers only."""
         answers = self._ask(self.enabled, RequestCode.GET_ACL_REFUSALS, perhaps=True)
         found = []
         for address, answer in answers.items():
@@ -85,7 +88,6 @@ class Access:
         return found
 
     def versions(self) -> list[Cells]:
-        """Which files each broker has, of which version."""
         rows: list[Cells] = []
         for address, answer in self._ask(
             self.enabled, RequestCode.GET_BROKER_CLUSTER_ACL_INFO
@@ -110,7 +112,7 @@ class Access:
 
 
 def accounts_of(configuration: Mapping[str, object]) -> list[dict[str, object]]:
-    """The accounts of a broker, by our names, without anything secret."""
+    """Return the accounts of a broker under snake-case names, without secrets."""
     listed = configuration.get("plainAccessConfigs")
     return [
         {name: value for name, value in snake_case(each).items() if "secret" not in name.lower()}
@@ -121,7 +123,6 @@ def accounts_of(configuration: Mapping[str, object]) -> list[dict[str, object]]:
 
 @page("/access", "admin")
 def access(asked: PageRequest) -> Page:
-    """The accounts of the brokers, and whom they have refused what."""
     now = asked.snapshot()
     found = Access(asked, now.brokers)
     page = Page("Access control", missing=now.missing, taken_ms=now.taken_ms)
@@ -146,22 +147,24 @@ def access(asked: PageRequest) -> Page:
             "accounts",
             "Accounts",
             _account_rows(asked, found, configurations, times, last_ms)[:SHOWN_MAX],
-            "No broker has one.",
+            "No broker has accounts: create one.",
         ),
-        change_links(asked, [("Make an account", "acl-account", {"cluster": _cluster_of(found)})]),
+        change_links(
+            asked, [("Create an account", "acl-account", {"cluster": _cluster_of(found)})]
+        ),
         RowTable(
             "white_addresses",
-            "From where nobody needs an account",
+            "Allowlisted addresses",
             _white_rows(asked, found, configurations),
-            "Nowhere.",
+            "No addresses are allowlisted.",
         ),
         RowTable(
             "refusals",
-            "Refused since the start",
+            "Refusals since the broker start",
             [_refusal_row(*each) for each in _latest(refusals)],
-            "Nobody was refused anything; RocketMQ's own brokers do not count it.",
+            "No refusals; RocketMQ brokers do not count them.",
         ),
-        RowTable("files", "Files", found.versions()),
+        RowTable("files", "Account files", found.versions()),
     ]
     page.parts[1:1] = failures_of(found.failures, "access")
     return page
@@ -172,7 +175,7 @@ def _cluster_of(found: Access) -> str:
 
 
 def _differing(found: Access, configurations: Mapping[str, Mapping[str, object]]) -> list[Note]:
-    """Files are not replicated: an account may be at one broker and not at the next."""
+    """Return notes about differing brokers of a cluster; their files are not replicated."""
     by_cluster: dict[str, dict[str, list[str]]] = {}
     for address, each in configurations.items():
         accounts = sorted(map(repr, accounts_of(each)))
@@ -196,7 +199,7 @@ def _account_rows(
     times: Mapping[str, int],
     last_ms: Mapping[str, int],
 ) -> list[Cells]:
-    """A row for each account of a cluster, or several where brokers have it differently."""
+    """Return a row for each account of a cluster, or for each variant of it."""
     where: dict[tuple[str, str], tuple[dict[str, object], list[str]]] = {}
     for address, configuration in configurations.items():
         cluster = found.places[address].cluster
@@ -229,7 +232,7 @@ def _account_rows(
 
 
 def _perms(account: Mapping[str, object], kind: str) -> list[str]:
-    """`all others` is the default, which is DENY where nothing is said."""
+    """Return permissions by name, and the default as `all others`; without one it is DENY."""
     named = account.get(f"{kind}_perms")
     default = account.get(f"default_{kind}_perm") or "DENY"
     listed = [str(each) for each in named] if isinstance(named, list) else []
@@ -267,7 +270,7 @@ def _latest(refusals: Sequence[tuple[str, AclRefusal]]) -> list[tuple[str, AclRe
 def _refusal_row(broker: str, each: AclRefusal) -> Cells:
     return {
         "last_ms": Time(each.last_timestamp),
-        "account": each.account or "an unknown one",
+        "account": each.account or "unknown",
         "group": each.group or None,
         "what": _spoken_code(each.code),
         "times": each.count,
@@ -278,7 +281,7 @@ def _refusal_row(broker: str, each: AclRefusal) -> Cells:
 
 
 def _spoken_code(code: int) -> str:
-    """A request by its name: `send message (10)`."""
+    """Return the name of a request code: `send message (10)`."""
     try:
         return f"{RequestCode(code).name.replace('_', ' ').lower()} ({code})"
     except ValueError:

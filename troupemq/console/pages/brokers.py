@@ -1,7 +1,7 @@
-"""The pages of brokers: all of them, and one with its actors, its store, its damage, its settings.
+"""Pages of brokers: the list, and one broker with actors, store, damage and settings.
 
-Actors and what is known of damage are told by our brokers alone. What a setting means is what it
-means here: RocketMQ's brokers mean the same by the keys that both know.
+Only TroupeMQ brokers report actors and damage. Meanings of settings are those of TroupeMQ, which
+agree with RocketMQ for keys of both.
 """
 
 from time import time_ns
@@ -15,7 +15,7 @@ from troupemq.console.asking import NotThere, PageRequest, failures_of, page
 from troupemq.console.changes import change_link
 from troupemq.console.cluster import CommandResult
 from troupemq.console.findings import counted, spoken
-from troupemq.console.pages.overview import REFRESH_S, broker_row
+from troupemq.console.pages.overview import NO_BROKERS, REFRESH_S, broker_row
 from troupemq.console.parts import (
     Cells,
     Facts,
@@ -36,29 +36,21 @@ from troupemq.setting_meanings import SettingMeaning, broker_settings
 
 WHICH = ("all", "changed", "live")
 _STATES = ("down", "up", "not started")
-NO_ACTORS = "It tells of no actors: RocketMQ's own brokers have none."
-NO_DAMAGE = (
-    "It does not tell what of its store is damaged: RocketMQ's own brokers do not look for it."
-)
+NO_ACTORS = "This broker reports no actors, because it is a RocketMQ broker."
+NO_DAMAGE = "This broker reports no damage, because RocketMQ brokers do not look for it."
 
 
 @page("/brokers")
 def brokers(asked: PageRequest) -> Page:
-    """All brokers."""
     now = asked.snapshot()
     rows = [broker_row(each) for each in now.brokers]
     names = ({key: row[key] for key in ("broker", "role")} for row in rows)
     work = [{**name, **_work(each)} for name, each in zip(names, now.brokers, strict=True)]
-    nothing = "No broker is registered at the name servers."
     return Page(
         "Brokers",
         [
-            RowTable("brokers", "", rows, nothing),
-            *(
-                [RowTable("work", "What waits in them, and how long they run", work)]
-                if work
-                else []
-            ),
+            RowTable("brokers", "", rows, NO_BROKERS),
+            *([RowTable("work", "Load and uptime", work)] if work else []),
         ],
         now.missing,
         REFRESH_S,
@@ -79,7 +71,7 @@ def _work(each: BrokerSummary) -> Cells:
 
 
 def _up(each: BrokerSummary) -> Span | str | None:
-    """Since when it runs; official brokers say it in words, too."""
+    """Return the uptime; some official brokers report it as text only."""
     boot_ms = each.number("bootTimestamp")
     if boot_ms is None or boot_ms <= 0:
         return each.says.get("runtime", "").strip("[ ]") or None
@@ -96,7 +88,6 @@ def _size(number: float | None) -> Size | None:
 
 @page("/broker")
 def broker(asked: PageRequest) -> Page:
-    """One broker: its actors, its store and what of it is damaged, its settings and figures."""
     address = asked.needed("address")
     now = asked.snapshot()
     state = next((each for each in now.brokers if each.place.address == address), None)
@@ -109,18 +100,20 @@ def broker(asked: PageRequest) -> Page:
         now.missing,
         taken_ms=now.taken_ms,
     )
-    page.parts.append(Links([Link("Who sends here", "/producers", {"broker": address})]))
+    page.parts.append(Links([Link("Connected producers", "/producers", {"broker": address})]))
     page.parts += _relatives(now, state)
     is_ours, actors = _actors(asked, address)
     page.parts += actors
     page.parts += _store(state, is_ours)
     page.parts += _settings(asked, address, settings, is_ours)
-    page.parts.append(Facts("figures", "All figures", dict(sorted(state.says.items())), True, True))
+    page.parts.append(
+        Facts("figures", "All runtime figures", dict(sorted(state.says.items())), True, True)
+    )
     return page
 
 
 def _relatives(now: ClusterSnapshot, state: BrokerSummary) -> list[Part]:
-    """Master and slaves of the same name: how much of the log each of them lacks."""
+    """Return master and slaves of the same name, with their replication lag."""
     family = [each for each in now.brokers if each.place.name == state.place.name]
     if len(family) < 2:
         return []
@@ -144,7 +137,7 @@ def _relatives(now: ClusterSnapshot, state: BrokerSummary) -> list[Part]:
 
 
 def _actors(asked: PageRequest, address: str) -> tuple[bool, list[Part]]:
-    """Whether it is one of ours, and its actors: first those that need a look."""
+    """Return whether it is a TroupeMQ broker, and its actors, those with problems first."""
     session = asked.cluster.session
     try:
         with session.within():
@@ -171,9 +164,11 @@ def _actors(asked: PageRequest, address: str) -> tuple[bool, list[Part]]:
     ]
     waiting = sum(each.inbox for each in lines)
     restarts = sum(each.restarts for each in lines)
-    notes = [Note("fine", f"{waiting:,} messages wait in the inboxes of {len(lines)} actors.")]
+    notes = [Note("fine", f"The inboxes of {len(lines)} actors hold {waiting:,} messages.")]
     if restarts:
-        sentence = f"Actors were started again {restarts:,} times: the log says why."
+        sentence = (
+            f"Actors were restarted {restarts:,} times: see the broker's log for the reasons."
+        )
         notes.append(Note("watch", sentence))
     if found.longest_actor:
         notes.append(
@@ -193,7 +188,7 @@ def _state(actor: ActorLine) -> str:
 
 
 def _store(state: BrokerSummary, is_ours: bool) -> list[Part]:
-    """What lies there; of our brokers also what is damaged."""
+    """Return the state of the store; TroupeMQ brokers also report damage."""
     found = state.store
     if found is None:
         first, end = state.number("commitLogMinOffset"), state.number("commitLogMaxOffset")
@@ -230,28 +225,28 @@ def _oldest(state: BrokerSummary) -> Cells:
 
 
 def _damage(found: StoreState) -> list[Part]:
-    """In sentences, and place by place."""
+    """Return the damage as sentences and as a table."""
     notes = []
     if found.damaged_places:
         sentence = (
-            f"The log is damaged at {counted(found.damaged_places, 'place')},"
-            f" {counted(found.damaged_bytes, 'byte')} in all: the messages there are lost, all"
-            " others are not. The disk fails, or somebody wrote there."
+            f"The commit log is damaged at {counted(found.damaged_places, 'place')},"
+            f" {counted(found.damaged_bytes, 'byte')} in all. Only the messages there are lost."
+            " The disk fails, or another process wrote to the files."
         )
         notes.append(Note("trouble", sentence))
     for path in found.damaged_tables:
-        sentence = f"{path} was damaged at the start; it is kept as {path}.broken."
+        sentence = f"{path} was damaged at the start; it was renamed to {path}.broken."
         notes.append(Note("trouble", sentence))
-    notes += [Note("watch", f"The start found: {each}.") for each in found.found_at_start]
+    notes += [Note("watch", f"Found at the start: {each}.") for each in found.found_at_start]
     if found.verified_percent < 100:
-        how_far = f"It is being looked for: {found.verified_percent} % of the log are through."
+        how_far = f"Verification is running: {found.verified_percent} % of the commit log are done."
     elif found.verified_ms:
-        how_far = "All that the start found was looked through for it."
+        how_far = "Verification of all messages found at the start is complete."
     else:
-        how_far = "Nothing was looked through for it since the start: the log was empty, or it is"
-        how_far += " off (scrubEnable)."
+        how_far = "Nothing was verified since the start: the commit log was empty, or"
+        how_far += " verification is off (scrubEnable)."
     if not found.damaged_places and not found.damaged_tables:
-        notes.insert(0, Note("fine", "Nothing that is known is damaged."))
+        notes.insert(0, Note("fine", "No damage is known."))
     notes.append(Note("fine", how_far))
     places = [
         {
@@ -266,8 +261,10 @@ def _damage(found: StoreState) -> list[Part]:
     if found.verified_ms:
         parts.append(Facts("verified", "", {"looked_through_ms": Time(found.verified_ms)}))
     if places:
-        about = "" if len(places) == found.damaged_places else f"The first {len(places)}."
-        parts.append(RowTable("damaged_places", "Damaged places of the log", places, about=about))
+        about = "" if len(places) == found.damaged_places else f"The first {len(places)} only."
+        parts.append(
+            RowTable("damaged_places", "Damaged places of the commit log", places, about=about)
+        )
     return parts
 
 
@@ -283,17 +280,16 @@ def _settings(
         if _is_wanted(name, value, known.get(name), wanted, which)
     ]
     about = (
-        "The words are those of conf/broker.conf."
+        "Meanings are those of conf/broker.conf."
         if is_ours
-        else "The words are those of conf/broker.conf, for the keys that both kinds have:"
-        " what they mean at ours."
+        else "Meanings are those of TroupeMQ's conf/broker.conf, for keys of both brokers."
     )
     inputs = [
         Input("address", "", "hidden", address),
-        Input("filter", "Name or meaning holds", value=asked.text("filter")),
-        Input("which", "Which", "choice", which, WHICH),
+        Input("filter", "Name or meaning contains", value=asked.text("filter")),
+        Input("which", "Settings", "choice", which, WHICH),
     ]
-    nothing = "It says no settings." if not values else "There are no such settings."
+    nothing = "The broker reports no settings." if not values else "No match: change the filter."
     parts: list[Part] = [
         *failures_of(settings.failures, "settings"),
         Form("Settings", "/broker", inputs, "Filter"),
@@ -305,7 +301,7 @@ def _settings(
             Input("key", "Setting", needed=True),
             Input("value", "Value", needed=True),
         ]
-        parts.append(Form("Change a setting", "/change/setting", change, "Show", True, True))
+        parts.append(Form("Change a setting", "/change/setting", change, "Preview", True, True))
     return parts
 
 

@@ -1,4 +1,4 @@
-"""The pages of consumer groups and of their members."""
+"""Pages of consumer groups and of their members."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from time import time_ns
@@ -29,12 +29,13 @@ from troupemq.console.parts import (
 from troupemq.console.reading import ReadableQueue, queues_of
 from troupemq.console.snapshot import GroupSummary
 
+NO_GROUPS = "No group has consumed yet: start a consumer, or create a group."
 ORDERS = ("late", "lag", "name")
 OLDEST_ASKED_MAX = 16
-"""Queues of which the oldest message that waits is looked at."""
+"""Limit of queues per page to read the oldest unconsumed message from."""
 
 TOPICS_MAX = 20
-"""Topics of a group whose queues are looked at."""
+"""Limit of topics of a group for reading their queues."""
 
 HELD = {
     "commit_offset": "commitOffset",
@@ -62,12 +63,12 @@ WANTED = {
     "kind": "expressionType",
     "since_ms": "subVersion",
 }
-"""What a client says of itself, as it is called here and by it; `_ms`: a time."""
+"""Names of fields here, and in the running info of a client; `_ms` marks a time."""
 
 
 @page("/groups")
 def groups(asked: PageRequest) -> Page:
-    """All groups whose names hold a text, a part at a time, in an order."""
+    """Show the groups with a text in their names, sorted and in pages."""
     now = asked.snapshot()
     wanted, order = asked.text("filter"), asked.text("order") or "late"
     shows_all = asked.text("which") == "all"
@@ -81,17 +82,17 @@ def groups(asked: PageRequest) -> Page:
     given = {"filter": wanted, "order": order, "which": asked.text("which")}
     some, pager = asked.rows_of_page("/groups", found, given)
     inputs = [
-        Input("filter", "Name holds", value=wanted),
-        Input("order", "First", "choice", order, ORDERS),
-        Input("which", "Which", "choice", "all" if shows_all else "used", ("used", "all")),
+        Input("filter", "Name contains", value=wanted),
+        Input("order", "Sort by", "choice", order, ORDERS),
+        Input("which", "Groups", "choice", "all" if shows_all else "used", ("used", "all")),
     ]
-    nothing = f"No group holds {wanted!r}." if wanted else "No group has consumed here."
+    nothing = f"No group contains {wanted!r}: change the filter." if wanted else NO_GROUPS
     return Page(
         "Consumer groups",
         [
             Form("", "/groups", inputs, "Filter"),
             RowTable("groups", "", [group_row(each) for each in some], nothing, pager=pager),
-            change_links(asked, [("Make a group", "group", {})]),
+            change_links(asked, [("Create a group", "group", {})]),
         ],
         now.missing,
         taken_ms=now.taken_ms,
@@ -108,14 +109,13 @@ def _order(each: GroupSummary, order: str) -> tuple[int, int, str]:
 
 @page("/group")
 def group(asked: PageRequest) -> Page:
-    """One group: queue by queue where it is, who its members are, what has happened to it."""
     name = asked.needed("name", legal_name)
     now = asked.snapshot()
     state = now.groups.get(name)
     progress = asked.cluster.ask(lambda admin: admin.group_progress(name, with_clients=True))
     queues = progress.found
     if state is None and not queues:
-        raise NotThere(f"No broker that answers knows the group {name}.")
+        raise NotThere(f"Group {name} not found at any broker that answers.")
     state = state or GroupSummary(name)
     known = _queues_of(asked, [each.topic for each in queues], progress.failures)
     waits_ms = _waits_ms(queues, known, asked)
@@ -128,7 +128,9 @@ def group(asked: PageRequest) -> Page:
             Notes("differing", "", differing),
             Facts("group", "", {**group_row(state), **exact}),
             *failures_of(progress.failures, "progress"),
-            RowTable("queues", "Where it is", rows, "It has consumed nothing."),
+            RowTable(
+                "queues", "Queue progress", rows, "No offsets yet: start a consumer of the group."
+            ),
             *_members(asked, name),
             *history,
             *_settings(asked, name),
@@ -142,9 +144,13 @@ def group(asked: PageRequest) -> Page:
         change_links(
             asked,
             [
-                ("Reset to a time", "reset-offset", {"group": name, "topic": topic}),
-                ("Skip what waits", "skip", {"group": name, "topic": topic}),
-                ("Copy from another group", "clone-offset", {"group": name, "topic": topic}),
+                ("Reset offsets to a time", "reset-offset", {"group": name, "topic": topic}),
+                ("Skip the backlog", "skip", {"group": name, "topic": topic}),
+                (
+                    "Copy offsets from another group",
+                    "clone-offset",
+                    {"group": name, "topic": topic},
+                ),
                 ("Change settings", "group", {"group": name}),
                 ("Delete", "delete-group", {"group": name}),
             ],
@@ -153,8 +159,8 @@ def group(asked: PageRequest) -> Page:
     page.parts.append(
         Links(
             [
-                Link("What its members say", "/group/members", {"name": name}),
-                Link("Its dead letters", "/dead-letters/group", {"name": name}),
+                Link("Member states", "/group/members", {"name": name}),
+                Link("Dead letters", "/dead-letters/group", {"name": name}),
             ]
         )
     )
@@ -205,8 +211,11 @@ def _queue_row(
 def _waits_ms(
     queues: Sequence[QueueProgress], known: dict[MessageQueue, ReadableQueue], asked: PageRequest
 ) -> dict[MessageQueue, int]:
-    """For how long the first message waits that it has not consumed, queue by queue: of those
-    that are furthest behind in time, and where brokers say it."""
+    """Return the age of the first unconsumed message by queue.
+
+    Only the OLDEST_ASKED_MAX queues with the oldest consumption are read, and only as long as
+    brokers answer.
+    """
     behind = sorted(
         (each for each in queues if each.lag > 0), key=lambda each: each.last_consumed_ms
     )
@@ -230,8 +239,14 @@ def _waits_ms(
 def _members(asked: PageRequest, name: str) -> list[Part]:
     found = asked.cluster.ask(lambda admin: [admin.group_members(name)])
     if not found.found:
-        sentence = found.failures[0] if found.failures else "nobody answers"
-        return [Notes("members_missing", "Members", [Note("watch", f"No member: {sentence}.")])]
+        sentence = found.failures[0] if found.failures else "no broker answers"
+        return [
+            Notes(
+                "members_missing",
+                "Members",
+                [Note("watch", f"No members found: {sentence}. Start a consumer of the group.")],
+            )
+        ]
     fields = found.found[0]
     rows = [
         {
@@ -251,13 +266,13 @@ def _members(asked: PageRequest, name: str) -> list[Part]:
     }
     return [
         RowTable("members", "Members", rows),
-        RowTable("subscriptions", "What they subscribe to", wanted, "Nothing."),
-        Facts("how", "How they consume", kinds),
+        RowTable("subscriptions", "Subscriptions", wanted, "No subscriptions."),
+        Facts("how", "Consumption mode", kinds),
     ]
 
 
 def _history(asked: PageRequest, name: str) -> tuple[list[Part], list[Note]]:
-    """Who came and went; and apart from it what members want differently."""
+    """Return the membership changes, and notes about differing subscriptions."""
     found = asked.cluster.ask(lambda admin: admin.rebalances(name))
     differing = [each for each in found.failures if "subscribe differently" in each]
     others = [
@@ -267,18 +282,18 @@ def _history(asked: PageRequest, name: str) -> tuple[list[Part], list[Note]]:
         *failures_of(others, "changes"),
         RowTable(
             "rebalances",
-            "Who joined and left: each time its queues are shared out anew",
+            "Membership changes and rebalances",
             found.rows[::-1],
-            "Nothing since its brokers were started; official brokers do not remember it.",
+            "None since the brokers started; RocketMQ brokers do not record them.",
         ),
     ]
-    sentence = " Messages get lost: let all members subscribe to the same."
+    sentence = " Messages are lost: give all members the same subscriptions."
     return parts, [Note("trouble", f"{each}{sentence}") for each in differing]
 
 
 @page("/group/members")
 def members(asked: PageRequest) -> Page:
-    """What the members of a group say of themselves, each asked by its broker; do they agree?"""
+    """Show the state of each member, and whether their subscriptions agree."""
     name = asked.needed("name", legal_name)
     found = asked.cluster.ask(lambda admin: admin.member_states(name), 8.0)
     rows = [
@@ -295,13 +310,13 @@ def members(asked: PageRequest) -> Page:
     ]
     notes = [Note("trouble", f"{each}.".replace("..", ".")) for each in found.failures]
     if not notes and len(rows) > 1:
-        notes = [Note("fine", f"All {len(rows)} members subscribe to the same.")]
+        notes = [Note("fine", f"All {len(rows)} members have the same subscriptions.")]
     return Page(
         f"Members of {name}",
         [
             Links([Link(f"Group {name}", "/group", {"name": name})]),
             Notes("agreement", "", notes),
-            RowTable("members", "", rows, "It has no member that answers."),
+            RowTable("members", "", rows, "No member answers: start a consumer of the group."),
         ],
     )
 
@@ -316,7 +331,7 @@ def _settings(asked: PageRequest, name: str) -> list[Part]:
 
 @page("/client")
 def client(asked: PageRequest) -> Page:
-    """What one member says of itself, with the stacks of its threads."""
+    """Show the running info of one member, with the stacks of its threads."""
     group_name, client_id = asked.needed("group"), asked.needed("client")
     found = asked.cluster.ask(
         lambda admin: [admin.running_info(group_name, client_id, with_stacks=True)], 8.0
@@ -330,8 +345,8 @@ def client(asked: PageRequest) -> Page:
         return page
     said = found.found[0].said
     tables = (
-        ("held", "Queues that it has", "queue", "mqTable", HELD),
-        ("rates", "How it is doing", "topic", "statusTable", RATES),
+        ("held", "Assigned queues", "queue", "mqTable", HELD),
+        ("rates", "Throughput and latency", "topic", "statusTable", RATES),
     )
     page.parts += [
         RowTable(name, title, [{first: key, **row} for key, row in _picked(said.get(of), keys)])
@@ -341,19 +356,23 @@ def client(asked: PageRequest) -> Page:
     wanted = dict(enumerate(wanted)) if isinstance(wanted, list) else {}
     settings = said.get("properties")
     page.parts += [
-        RowTable("subscriptions", "What it wants", [row for _, row in _picked(wanted, WANTED)]),
+        RowTable("subscriptions", "Subscriptions", [row for _, row in _picked(wanted, WANTED)]),
         Facts(
-            "settings", "Its settings", settings if isinstance(settings, dict) else {}, True, True
+            "settings",
+            "Client settings",
+            settings if isinstance(settings, dict) else {},
+            True,
+            True,
         ),
         LongText(
-            "stacks", "Stacks of its threads", str(said.get("jstack") or "It says none."), True
+            "stacks", "Thread stacks", str(said.get("jstack") or "The client sent none."), True
         ),
     ]
     return page
 
 
 def _picked(said: object, keys: Mapping[str, str]) -> Iterator[tuple[str, Cells]]:
-    """Of each thing that a client tells of, the figures that mean something, by our names."""
+    """Yield each entry of a running-info table with the fields of `keys`, renamed."""
     for name, each in said.items() if isinstance(said, dict) else ():
         found = each if isinstance(each, dict) else {}
         row = {ours: found.get(theirs) for ours, theirs in keys.items()}

@@ -1,4 +1,4 @@
-"""The pages of the console's own house: users and tokens, alerts, the audit log."""
+"""Pages of the console itself: users and tokens, alerts, and the audit log."""
 
 from dataclasses import asdict
 from datetime import datetime
@@ -14,7 +14,6 @@ ENTRIES = 200
 
 @page("/users", "admin")
 def users(asked: PageRequest) -> Page:
-    """Who may log in here, and the tokens of programs."""
     accounts = asked.console.accounts
     people = [
         {
@@ -37,25 +36,26 @@ def users(asked: PageRequest) -> Page:
         "Users and tokens",
         [
             RowTable("users", "Users of this console", people),
-            RowTable("tokens", "Tokens for /api", programs, "There are none."),
-            change_links(asked, [("Add a user", "user", {}), ("Make a token", "token", {})]),
+            RowTable("tokens", "Tokens for /api", programs, "No tokens: create one for a program."),
+            change_links(asked, [("Add a user", "user", {}), ("Create a token", "token", {})]),
         ],
     )
 
 
 @page("/alerts")
 def alerts(asked: PageRequest) -> Page:
-    """What is wrong now, from where on it is, and who is told."""
     console = asked.console
     now = asked.snapshot()
     settings = console.settings.alerts
     where = []
     if settings.webhook:
-        where.append(Note("fine", "A webhook is told."))
+        where.append(Note("fine", "Alerts go to a webhook."))
     if settings.mail_host and settings.mail_to:
-        where.append(Note("fine", f"Mail goes to {settings.mail_to}."))
+        where.append(Note("fine", f"Alerts go by mail to {settings.mail_to}."))
     if not where:
-        where.append(Note("watch", "Nobody is told: start the console with --alerts FILE."))
+        where.append(
+            Note("watch", "Alerts have no destination: start the console with --alerts FILE.")
+        )
     told = [
         {
             "time_ms": Time(each.time_ms),
@@ -66,20 +66,20 @@ def alerts(asked: PageRequest) -> Page:
         for each in reversed(console.alerts.told)
     ]
     found = findings_of(now, console.alerts.thresholds)
-    notes = [each.note for each in found] or [Note("fine", "Nothing is wrong.")]
+    notes = [each.note for each in found] or [Note("fine", "No problems.")]
     limits = asdict(console.alerts.thresholds)
     return Page(
         "Alerts",
         [
-            Notes("findings", "What is wrong now", notes),
-            Notes("where", "Who is told", where),
-            RowTable("told", "Told since the start of the console", told, "Nothing."),
+            Notes("findings", "Current problems", notes),
+            Notes("where", "Destinations", where),
+            RowTable("told", "Alerts sent since the console started", told, "No alerts sent."),
             Facts("thresholds", "Thresholds", limits),
             change_links(
                 asked,
                 [
                     ("Change thresholds", "thresholds", limits),
-                    *([("Send one to try", "alert-trial", {})] if settings.tells else []),
+                    *([("Send a test alert", "alert-trial", {})] if settings.tells else []),
                 ],
             ),
         ],
@@ -97,7 +97,6 @@ def _time_of(text: object) -> Time:
 
 @page("/audit", "admin")
 def audit(asked: PageRequest) -> Page:
-    """Who has changed what by this console, the newest first."""
     rows = [
         {
             "time_ms": _time_of(each.get("time")),
@@ -112,4 +111,4 @@ def audit(asked: PageRequest) -> Page:
         }
         for each in asked.console.audit.newest(ENTRIES)
     ]
-    return Page("Audit", [RowTable("entries", "", rows, "Nothing was changed yet.")])
+    return Page("Audit", [RowTable("entries", "", rows, "No changes or logins yet.")])

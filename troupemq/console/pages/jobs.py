@@ -1,4 +1,4 @@
-"""The pages of the Spark jobs that brokers run: the schedule, the runs, and one with its log."""
+"""Pages of the Spark jobs that brokers run: schedule, runs, and one run with its log."""
 
 from collections.abc import Sequence
 from urllib.parse import urlencode
@@ -35,14 +35,13 @@ from troupemq.job_line import job_line
 LOG_LINES = 200
 LOG_LINES_MAX = 1000
 CHARTS_MAX = 4
-"""Of the jobs that ran last; a chart of any other one job comes with its name."""
+"""Limit of charts, for the jobs that ran last; the filter shows the chart of any job."""
 
 ENDED = ("finished", "failed", "cancelled")
 
 
 @page("/jobs")
 def jobs(asked: PageRequest) -> Page:
-    """The schedule and the runs of all brokers that run jobs, and how long they have taken."""
     now = asked.snapshot()
     entries = [
         {
@@ -67,7 +66,7 @@ def jobs(asked: PageRequest) -> Page:
         if wanted in ("", run.job, run.entry)
     ]
     there = [("Run a job", "job-run", {"broker": address}) for address in now.jobs]
-    nothing = "No broker here runs jobs by itself: start one with --jobs FILE."
+    nothing = "No broker here has a job schedule: start one with --jobs FILE."
     names = _job_names(now)
     inputs = [Input("job", "Job, or entry of the schedule", "choice", wanted, ["", *names])]
     return Page(
@@ -80,7 +79,7 @@ def jobs(asked: PageRequest) -> Page:
                 "runs",
                 "" if names else "Runs",
                 runs,
-                "No job has run since the brokers were started.",
+                "No job has run since the brokers started: run one.",
             ),
             change_links(asked, there[:1]),
         ],
@@ -90,7 +89,7 @@ def jobs(asked: PageRequest) -> Page:
 
 
 def _job_names(now: ClusterSnapshot) -> list[str]:
-    """Of entries and jobs that have run, those that ran last first."""
+    """Return the entries and jobs that have run, the latest first."""
     runs = [run for found in now.jobs.values() for run in found.runs]
     runs.sort(key=lambda run: -run.started_ms)
     return list(dict.fromkeys(run.entry or run.job for run in runs))
@@ -99,7 +98,7 @@ def _job_names(now: ClusterSnapshot) -> list[str]:
 def _chart(name: str) -> LineChart:
     return LineChart(
         f"chart_{name}",
-        f"{name}: how long its runs took, and how many rows they read",
+        f"{name}: duration and rows of its runs",
         f"/api/jobs/history?{urlencode({'job': name})}",
         "history",
         (
@@ -112,7 +111,7 @@ def _chart(name: str) -> LineChart:
 
 @page("/jobs/history")
 def history(asked: PageRequest) -> Page:
-    """The runs of one job that have ended, the oldest first: the points of its chart."""
+    """Show the ended runs of one job, the oldest first, as in its chart."""
     name = asked.needed("job")
     now = asked.snapshot()
     runs = [
@@ -133,7 +132,7 @@ def history(asked: PageRequest) -> Page:
         }
         for address, run in sorted(runs, key=lambda each: each[1].started_ms)
     ]
-    nothing = f"No run of {name} that has ended is remembered."
+    nothing = f"No ended run of {name} is recorded: run it first."
     return Page(f"Runs of {name}", [RowTable("history", "", rows, nothing)], now.missing)
 
 
@@ -149,7 +148,7 @@ def _row(asked: PageRequest, address: str, run: JobRun) -> Cells:
         "rows": run.rows_done or None,
         "sentence": _reason(asked, run),
         "broker": address,
-        "cancel": None if ends else change_link(asked, "End it", "job-cancel", given),
+        "cancel": None if ends else change_link(asked, "Cancel", "job-cancel", given),
     }
 
 
@@ -161,10 +160,9 @@ def _reason(asked: PageRequest, run: JobRun) -> str | None:
 
 @page("/job")
 def job(asked: PageRequest) -> Page:
-    """One run: how far it is, its report, the end of its log."""
     address, name = asked.needed("broker", address_rule), asked.needed("run")
     if address not in asked.snapshot().jobs:
-        raise NotThere(f"No broker that runs jobs has the address {address}.")
+        raise NotThere(f"Broker {address} not found, or it runs no jobs.")
     session = asked.cluster.session
     failures: list[str] = []
     lines: list[str] = []
@@ -173,7 +171,7 @@ def job(asked: PageRequest) -> Page:
         found = session.read(Jobs, address, RequestCode.GET_JOBS, GetJobsHeader(name)).runs
         run = next((each for each in found if each.run == name), None)
         if run is None:
-            raise NotThere(f"{address} remembers no run {name}.")
+            raise NotThere(f"Run {name} not found at {address}.")
         try:
             header = JobLogHeader(name, asked.number("lines", LOG_LINES, 1, LOG_LINES_MAX))
             if sees_bodies:
@@ -187,18 +185,18 @@ def job(asked: PageRequest) -> Page:
         parts += _said(run, failures, lines)
     if len(lines) == LOG_LINES:
         more = {"broker": address, "run": name, "lines": LOG_LINES_MAX}
-        parts.append(Links([Link(f"The last {LOG_LINES_MAX:,} lines of its log", "/job", more)]))
+        parts.append(Links([Link(f"Last {LOG_LINES_MAX:,} log lines", "/job", more)]))
     return Page(f"Run {name}", parts, refresh_s=0 if run.state in ENDED else 2)
 
 
 def _said(run: JobRun, failures: Sequence[str], lines: Sequence[str]) -> list[Part]:
-    """The report and the log, both of which may show messages."""
+    """Return the report and the log, both of which may quote messages."""
     parts: list[Part] = []
     report = {key: value for key, value in run.report.items() if key != "text"}
     if run.report.get("text"):
         parts.append(LongText("text", "Report", str(run.report["text"])))
     if report:
-        parts.append(Facts("report", "Figures of the report", report, True))
+        parts.append(Facts("report", "Report values", report, True))
     parts += failures_of(failures, "log")
-    parts.append(LongText("log", "The end of its log", "\n".join(lines) or "Nothing yet."))
+    parts.append(LongText("log", "End of the log", "\n".join(lines) or "No output yet."))
     return parts

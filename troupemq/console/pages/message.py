@@ -1,4 +1,4 @@
-"""The pages of one message: its body, who has consumed it, its trace."""
+"""Pages of one message: body, consumption by group, and trace."""
 
 import json
 
@@ -33,27 +33,29 @@ from troupemq.console.reading import found_by_key
 BODY_SHOWN_BYTES = 64 << 10
 HEX_COLUMNS = 16
 HEX_BYTES_MAX = 4 << 10
-HIDDEN = "Your role does not see bodies of messages."
-HIDDEN_TRACES = f"Your role sees traces in {TRACE_TOPIC} only."
+HIDDEN = "Your role cannot see message bodies."
+HIDDEN_TRACES = f"Your role can see traces in {TRACE_TOPIC} only."
 
 _HIDDEN_BODY = Notes("hidden", "Body", [Note("fine", HIDDEN)])
 
 
 def find_one(asked: PageRequest) -> MessageView:
-    """The message that the query names by its place. Raises NotThere, ClientError."""
+    """Return the message at the queue and offset of the query. Raises NotThere, ClientError."""
     topic, broker = asked.needed("topic"), asked.needed("broker")
     queue = MessageQueue(topic, broker, asked.number("queue", 0, 0, 1 << 30))
     offset = asked.number("offset", 0, 0, 1 << 62)
     with asked.cluster.session.within():
         found = asked.cluster.session.reader(queue).at(offset)
     if found is None:
-        raise NotThere(f"There is no message at {offset} in {queue}: it is deleted already.")
+        raise NotThere(
+            f"No message at offset {offset} of {queue}: it is deleted or not yet stored."
+        )
     return found
 
 
 @page("/message")
 def message(asked: PageRequest) -> Page:
-    """One message: its body, its properties, and who has consumed it."""
+    """Show one message: body, properties, and consumption by group."""
     view = find_one(asked)
     tracks = asked.cluster.ask(lambda admin: admin.message_tracks(view))
     rows = [
@@ -76,29 +78,29 @@ def message(asked: PageRequest) -> Page:
         "stored_size": Size(view.stored_bytes),
     }
     properties = dict(view.properties)
-    if not asked.sees_bodies():  # an exception often quotes the body
+    if not asked.sees_bodies():  # exceptions often quote the body
         properties.pop(TROUPE_FAILURE, None)
     return Page(
         "Message",
         [
             Facts("message", "", facts),
-            RowTable("consumers", "Who has consumed it", rows, "No group consumes its topic."),
+            RowTable("consumers", "Consumption by group", rows, "No group consumes the topic."),
             *failures_of(tracks.failures, "consumers"),
             *(_body(view) if asked.sees_bodies() else [_HIDDEN_BODY]),
             Facts("properties", "Properties", properties, as_is=True),
             Links(
                 [
-                    Link("Its trace", "/trace", {"id": view.message_id}),
-                    Link("Those around it", "/messages", _around(view)),
-                    Link("Its body as a file", "/message/body", place_of(view)),
+                    Link("Trace", "/trace", {"id": view.message_id}),
+                    Link("Neighbouring messages", "/messages", _around(view)),
+                    Link("Body as a file", "/message/body", place_of(view)),
                 ]
             ),
             change_links(
                 asked,
                 [
-                    ("Send it again", "resend", {"id": view.offset_message_id}),
+                    ("Send again", "resend", {"id": view.offset_message_id}),
                     (
-                        "Have one consumer take it again",
+                        "Consume again by one member",
                         "consume-again",
                         {
                             "id": view.offset_message_id,
@@ -118,10 +120,9 @@ def _around(view: MessageView) -> dict[str, object]:
 def _spoken_track(track: MessageTrack) -> str:
     return {
         "not_yet": "not yet",
-        "pull": "a pull consumer: nobody knows",
-        "unknown": "nobody knows",
-        "offline": "no member is there",
-        "filtered": "passed over: its tag is not wanted",
+        "pull": "unknown: pull consumer",
+        "offline": "no member connected",
+        "filtered": "filtered out by its tag",
     }.get(track.state, track.state)
 
 
@@ -129,7 +130,11 @@ def _body(view: MessageView) -> list[Part]:
     try:
         body = view.body
     except CompressionError as error:
-        return [Notes("body_fault", "Body", [Note("watch", f"It cannot be shown: {error}.")])]
+        return [
+            Notes(
+                "body_fault", "Body", [Note("watch", f"The body cannot be decompressed: {error}.")]
+            )
+        ]
     cut = body[:BODY_SHOWN_BYTES]
     more = "" if len(cut) == len(body) else f", the first {len(cut):,} of {len(body):,} bytes"
     try:
@@ -138,8 +143,8 @@ def _body(view: MessageView) -> list[Part]:
         text = cut.decode(errors="replace")
         if error.start < len(cut) - 4:
             return [
-                LongText("hex", f"Body, in hexadecimal{more}", hexadecimal(cut)),
-                LongText("text", "As text", text, True),
+                LongText("hex", f"Body in hexadecimal{more}", hexadecimal(cut)),
+                LongText("text", "Body as text", text, True),
             ]
     parts: list[Part] = []
     if len(cut) == len(body) and text.lstrip()[:1] in ("{", "["):
@@ -148,15 +153,15 @@ def _body(view: MessageView) -> list[Part]:
         except (ValueError, RecursionError):
             pass
         else:
-            parts.append(LongText("json", "Body, as JSON", shown))
-    title = "Body as it is" if parts else "Body"
+            parts.append(LongText("json", "Body as JSON", shown))
+    title = "Original body" if parts else "Body"
     parts.append(LongText("body", f"{title}{more}", text, bool(parts)))
-    parts.append(LongText("hex", "In hexadecimal", hexadecimal(cut), True))
+    parts.append(LongText("hex", "Body in hexadecimal", hexadecimal(cut), True))
     return parts
 
 
 def hexadecimal(data: bytes) -> str:
-    """Lines of an offset, bytes and what of them is ASCII."""
+    """Return lines of offset, bytes, and their printable ASCII characters."""
     cut = data[:HEX_BYTES_MAX]
     lines = []
     for start in range(0, len(cut), HEX_COLUMNS):
@@ -170,7 +175,7 @@ def hexadecimal(data: bytes) -> str:
 
 @page("/trace")
 def trace(asked: PageRequest) -> Page:
-    """What clients have noted about a message: a line for each, with the time since the first."""
+    """Show the trace events of a message, with the time since the first."""
     message_id = asked.text("id")
     topic = asked.text("trace_topic") or TRACE_TOPIC
     inputs = [
@@ -180,7 +185,7 @@ def trace(asked: PageRequest) -> Page:
     parts: list[Part] = [Form("", "/trace", inputs, "Show")]
     if not message_id:
         return Page("Trace", parts)
-    if topic != TRACE_TOPIC and not asked.sees_bodies():  # what is read there are bodies
+    if topic != TRACE_TOPIC and not asked.sees_bodies():  # records of other topics show bodies
         return Page("Trace", [*parts, Notes("hidden", "", [Note("fine", HIDDEN_TRACES)])])
     failures: list[str] = []
     try:
@@ -204,13 +209,13 @@ def trace(asked: PageRequest) -> Page:
         }
         for event in wanted
     ]
-    nothing = f"No trace of {message_id} is in {topic}: clients leave traces if they are told to."
+    nothing = f"No trace of {message_id} in {topic}: enable message tracing in the clients."
     return Page("Trace", [*parts, RowTable("events", "", rows, nothing)])
 
 
 _SPOKEN = {
     "Pub": "sent",
-    "SubBefore": "given to a consumer",
+    "SubBefore": "delivered to a consumer",
     "SubAfter": "consumed",
     "EndTransaction": "transaction ended",
 }
@@ -221,7 +226,7 @@ def _time_of(value: object) -> int:
 
 
 def body_of(view: MessageView) -> bytes:
-    """A message's body as its producer gave it, else as it is stored."""
+    """Return the body, decompressed if possible, else as it is stored."""
     try:
         return view.body
     except CompressionError:

@@ -1,4 +1,4 @@
-"""The pages of messages: found by time, key, id or queue; one of them; as they come; traces."""
+"""Pages of messages: search by time, key, id or queue, and the newest of a topic."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ from troupemq.console.reading import ReadableQueue, found_by_key, queues_of
 SHOWN = 50
 SHOWN_MAX = 500
 LOOKED_AT_MAX = 5_000
-"""Messages that one search goes through."""
+"""Limit of messages that one search reads."""
 
 SEARCH_S = 4.0
 PREVIEW_CHARS = 80
@@ -37,7 +37,7 @@ TAIL_S = 2
 
 @dataclass
 class Search:
-    """What is looked for in a topic."""
+    """Search for messages in a topic; `is_cut` if it stopped at a limit."""
 
     topic: str
     begin_ms: int | None = None
@@ -53,7 +53,7 @@ class Search:
     is_cut: bool = False
 
     def run(self, asked: PageRequest) -> list[MessageView]:
-        """The newest that fit, or from a time or an offset on the first ones."""
+        """Return the newest matches, or the first ones from a time or an offset."""
         session = asked.cluster.session
         until_s = monotonic() + SEARCH_S
         with session.within(SEARCH_S):
@@ -119,7 +119,7 @@ class Search:
 
 @page("/messages")
 def messages(asked: PageRequest) -> Page:
-    """Messages of a topic: the newest, or those that were asked for."""
+    """Show messages of a topic: the newest, or the result of a search."""
     topic, key, message_id = asked.text("topic"), asked.text("key"), asked.text("id")
     parts: list[Part] = [_form(asked)]
     if message_id:
@@ -129,7 +129,7 @@ def messages(asked: PageRequest) -> Page:
     elif topic:
         parts += _by_search(asked, topic)
     else:
-        sentence = "Name a topic to see its newest messages, or an id to find one message."
+        sentence = "Enter a topic to see its newest messages, or an id to find one message."
         parts.append(Notes("hint", "", [Note("fine", sentence)]))
     return Page("Messages", parts)
 
@@ -142,7 +142,7 @@ def _form(asked: PageRequest) -> Form:
         Input("begin", "From", "time", asked.text("begin")),
         Input("end", "Until", "time", asked.text("end")),
         Input("tag", "Tag", value=asked.text("tag")),
-        Input("text", "Holds the text", value=asked.text("text")),
+        Input("text", "Text contained", value=asked.text("text")),
         Input("broker", "Broker", value=asked.text("broker")),
         Input("queue", "Queue", "number", asked.text("queue")),
         Input("offset", "Queue offset", "number", asked.text("offset")),
@@ -164,7 +164,7 @@ def _by_search(asked: PageRequest, topic: str) -> list[Part]:
         asked.number("count", SHOWN, 1, SHOWN_MAX),
     )
     notes = [
-        Note("watch", f"{asked.text(name)!r} is no time: write 2026-01-31T12:00.")
+        Note("watch", f"{asked.text(name)!r} is not a time: use the form 2026-01-31T12:00.")
         for name in ("begin", "end")
         if asked.text(name) and asked.time_ms(name) is None
     ]
@@ -173,12 +173,17 @@ def _by_search(asked: PageRequest, topic: str) -> list[Part]:
     except ClientError as error:
         return failures_of([str(error)], "messages")
     if search.is_cut:
-        sentence = f"Not all were looked at: {search.looked_at:,} messages is where it stopped."
+        sentence = f"The search stopped after {search.looked_at:,} messages: narrow it."
         notes.append(Note("watch", sentence))
     return [
         Notes("notes", "", notes),
         *failures_of(search.failures, "messages"),
-        RowTable("messages", "", rows_of(asked, found), f"No message of {topic} fits."),
+        RowTable(
+            "messages",
+            "",
+            rows_of(asked, found),
+            f"No message of {topic} matches: change the search.",
+        ),
     ]
 
 
@@ -191,7 +196,7 @@ def _by_key(asked: PageRequest, topic: str, key: str) -> list[Part]:
     except ClientError as error:
         return failures_of([str(error)], "messages")
     found = found[: asked.number("count", SHOWN, 1, SHOWN_MAX)]
-    nothing = f"No message of {topic} has the key {key}."
+    nothing = f"No message of {topic} has the key {key}: check key and time range."
     table = RowTable("messages", "", rows_of(asked, found), nothing)
     return [*failures_of(failures, "messages"), table]
 
@@ -206,7 +211,7 @@ def _by_id(asked: PageRequest, message_id: str, topic: str) -> list[Part]:
 
 
 def rows_of(asked: PageRequest, found: Sequence[MessageView]) -> list[Cells]:
-    """Messages in a list, each with the beginning of its body where that may be seen."""
+    """Return rows of messages, with the start of the body if the viewer may see it."""
     return [
         {
             "stored_ms": Time(view.store_timestamp_ms),
@@ -223,7 +228,7 @@ def rows_of(asked: PageRequest, found: Sequence[MessageView]) -> list[Cells]:
 
 
 def place_of(view: MessageView) -> dict[str, object]:
-    """Where a message lies, for a link."""
+    """Return queue and offset of a message, for a link."""
     return {
         "topic": view.queue.topic,
         "broker": view.queue.broker_name,
@@ -243,22 +248,24 @@ def _preview(view: MessageView) -> str:
 
 @page("/tail")
 def tail(asked: PageRequest) -> Page:
-    """The newest messages of a topic, asked again every two seconds."""
+    """Show the newest messages of a topic, refreshed every TAIL_S."""
     topic = asked.text("topic")
     inputs = [
         Input("topic", "Topic", value=topic, needed=True),
         Input("tag", "Tag", value=asked.text("tag")),
-        Input("text", "Holds the text", value=asked.text("text")),
+        Input("text", "Text contained", value=asked.text("text")),
     ]
     parts: list[Part] = [Form("", "/tail", inputs, "Follow")]
     if not topic:
-        return Page("Messages as they come", parts)
+        return Page("Live messages", parts)
     text = asked.text("text") if asked.sees_bodies() else ""
     search = Search(topic, tag=asked.text("tag"), text=text, count=TAIL_COUNT)
     try:
         found = search.run(asked)
     except ClientError as error:
-        return Page(f"{topic} as it comes", [*parts, *failures_of([str(error)], "messages")])
+        return Page(f"Live messages of {topic}", [*parts, *failures_of([str(error)], "messages")])
     parts += failures_of(search.failures, "messages")
-    parts.append(RowTable("messages", "", rows_of(asked, found), "Nothing yet."))
-    return Page(f"{topic} as it comes", parts, refresh_s=TAIL_S)
+    parts.append(
+        RowTable("messages", "", rows_of(asked, found), "No messages yet: send one to this topic.")
+    )
+    return Page(f"Live messages of {topic}", parts, refresh_s=TAIL_S)

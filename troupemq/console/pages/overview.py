@@ -1,4 +1,4 @@
-"""The page of the whole: what is wrong now, in sentences, and the minutes before."""
+"""Overview page: current problems, brokers, and charts of the last hour."""
 
 from collections.abc import Iterable
 
@@ -22,44 +22,44 @@ from troupemq.console.snapshot import BrokerSummary, GroupSummary
 
 WORST = 10
 REFRESH_S = 5
+NO_BROKERS = "No broker is registered: start one with --namesrv, or check -n of the console."
 
 
 @page("/")
 def overview(asked: PageRequest) -> Page:
-    """What is wrong now, in sentences; the brokers; the groups that are furthest behind."""
     now = asked.snapshot()
     findings = findings_of(now, asked.console.alerts.thresholds)
     notes = [each.note for each in findings]
     if not notes:
         answered = sum(bool(each.says) for each in now.brokers)
         answer = "1 broker answers" if answered == 1 else f"{answered} brokers answer"
-        notes = [Note("fine", f"Nothing is wrong: {answer}, no group is late.")]
+        notes = [Note("fine", f"No problems: {answer}, no group exceeds its lag thresholds.")]
     late = sorted(now.groups.values(), key=lambda each: (-(each.late_ms or 0), -each.lag))
     return Page(
         "Overview",
         [
-            Notes("findings", "What is wrong now", notes),
-            RowTable("brokers", "Brokers", [broker_row(each) for each in now.brokers]),
+            Notes("findings", "Current problems", notes),
+            RowTable("brokers", "Brokers", [broker_row(each) for each in now.brokers], NO_BROKERS),
             LineChart(
                 "history_chart",
-                "Messages a second, and how many wait for groups",
+                "Throughput and consumer lag",
                 "/api/history",
                 "history",
                 (
-                    ChartLine("in_tps", "in a second", "link"),
-                    ChartLine("out_tps", "out a second", "fine", (8, 4)),
-                    ChartLine("lag", "waiting", "trouble", (2, 3), on_the_right=True),
+                    ChartLine("in_tps", "In (msg/s)", "link"),
+                    ChartLine("out_tps", "Out (msg/s)", "fine", (8, 4)),
+                    ChartLine("lag", "Consumer lag", "trouble", (2, 3), on_the_right=True),
                 ),
             ),
             RowTable(
                 "late_groups",
-                "Groups that are furthest behind",
+                "Groups with the largest time lag",
                 [group_row(each) for each in late if each.lag][:WORST],
-                "No group is behind.",
+                "No group has a lag.",
             ),
             Links(
                 [
-                    Link("Find a message", "/messages"),
+                    Link("Message search", "/messages"),
                     Link("All groups", "/groups"),
                     Link("All topics", "/topics"),
                 ]
@@ -73,7 +73,6 @@ def overview(asked: PageRequest) -> Page:
 
 @page("/history")
 def history(asked: PageRequest) -> Page:
-    """The points of the chart, for programs."""
     asked.snapshot()
     moments = list(asked.console.watch.history)
     rows = [
@@ -85,11 +84,10 @@ def history(asked: PageRequest) -> Page:
         }
         for each in moments
     ]
-    return Page("The last hour", [RowTable("history", "The last hour", rows)])
+    return Page("Last hour", [RowTable("history", "Last hour", rows)])
 
 
 def broker_row(each: BrokerSummary) -> Cells:
-    """One broker in a list."""
     place = each.place
     ratio = each.number("commitLogDiskRatio")
     return {
@@ -106,7 +104,6 @@ def broker_row(each: BrokerSummary) -> Cells:
 
 
 def group_row(each: GroupSummary) -> Cells:
-    """One group in a list."""
     return {
         "group": Link(each.name, "/group", {"name": each.name}),
         "lag": each.lag,
@@ -119,5 +116,5 @@ def group_row(each: GroupSummary) -> Cells:
 
 
 def own_first(names: Iterable[str]) -> list[str]:
-    """Topics in order, those of retries behind the others."""
+    """Return topics sorted, with retry topics last."""
     return sorted(names, key=lambda name: (name.startswith("%"), name))

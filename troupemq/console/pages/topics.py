@@ -1,4 +1,4 @@
-"""The pages of topics: all of them, and one with its queues, groups and producers."""
+"""Pages of topics: the list, and one topic with queues, groups and producers."""
 
 from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, SYSTEM_TOPICS
 from troupemq.client.errors import BrokerError, ClientError
@@ -20,12 +20,14 @@ from troupemq.console.parts import (
 )
 from troupemq.console.snapshot import ClusterSnapshot, TopicSummary
 
+NO_GROUPS = "No group has consumed this topic: start a consumer that subscribes to it."
 KINDS = ("own", "all", "retry", "dead letters", "system")
+NO_TOPICS = "No topics of this kind: create one, or select another kind."
 PERMISSIONS = {2: "write", 4: "read", 6: "read, write"}
 
 
 def kind_of(name: str) -> str:
-    """Whose topic this is, by its name."""
+    """Return the kind of a topic by its name: one of KINDS, except `all`."""
     if name.startswith(RETRY_TOPIC_PREFIX):
         return "retry"
     if name.startswith(DLQ_TOPIC_PREFIX):
@@ -35,14 +37,17 @@ def kind_of(name: str) -> str:
 
 
 def _is_made_by_a_broker(name: str, now: ClusterSnapshot) -> bool:
-    """Each broker and each cluster has a topic of its name, and one for replies."""
+    """Return whether a broker created this topic.
+
+    Each broker and each cluster has a topic of its name, and one for replies.
+    """
     names = {each.place.name for each in now.brokers} | set(now.clusters)
     return name in names or name.removesuffix("_REPLY_TOPIC") in names
 
 
 @page("/topics")
 def topics(asked: PageRequest) -> Page:
-    """All topics whose names hold a text, a part at a time."""
+    """Show the topics with a text in their names, in pages."""
     now = asked.snapshot()
     wanted, kind = asked.text("filter"), asked.text("kind") or "own"
     folded = wanted.casefold()
@@ -53,16 +58,16 @@ def topics(asked: PageRequest) -> Page:
     ]
     some, pager = asked.rows_of_page("/topics", found, {"filter": wanted, "kind": kind})
     inputs = [
-        Input("filter", "Name holds", value=wanted),
-        Input("kind", "Which", "choice", kind, KINDS),
+        Input("filter", "Name contains", value=wanted),
+        Input("kind", "Topics", "choice", kind, KINDS),
     ]
-    nothing = f"No topic holds {wanted!r}." if wanted else "There are no such topics."
+    nothing = f"No topic contains {wanted!r}: change the filter." if wanted else NO_TOPICS
     return Page(
         "Topics",
         [
             Form("", "/topics", inputs, "Filter"),
             RowTable("topics", "", [_row(each) for each in some], nothing, pager=pager),
-            change_links(asked, [("Make a topic", "topic", {})]),
+            change_links(asked, [("Create a topic", "topic", {})]),
         ],
         now.missing,
         taken_ms=now.taken_ms,
@@ -88,14 +93,13 @@ def _row(each: TopicSummary) -> Cells:
 
 @page("/topic")
 def topic(asked: PageRequest) -> Page:
-    """One topic: its rates, its queues and how old what they hold is, who consumes and sends."""
     name = asked.needed("name", legal_name)
     now = asked.snapshot()
     state = now.topics.get(name)
     if state is None:
-        raise NotThere(f"No broker that answers has the topic {name}.")
+        raise NotThere(f"Topic {name} not found at any broker that answers.")
     queues = asked.cluster.ask(lambda admin: admin.queue_states(name, with_times=True))
-    no_queues = "It has no queues." if queues.failures else f"The topic {name} has no queues."
+    no_queues = "No queues." if queues.failures else f"The topic {name} has no queues."
     rows = [
         {
             **row,
@@ -121,12 +125,12 @@ def topic(asked: PageRequest) -> Page:
         [
             Links(
                 [
-                    Link("Its messages", "/messages", {"topic": name}),
-                    Link("As they come", "/tail", {"topic": name}),
+                    Link("Messages", "/messages", {"topic": name}),
+                    Link("Live messages", "/tail", {"topic": name}),
                 ]
             ),
             Facts("topic", "", {**_row(state), **_rates(asked, now, name)}),
-            RowTable("groups", "Who consumes it", groups, "No group has consumed it."),
+            RowTable("groups", "Consumer groups", groups, NO_GROUPS),
             *failures_of(queues.failures, "queues"),
             RowTable("queues", "Queues", rows, no_queues),
             *_route(asked, name),
@@ -151,11 +155,11 @@ def topic(asked: PageRequest) -> Page:
 
 def _route(asked: PageRequest, name: str) -> list[Part]:
     found = asked.cluster.ask(lambda admin: admin.topic_route(name).places)
-    return table_of(found, "route", "Where it is", f"No broker has the topic {name}.")
+    return table_of(found, "route", "Route", f"No broker has the topic {name}.")
 
 
 def _as_given(state: TopicSummary) -> dict[str, object]:
-    """The form of a topic with what it has at each broker now."""
+    """Return the current values per broker for the change form."""
     brokers = max(1, state.brokers)
     return {
         "topic": state.name,
@@ -170,7 +174,7 @@ def _late(now: ClusterSnapshot, group: str) -> Span | None:
 
 
 def _rates(asked: PageRequest, now: ClusterSnapshot, name: str) -> Cells:
-    """Messages and bytes a second in the last minute, of all masters that answer."""
+    """Return messages and bytes per second in the last minute, summed over the masters."""
     sums = {"in_tps": 0.0, "in_bytes_a_second": 0.0}
     counters = {"in_tps": "TOPIC_PUT_NUMS", "in_bytes_a_second": "TOPIC_PUT_SIZE"}
     session = asked.cluster.session
@@ -180,7 +184,7 @@ def _rates(asked: PageRequest, now: ClusterSnapshot, name: str) -> Cells:
                 try:
                     found = session.counter(each.place.address, counter, name)
                 except BrokerError:
-                    continue  # it has never counted any
+                    continue  # the broker has no such counter yet
                 except ClientError:
                     break
                 sums[key] += found.stats_minute.tps
@@ -188,19 +192,19 @@ def _rates(asked: PageRequest, now: ClusterSnapshot, name: str) -> Cells:
 
 
 def _producers(asked: PageRequest, name: str) -> Form:
-    """Producers are asked for by their group, which only the operator knows."""
+    """Return the form for a producer group, because brokers do not list the groups."""
     inputs = [Input("topic", "", "hidden", name), Input("group", "Producer group", needed=True)]
-    return Form("Who sends to it", "/producers", inputs, "Show", folded=True)
+    return Form("Producers", "/producers", inputs, "Show", folded=True)
 
 
 @page("/producers")
 def producers(asked: PageRequest) -> Page:
-    """The producers of a group at the brokers of a topic; without them those of one broker."""
+    """Show the producers of a group at a topic's brokers, or all of one broker."""
     if address := asked.text("broker", address_rule):
         if all(each.place.address != address for each in asked.snapshot().brokers):
             raise NotThere(f"No broker is registered with the address {address}.")
         at_broker = asked.cluster.ask(lambda admin: admin.producers_at(address))
-        nothing = f"No producer is connected to {address}."
+        nothing = f"No producer is connected to {address}: start one that sends to it."
         back = Links([Link(f"Broker {address}", "/broker", {"address": address})])
         return Page(
             f"Producers at {address}", [back, *table_of(at_broker, "producers", "", nothing)]
@@ -209,5 +213,5 @@ def producers(asked: PageRequest) -> Page:
     found = asked.cluster.ask(lambda admin: admin.producers_of(group, name))
     title = f"Producers of the group {group}"
     back = Links([Link(f"Topic {name}", "/topic", {"name": name})])
-    nothing = f"The producer group {group} is not connected."
+    nothing = f"The producer group {group} is not connected: start a producer, or check the name."
     return Page(title, [back, *table_of(found, "producers", "", nothing)])

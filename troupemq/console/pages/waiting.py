@@ -1,4 +1,4 @@
-"""The pages of what waits: dead letters, open transactions, delayed messages."""
+"""Pages of dead letters, open transactions and delayed messages."""
 
 import json
 from base64 import b64encode
@@ -22,12 +22,11 @@ _OFFSET = "scheduleMessageOffset_"
 LETTERS = 50
 EXPORTED_MAX = 1000
 EXPORT = "/dead-letters/export"
-WHY = "Consumers of TroupeMQ tell their broker the failure; other clients only log it."
+WHY = "TroupeMQ consumers report the failure to the broker; other clients only log it."
 
 
 @page("/dead-letters")
 def dead_letters(asked: PageRequest) -> Page:
-    """The groups that have any."""
     now = asked.snapshot()
     found = [each for each in now.groups.values() if each.dead_letters]
     rows = [
@@ -38,7 +37,7 @@ def dead_letters(asked: PageRequest) -> Page:
         }
         for each in sorted(found, key=lambda each: -(each.dead_letters or 0))
     ]
-    nothing = "No group has given up a message."
+    nothing = "No group has dead letters."
     return Page(
         "Dead letters", [RowTable("groups", "", rows, nothing)], now.missing, taken_ms=now.taken_ms
     )
@@ -46,7 +45,7 @@ def dead_letters(asked: PageRequest) -> Page:
 
 @page("/dead-letters/group")
 def letters_of_group(asked: PageRequest) -> Page:
-    """The newest dead letters of one group: where they came from, how often they were tried."""
+    """Show the newest dead letters of one group, with topic, retries and failure."""
     group = asked.needed("name", legal_name)
     search = _letters(asked, group, asked.number("count", LETTERS, 1, 500))
     given = {name: asked.text(name) for name in ("name", "begin", "end") if asked.text(name)}
@@ -64,7 +63,7 @@ def letters_of_group(asked: PageRequest) -> Page:
             "trace": Link("Trace", "/trace", {"id": origin}) if (origin := _origin(view)) else None,
             "age_ms": Span(max(0, now_ms - view.store_timestamp_ms)),
             "send_back": change_link(
-                asked, "Send back", "redrive-one", {"group": group, "id": view.offset_message_id}
+                asked, "Redrive", "redrive-one", {"group": group, "id": view.offset_message_id}
             ),
         }
         for row, view in zip(rows_of(asked, found), found, strict=True)
@@ -80,11 +79,11 @@ def letters_of_group(asked: PageRequest) -> Page:
         [
             Form("", "/dead-letters/group", inputs, "Show"),
             *failures_of(search.failures, "letters"),
-            RowTable("letters", "", rows, "There are none.", WHY),
-            change_links(asked, [("Send back many, or all", "redrive", {"group": group})]),
+            RowTable("letters", "", rows, "No dead letters in this time range.", WHY),
+            change_links(asked, [("Redrive many or all", "redrive", {"group": group})]),
             Links(
                 [
-                    *([Link("As JSON lines", EXPORT, given)] if asked.sees_bodies() else []),
+                    *([Link("Export as JSON lines", EXPORT, given)] if asked.sees_bodies() else []),
                     Link(f"Group {group}", "/group", {"name": group}),
                 ]
             ),
@@ -98,12 +97,11 @@ def _letters(asked: PageRequest, group: str, count: int) -> Search:
 
 
 def _origin(view: MessageView) -> str | None:
-    """The id that the message had where it came from."""
     return view.properties.get(ORIGIN_MESSAGE_ID)
 
 
 def export(asked: PageRequest) -> bytes:
-    """The dead letters of a group as JSON, one a line, with bodies; EXPORTED_MAX at the most.
+    """Return at most EXPORTED_MAX dead letters of a group as JSON lines with bodies.
 
     Raises NotThere, ClientError.
     """
@@ -134,7 +132,7 @@ def _exported(view: MessageView) -> dict[str, object]:
 
 @page("/transactions")
 def transactions(asked: PageRequest) -> Page:
-    """The transactions that nobody has ended, oldest first, of every broker that keeps a list."""
+    """Show the open transactions of TroupeMQ brokers, the oldest first."""
     now = asked.snapshot()
     rows = [
         {
@@ -152,17 +150,17 @@ def transactions(asked: PageRequest) -> Page:
         for each in ends.transactions
     ]
     total = sum(ends.count for ends in now.transactions.values())
-    about = "" if total <= len(rows) else f"The oldest {len(rows)} of {total:,}."
+    about = "" if total <= len(rows) else f"The oldest {len(rows)} of {total:,} only."
     nothing = (
         "No transaction is open."
         if now.transactions
-        else "No broker here keeps a list of them: RocketMQ's own do not."
+        else "No broker here lists open transactions; RocketMQ brokers do not support it."
     )
     return Page(
         "Open transactions",
         [
             RowTable("transactions", "", rows, nothing, about),
-            change_links(asked, [("Ask about one again that was given up", "resume", {})]),
+            change_links(asked, [("Resume the check-backs of a transaction", "resume", {})]),
         ],
         now.missing,
         taken_ms=now.taken_ms,
@@ -171,7 +169,7 @@ def transactions(asked: PageRequest) -> Page:
 
 @page("/delays")
 def delays(asked: PageRequest) -> Page:
-    """Each delay level of each master: how many wait, when the next is due, how late it is."""
+    """Show each delay level of each master: backlog, next due time and time lag."""
     now = asked.snapshot()
     failures: list[str] = []
     rows: list[Cells] = []
@@ -193,7 +191,7 @@ def delays(asked: PageRequest) -> Page:
         "Delayed messages",
         [
             *failures_of(failures, "delays"),
-            RowTable("delays", "", rows, "No broker has delayed a message."),
+            RowTable("delays", "", rows, "No broker has delayed messages."),
         ],
         now.missing,
         taken_ms=now.taken_ms,
@@ -201,7 +199,7 @@ def delays(asked: PageRequest) -> Page:
 
 
 def _levels(each: BrokerSummary) -> list[tuple[int, int, int]]:
-    """Level, offset of the next, and the one behind the last."""
+    """Return level, next offset and max offset of each delay level."""
     found = []
     for name, value in each.says.items():
         level, (next_one, _, most) = whole(name.removeprefix(_OFFSET)), value.partition(",")
@@ -214,7 +212,7 @@ def _levels(each: BrokerSummary) -> list[tuple[int, int, int]]:
 def _due_ms(
     asked: PageRequest, each: BrokerSummary, level: int, offset: int, failures: list[str]
 ) -> int | None:
-    """When the next one of a level is due: its unit says it in place of a tag."""
+    """Return the due time of a level's next message; its unit holds it as the tags code."""
     address = each.place.address
     try:
         found = asked.cluster.session.queue_units(

@@ -1,12 +1,12 @@
 "use strict";
 (() => {
-  // The server writes times in this zone: it is told by a cookie.
+  // Send the time zone in a cookie: the server formats times in it.
   const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
   if (zone && !document.cookie.includes("troupemq_zone=" + encodeURIComponent(zone))) {
     document.cookie = "troupemq_zone=" + encodeURIComponent(zone) + ";path=/;max-age=31536000;samesite=strict" + (location.protocol === "https:" ? ";secure" : "");
   }
 
-  // Keys: / to the first field, g and a letter to a page.
+  // Keys: / focuses the first field, g and a letter open a page, Escape closes the glossary.
   let went = 0;
   document.addEventListener("keydown", (event) => {
     const typing = /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName);
@@ -14,6 +14,9 @@
     if (event.key === "/") {
       const field = document.querySelector("main form.fields input:not([type=hidden])");
       if (field) { event.preventDefault(); field.focus(); }
+    } else if (event.key === "Escape") {
+      const glossary = document.querySelector(".glossary[open]");
+      if (glossary) glossary.open = false;
     } else if (event.key === "g") {
       went = event.timeStamp;
     } else if (went && event.timeStamp - went < 1500) {
@@ -23,7 +26,7 @@
     }
   });
 
-  // A page that is asked again stays as it is while somebody reads, types or points in it.
+  // Skip a refresh while the user selects text or has the focus in the content.
   document.addEventListener("htmx:beforeRequest", (event) => {
     const content = document.getElementById("content");
     const busy = document.hidden || !document.getSelection().isCollapsed ||
@@ -31,7 +34,7 @@
     if (busy) event.preventDefault();
   });
 
-  // Charts: what to draw stands with the place, the rows come from a path that answers JSON.
+  // Charts: the element holds their description, a JSON path has their rows.
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const figure = (value) => value == null ? "-" : value.toLocaleString("en", { maximumFractionDigits: 1 });
   async function draw(place) {

@@ -15,8 +15,7 @@ from tests.support.tls_records import Records, shaken_old, writes_keys
 from tests.troupemq.console.conftest import GONE
 from troupemq.console import listener
 from troupemq.console.asking import ConsoleSettings
-from troupemq.console.certificate import FollowedCertificate
-from troupemq.console.server import ConsoleServer
+from troupemq.console.server import ConsoleServer, FollowedCertificate
 
 WAIT_S = 30.0
 
@@ -94,7 +93,7 @@ def test_a_new_certificate_is_shown_without_a_restart_and_a_broken_one_is_not(
     assert shown() == second
 
 
-def test_who_speaks_no_tls_and_who_begins_a_handshake_for_ever_harm_nobody(
+def test_peers_without_tls_or_with_endless_handshakes_harm_no_others(
     server: ConsoleServer, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listener, "HANDSHAKE_S", 0.1)
@@ -120,7 +119,7 @@ def test_a_certificate_that_is_not_there_is_one_sentence(tmp_path: Path) -> None
 def test_records_that_ask_for_nothing_end_their_connection_and_no_other(
     server: ConsoleServer, certificates: Certificates, tmp_path: Path, version: str
 ) -> None:
-    """One client's handshakes behind the handshake made others wait for 4.6 s."""
+    """Regression: second handshakes of one client delayed others by 4.6 s."""
     keys = tmp_path / "keys"
     context = writes_keys(certificates.calls(), keys)
     plain = create_connection(("127.0.0.1", server.port), WAIT_S)
