@@ -132,7 +132,7 @@ def test_a_name_server_is_lost(machines: Machines, monkeypatch: pytest.MonkeyPat
 
 
 def test_who_starts_a_broker_again_is_told_to() -> None:
-    assert "systemd, Kubernetes or `--masters` starts it again" in chapters()["A broker's process"]
+    assert "systemd, Kubernetes or `--masters` restarts it" in chapters()["A broker's process"]
     unit = (ROOT / "conf/deploy/systemd/troupemq-broker.service").read_text("utf-8")
     assert "\nRestart=on-failure\n" in unit
     for name in ("broker-masters", "broker-slaves"):
