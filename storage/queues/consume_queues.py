@@ -74,7 +74,8 @@ class ConsumeQueues:
     def get_or_create(self, topic: str, queue_id: int) -> ConsumeQueue:
         """Return the queue; create it, empty, if it does not exist.
 
-        Its directory appears with its first written units. Raises StoreError for a topic that cannot name a directory.
+        Its directory appears with its first written units. Raises StoreError for a topic that
+        cannot name a directory.
         """
         queue = self._by_name.get((topic, queue_id))
         if queue is None:
@@ -212,7 +213,8 @@ class ConsumeQueues:
     ) -> bool:
         """Append many units at once, if each run continues its queue; else return False.
 
-        Nothing is appended then. The last record ends at `end` and has `store_timestamp`. Raises like `append`.
+        Nothing is appended then. The last record ends at `end` and has `store_timestamp`. Raises
+        like `append`.
         """
         continued = []
         for run in runs:

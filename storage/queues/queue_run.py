@@ -100,7 +100,7 @@ def ends_before(disk: Disk, path: str, file_bytes: int, min_physical: int) -> bo
 
 
 def read_queue_run(disk: Disk, directory: str, file_bytes: int, min_physical: int) -> QueueRun:
-    """Return the run of a queue whose log begins at `min_physical`."""
+    """Return the run of a queue in a log that begins at `min_physical`."""
 
     def is_gone(first: int) -> bool:
         return ends_before(disk, f"{directory}/{file_name(first)}", file_bytes, min_physical)

@@ -25,9 +25,9 @@ def first_at_time(
 ) -> int:
     """Return the queue offset of the first message in [first, end) stored at `timestamp` or later.
 
-    Without such a message, return `end`. If unreadable messages directly precede it, return the first of
-    these, which may be the right one. `near` is a broker's answer to the same question: 4.9.7
-    returns the nearest message, or any message of that millisecond.
+    Without such a message, return `end`. If unreadable messages directly precede it, return the
+    first of these, which may be the right one. `near` is a broker's answer to the same question:
+    4.9.7 returns the nearest message, or any message of that millisecond.
     """
     if near is not None:
         first, end = _around(time_from, timestamp, near, first, end)
