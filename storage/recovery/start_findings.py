@@ -1,7 +1,7 @@
-"""Differences between a store at a start and what its last clean stop left.
+"""Differences between a store at its start and after its last clean stop.
 
-The record of that stop (clean_stop) knows of it; each thing that is gone is one finding, also when
-the record is not believed any more in what it says of log and queues.
+The record of that stop (clean_stop) reveals missing files, one finding each. This also works if its
+statements about log and queues are no longer trusted.
 """
 
 from collections.abc import Mapping
@@ -20,14 +20,14 @@ REBUILD_ORDERED = Finding(
 
 
 def made_anew(doubt: str) -> str:
-    """What becomes of a transaction table in doubt."""
+    """Return what happens to a doubtful transaction table."""
     return f"it is made anew from the log: {doubt}"
 
 
 def record_findings(
     config: StoreConfig, disk: Disk, record: CleanStop | None, *, is_believed: bool
 ) -> list[Finding]:
-    """What has become of the record itself. Raises OSError."""
+    """Return the findings about the record itself. Raises OSError."""
     path = config.clean_stop_path
     if record is not None:
         if is_believed:
@@ -42,7 +42,7 @@ def record_findings(
 
 
 def lost_end(record: CleanStop | None, end_offset: int) -> list[Finding]:
-    """Whether the log ends earlier than at the last clean stop; no other broker shortens it."""
+    """Return a finding if the log is shorter than at the last clean stop; no broker shortens it."""
     if record is None or record.end_offset <= end_offset:
         return []
     text = f"it ends at {end_offset}, at the last clean stop it ended at {record.end_offset}"
@@ -50,7 +50,7 @@ def lost_end(record: CleanStop | None, end_offset: int) -> list[Finding]:
 
 
 def file_findings(config: StoreConfig, disk: Disk, record: CleanStop | None) -> list[Finding]:
-    """What has become of our own small files beside it, and of the tables. Raises OSError."""
+    """Return the findings about TroupeMQ's own small files and the tables. Raises OSError."""
     found = [] if record is None else lost_tables(config, disk, record.tables)
     known = {f"{config.root}/{name}" for name in (() if record is None else record.files)}
     path = config.queue_list_path
@@ -72,7 +72,7 @@ def file_findings(config: StoreConfig, disk: Disk, record: CleanStop | None) -> 
 
 
 def checkpoint_findings(checkpoint: Checkpoint, *, log_is_empty: bool) -> list[Finding]:
-    """What has become of the checkpoint, which has been loaded."""
+    """Return the findings about the loaded checkpoint."""
     if not checkpoint.fault or (log_is_empty and not checkpoint.found):
         return []
     return [Finding("checkpoint", f"{checkpoint.fault}: more of the log is read")]
@@ -81,7 +81,7 @@ def checkpoint_findings(checkpoint: Checkpoint, *, log_is_empty: bool) -> list[F
 def index_findings(
     directory: str, known: Mapping[str, str], headers: Mapping[str, str]
 ) -> list[Finding]:
-    """Which index files of the last clean stop are missing, `index_doubts` tells the others."""
+    """Return the index files missing since the last clean stop; `index_doubts` has the others."""
     if known and not headers:
         count = "one file" if len(known) == 1 else f"{len(known)} files"
         text = f"{directory} is missing or empty, of {count}: it is made anew from the log"
@@ -94,7 +94,7 @@ def index_findings(
 
 
 def index_doubts(known: Mapping[str, str], headers: Mapping[str, str]) -> dict[str, str]:
-    """By name, why an index file cannot be trusted although nothing in it contradicts itself."""
+    """Return, by name, why an index file is not trusted although it is consistent."""
     doubts = {
         name: "its header is not as the last clean stop left it"
         for name, header in headers.items()
