@@ -166,9 +166,8 @@ def encode_groups(
 ) -> tuple[list[bytes], int, int]:
     """Encode `groups[first:]`, as many as fit between `offset` and `file_end`.
 
-    Append the position of each encoded group to `placed`. Return the pieces to join, the number of
-    the first group that did not fit, and the offset behind the last record. Records of
-    `CLOCK_TOPICS` get `clock_ms` as store timestamp if it is positive.
+    Return the pieces to join, the number of the first group that did not fit, and the end offset.
+    Records of `CLOCK_TOPICS` get `clock_ms` as store timestamp if it is positive.
 
     Callers have checked topic and properties against their limits. ValueError or IndexError
     therefore means a programming error.

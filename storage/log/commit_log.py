@@ -53,7 +53,7 @@ def prepare_file(offset: int, config: StoreConfig, disk: Disk) -> MappedFile:
             warm=config.warm_mapped_file_enable,
         )
     except OSError as error:
-        raise store_error(f"cannot make the log file for offset {offset}", error) from error
+        raise store_error(f"cannot create the log file for offset {offset}", error) from error
 
 
 class CommitLog:
@@ -260,8 +260,8 @@ class CommitLog:
             return flushed
         if self._sync_error is not None:
             raise SyncFailed(
-                f"an earlier flush of the commit log failed ({self._sync_error}): what was written "
-                "since is not safe; restart the broker once the disk is well."
+                f"an earlier sync of the commit log failed ({self._sync_error}): later writes are "
+                "not durable; restart the broker once the disk works."
             )
         end, timestamp = self._published
         for file in self.queue.spanning(flushed, end):
@@ -270,8 +270,8 @@ class CommitLog:
             except OSError as error:
                 self._sync_error = error
                 raise SyncFailed(
-                    f"cannot flush {file.path} ({error}): what was written since is not safe; "
-                    "restart the broker once the disk is well."
+                    f"cannot sync {file.path} ({error}): later writes are not durable; "
+                    "restart the broker once the disk works."
                 ) from error
         self.flushed_store_timestamp = timestamp
         self.flushed_offset = end
@@ -290,7 +290,7 @@ class CommitLog:
         lie below the end of the log and in one file.
         """
         if offset + size > self.end_offset:
-            raise OffsetError(f"{size} bytes at {offset} lie behind the end {self.end_offset}")
+            raise OffsetError(f"{size} bytes at {offset} are behind the end {self.end_offset}")
         return self.queue.slice(offset, size)
 
     def reader(self, window_bytes: int = WINDOW_BYTES) -> LogReader:

@@ -246,14 +246,14 @@ def _look(
     if magic != RECORD_MAGIC:
         return Fault(f"no record at {offset}: magic {magic:08x}")
     if not RECORD_BYTES_MIN <= size <= min(limit - offset, RECORD_BYTES_MAX):
-        return Fault(f"the lengths of the record at {offset} cannot be true")
+        return Fault(f"invalid lengths in the record at {offset}")
     data, position = reader.at(offset, size)
     try:
         head = scan_head(data, position)
     except RecordError as error:
         return Fault(str(error).replace(f"at {position}", f"at {offset}"))
     if head.physical_offset != offset:
-        return Fault(f"the record at {offset} says it lies at {head.physical_offset}", head)
+        return Fault(f"the record at {offset} names the offset {head.physical_offset}", head)
     if check_crc and not body_is_intact(memoryview(data), position, head):
         return Fault(f"the body of the record at {offset} does not have its CRC", head)
     return head

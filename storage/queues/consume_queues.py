@@ -81,8 +81,8 @@ class ConsumeQueues:
         if queue is None:
             if name_fault(topic) or queue_id < 0:
                 raise StoreError(
-                    f"the commit log names queue {queue_id} of topic {topic!r}, which cannot be a "
-                    "directory: the record is damaged or forged."
+                    f"the commit log names queue {queue_id} of topic {topic!r}, which cannot "
+                    "name a directory: the record is damaged or forged."
                 )
             queue = self._add(topic, queue_id)
         return queue

@@ -144,7 +144,7 @@ class ExtendedQueue(ConsumeQueue):
             and ext.get(unit[2]) is None
         ]
         if lost and not fault:
-            fault = f"{ext.directory} does not hold what the queue points at"
+            fault = f"{ext.directory} lacks units that the queue points at"
         ext.resume_at(self._ext_end(last))
         return fault
 

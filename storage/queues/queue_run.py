@@ -72,7 +72,7 @@ def read_run(
             run.blame(f"{path} has {size} bytes")
             run.begin = expected
         elif first == expected:
-            run.blame(f"{path} has no place")
+            run.blame(f"{path} does not begin at a multiple of {file_bytes}")
         else:
             run.blame(f"a file is missing before {path}")
     return run

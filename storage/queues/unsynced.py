@@ -52,7 +52,7 @@ def _sync(disk: Disk, path: str) -> None:
     try:
         file.sync()
     except OSError as error:
-        raise SyncFailed(f"{path} could not be flushed ({error}): check the disk.") from error
+        raise SyncFailed(f"cannot sync {path} ({error}): check the disk.") from error
     finally:
         file.close()
 
@@ -68,4 +68,4 @@ def sync_directories(disk: Disk, directories: Iterable[str]) -> None:
         except FileNotFoundError:
             continue
         except OSError as error:
-            raise SyncFailed(f"{directory} could not be flushed ({error}).") from error
+            raise SyncFailed(f"cannot sync {directory} ({error}): check the disk.") from error

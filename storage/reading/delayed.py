@@ -251,7 +251,7 @@ class DueReader:
             return str(error)
         place = record.topic, record.queue_id, record.queue_offset
         if place != (SCHEDULE_TOPIC, self._queue_id, number):
-            return "another record lies there"
+            return "another record is there"
         raw = b"\x02" + record.properties  # parsing pairs of 32 KiB would take 2 ms
         topic = property_of(raw, _REAL_TOPIC).decode("utf-8", "replace")
         try:
@@ -259,7 +259,7 @@ class DueReader:
         except NumberFormatError:
             queue_id = -1
         if not topic or queue_id < 0:
-            due.skipped.append((number, "it does not say where it belongs"))
+            due.skipped.append((number, "it names no real topic or queue"))
         elif topic == HALF_TOPIC:
             due.skipped.append((number, "it belongs to a transaction"))
         else:

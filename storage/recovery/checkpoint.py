@@ -123,7 +123,7 @@ class Checkpoint:
             self.durable_offset = durable_offset if tuple(copied) == times else 0
             times = tuple(map(min, times, copied))
         elif any(own):
-            self.fault = f"what {self._path} says of its durable offset is damaged"
+            self.fault = f"the durable offset in {self._path} is damaged"
         self.physic_ms, self.logics_ms, self.index_ms = (max(0, each) for each in times)
 
     def limit(self, end_offset: int) -> bool:

@@ -120,7 +120,7 @@ def _parsed(found: dict[str, Any]) -> CleanStop:
     numbers = (*ends, *times, covered, *(each for known in queues.values() for each in known))
     texts = (*index, *index.values())
     if {*map(type, numbers)} != {int} or not {*map(type, texts)} <= {str}:
-        raise ValueError("a value is of another kind")
+        raise ValueError("a value has the wrong type")
     return CleanStop(
         *ends,
         times,

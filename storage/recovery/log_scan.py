@@ -305,7 +305,7 @@ class LogScan:
         for number, (start, end, reason) in enumerate(self.gaps):
             if start >= self._vouched_offset and not self._is_trusted(end):
                 self.end_offset = start
-                self.end_reason = f"{reason}; what follows was torn when power was cut"
+                self.end_reason = f"{reason}; later records were torn by a power failure"
                 del self.gaps[number:]
                 return
 

@@ -142,14 +142,14 @@ class QueueNumbers:
             if key in self._doubtful and number > due:
                 self.lost[key] = f"units from {due} on were missing"
             elif not queue.takes(number) or self._is_too_late(queue, number):
-                self._is_damaged(entry, "its topic, queue or number is not right")
+                self._is_damaged(entry, "its topic, queue id or queue offset is wrong")
             elif key not in self._closed_up and _is_one_bit_off(number, due):
                 self._put_instead(entry, due)
             else:
                 self._queues.append([entry])
         self._pending.clear()
         for entry in self._strays:
-            self._is_damaged(entry, "no queue can be made for its topic and queue id")
+            self._is_damaged(entry, "its topic and queue id cannot name a queue")
         self._strays.clear()
 
     def _is_too_late(self, queue: ConsumeQueue, number: int) -> bool:

@@ -101,9 +101,9 @@ class Recovery:
         if stop.queues and not len(self._queues):
             self._note_all_anew(is_wrong=True)
         not_as_left = {
-            (_bytes(topic), number): "its files are not as they were left"
+            (_bytes(topic), number): "its files differ from the last clean stop"
             if self._queues.get(topic, number)
-            else "it was gone"
+            else "it was missing"
             for topic, number in lost
         }
         ends = {(_bytes(topic), number): stop.queues[topic, number][1] for topic, number in lost}
@@ -119,7 +119,7 @@ class Recovery:
                 self._note_all_anew(is_wrong=report.clean or bool(listed))
         elif report.clean and report.dispatched_count:
             text = f"the last {report.dispatched_count} records of the log had no units"
-            report.findings.append(Finding("consume queues", f"{text}: they are made again"))
+            report.findings.append(Finding("consume queues", f"{text}: they are rebuilt"))
 
     def _misfits(self) -> dict[QueueKey, str]:
         """Remove unusable queue files; return the queues that need a rebuild."""
@@ -150,7 +150,7 @@ class Recovery:
     def _note_all_anew(self, *, is_wrong: bool) -> None:
         """Report that all queues are missing."""
         self._all_anew = self._report.all_queues_made = True
-        text = f"there are none in {self._queues.directory}: they are made anew from the log"
+        text = f"none found in {self._queues.directory}: they are rebuilt from the log"
         self._report.findings.append(Finding("consume queues", text, is_wrong))
 
     def _known_end(self, wrong: Container[QueueKey]) -> int:
@@ -275,7 +275,7 @@ class Recovery:
             file = self._log.queue.find(offset)
             if file is not None and offset < scan.end_offset:
                 file.write(blank(file.end_offset - offset), offset - file.first_offset)
-                text = f"the BLANK at {offset} is damaged: it is written anew"
+                text = f"the BLANK at {offset} is damaged: it is rewritten"
                 report.findings.append(Finding("commit log", text))
 
     # -- queues that are wrong ------------------------------------------------------------------
@@ -283,7 +283,7 @@ class Recovery:
     def _gone(self, listed: Iterable[tuple[str, int]]) -> dict[QueueKey, str]:
         """Return the listed queues without a directory."""
         return {
-            (_bytes(topic), queue_id): "it was gone"
+            (_bytes(topic), queue_id): "it was missing"
             for topic, queue_id in listed
             if self._queues.get(topic, queue_id) is None
         }
@@ -291,7 +291,7 @@ class Recovery:
     def _emptied(self, listed: Iterable[tuple[str, int]]) -> dict[QueueKey, str]:
         """Return the listed queues that lost all their units as invalid."""
         return {
-            (_bytes(topic), queue_id): "none of its units was right"
+            (_bytes(topic), queue_id): "all its units were invalid"
             for topic, queue_id in listed
             if (queue := self._queues.get(topic, queue_id)) is not None and not queue.max_offset
         }
@@ -302,7 +302,7 @@ class Recovery:
         for queue in self._queues:
             if queue.is_empty or self._ends_well(queue):
                 continue
-            wrong[_bytes(queue.topic), queue.queue_id] = "its last unit is not that of a record"
+            wrong[_bytes(queue.topic), queue.queue_id] = "its last unit matches no record"
         return wrong
 
     def _ends_well(self, queue: ConsumeQueue) -> bool:
@@ -341,7 +341,7 @@ class Recovery:
                 known[key] = max(queue.max_offset, known.get(key, 0))
                 queue.remove(self._log.queue.disk)
             if not self._all_anew:
-                text = f"queue {key[1]} of {_text(key[0])!r} is made anew from the log: {reason}"
+                text = f"queue {key[1]} of {_text(key[0])!r} is rebuilt from the log: {reason}"
                 self._report.queues_made.add((_text(key[0]), key[1]))
                 is_wrong = reason != NO_UNITS
                 self._report.findings.append(Finding("consume queues", text, is_wrong))

@@ -43,6 +43,6 @@ class RecoveryReport:
         ]
         stale = []
         if self.clean and self.zeroed_bytes:
-            text = f"behind its end, {self.end_offset}, not all is zeros"
+            text = f"the bytes behind its end, {self.end_offset}, are not all zeros"
             stale = [Finding("commit log", text, is_wrong=False)]
         return list(dict.fromkeys([*damaged, *stale, *self.findings]))

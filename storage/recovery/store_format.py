@@ -40,9 +40,9 @@ def require_known_format(config: StoreConfig, disk: Disk) -> None:
         return
     needs = str(found.get("needs") or "a later version")
     raise NewerStore(
-        f"the store {config.root} has format {_number(found)}, and this version knows those up to"
-        f" {STORE_FORMAT}: start TroupeMQ {needs} or later, or restore the copy from before the"
-        " upgrade; `troupemq store dump` reads it all the same."
+        f"the store {config.root} has format {_number(found)}, but this version supports formats up"
+        f" to {STORE_FORMAT}: start TroupeMQ {needs} or later, or restore the copy from before the"
+        " upgrade; `troupemq store dump` can still read it."
     )
 
 

@@ -34,7 +34,7 @@ def order_rebuild(config: StoreConfig, disk: Disk) -> None:
         disk.open(path, create=True).close()
         disk.sync_directory(directory)
     except OSError as error:
-        raise store_error(f"cannot make {path}", error) from error
+        raise store_error(f"cannot create {path}", error) from error
     finally:
         lock.release()
 

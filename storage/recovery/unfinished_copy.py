@@ -18,6 +18,6 @@ def require_finished_copy(config: StoreConfig, disk: Disk) -> None:
     """Raise UnfinishedCopy for a store with a running or aborted copy."""
     if disk.exists(mark_path(config.root)):
         raise UnfinishedCopy(
-            f"the store {config.root} is a copy that is not finished: run `troupemq store backup`"
+            f"the store {config.root} is an unfinished copy: run `troupemq store backup`"
             " or `troupemq store restore` again, as before."
         )

@@ -83,7 +83,7 @@ class ReplicaLog:
         """Return received bytes, also of partial records. Raises OffsetError."""
         pieces: list[bytes] = []
         if offset + size > self.received_offset:
-            raise OffsetError(f"{size} bytes at {offset} lie behind {self.received_offset}")
+            raise OffsetError(f"{size} bytes at {offset} are behind {self.received_offset}")
         while size:
             file = self._log.queue.find(offset)
             if file is None:

@@ -26,7 +26,7 @@ def mark_replica(config: StoreConfig, disk: Disk) -> None:
             disk.open(path, create=True).close()
             disk.sync_directory(directory)
     except OSError as error:
-        raise store_error(f"cannot make {path}", error) from error
+        raise store_error(f"cannot create {path}", error) from error
 
 
 def is_marked(config: StoreConfig, disk: Disk) -> bool:

@@ -76,7 +76,7 @@ def require_room(config: StoreConfig, disk: Disk) -> Reserve | None:
             f"A new store in {config.root} takes {in_words(reserve.missing_bytes)} of the disk at "
             f"once ({_what(config)}), and {in_words(reserve.free_bytes)} are free: make room, "
             "choose another storePathRootDir, or make the log files smaller "
-            "(mappedFileSizeCommitLog=134217728 for 128 MiB), which is for good."
+            "(mappedFileSizeCommitLog=134217728 for 128 MiB), which cannot be changed later."
         )
     return reserve
 
@@ -85,8 +85,8 @@ def little_room(config: StoreConfig, reserve: Reserve) -> str:
     """Return the warning for a store that will soon lack disk space."""
     return (
         f"the next log file takes {in_words(config.commit_log_file_bytes)}, and "
-        f"{in_words(reserve.free_bytes or 0)} are free: make room, or sends are refused when the "
-        "current file is full; what is stored can be read all the same"
+        f"{in_words(reserve.free_bytes or 0)} are free: make room, or sends are rejected when the "
+        "current file is full; stored messages remain readable"
     )
 
 
