@@ -1,7 +1,7 @@
-"""The commit log: every message of every topic, one record behind the other.
+"""Commit log: the records of all topics, in arrival order.
 
-commit_log.py   append, read, roll to the next file
-append.py       messages as the bytes of a log
-reader.py       the records of a range, one at an offset, the next one behind damage
-damage.py       the ranges that are known to be damaged
+append.py       encoding of messages as records
+commit_log.py   append, read and roll to the next file
+damage.py       known damaged ranges
+reader.py       sequential and single-record reading, and the search behind damage
 """

@@ -1,8 +1,8 @@
-"""The commit log: every message of every topic, one record behind the other.
+"""Commit log: the records of all topics, in arrival order.
 
-The log is one long run of bytes, cut into files of one size; a record never crosses a file's end.
-What is left of a file that a record (with 8 bytes to spare) did not fit into is BLANK. Records are
-laid out as in protocol/message.py. What lies behind the end of the log is zeros.
+The log is a sequence of files of one size; a record never crosses the end of a file. A record must
+leave 8 bytes free; if it does not fit, BLANK fills the rest of the file. protocol/message.py
+defines the record layout. Behind the end of the log, all bytes are zeros.
 
 Source: store/CommitLog.java.
 """
@@ -34,14 +34,14 @@ __all__ = ["CommitLog", "Placed", "PutRecord", "prepare_file"]
 _NO_HOST = bytes(8)
 SET_BACK_STEP_MS = 1000
 SET_BACK_COUNT_MAX = 4096
-"""More than an hour of a clock that is behind."""
+"""Maximum set-back entries: more than an hour of a clock that runs behind."""
 
 
 def prepare_file(offset: int, config: StoreConfig, disk: Disk) -> MappedFile:
-    """Makes the log file that begins at `offset`, with real blocks, its name and size durable.
+    """Create the log file that begins at `offset`, fully allocated, with durable name and size.
 
-    Touches nothing of a CommitLog, so any thread may do it; the owner of the log then adopts the
-    file. Raises StoreError when the disk has no room for it.
+    Any thread may call it, because it touches no CommitLog; the log's owner adopts the file later.
+    Raises StoreError when the disk lacks space.
     """
     try:
         return create_mapped_file(
@@ -53,15 +53,14 @@ def prepare_file(offset: int, config: StoreConfig, disk: Disk) -> MappedFile:
             warm=config.warm_mapped_file_enable,
         )
     except OSError as error:
-        raise store_error(f"cannot make the log file for offset {offset}", error) from error
+        raise store_error(f"cannot create the log file for offset {offset}", error) from error
 
 
 class CommitLog:
-    """The log of one store. One owner appends and adopts files.
+    """Commit log of one store. One owner appends and adopts files.
 
-    Another thread may call `sync`, and read `end_offset`, `flushed_offset`, `view` and
-    `read_whole`: files are a tuple that is replaced as a whole, the watermark is set after the
-    bytes are in place.
+    Another thread may call `sync` and read `end_offset`, `flushed_offset`, `view` and `read_whole`.
+    This is safe because the tuple of files is replaced as a whole, and the watermark is set last.
     """
 
     def __init__(self, config: StoreConfig, disk: Disk) -> None:
@@ -70,42 +69,42 @@ class CommitLog:
             disk, config.commit_log_dir, config.commit_log_file_bytes, "mappedFileSizeCommitLog"
         )
         self.store_host = _NO_HOST
-        """The broker's own address, packed; goes into every record. Set before the first append."""
+        """Packed address of this broker, part of every record; set before the first append."""
         self.end_offset = 0
-        """The published watermark: readers never look at or behind it."""
+        """Published watermark; readers stay below it."""
         self.flushed_offset = 0
-        """Everything below is on disk."""
+        """End of the synced part of the log."""
         self.last_store_timestamp = 0
-        """Of the newest record, ms; the next one is not older (`later_time`)."""
+        """Store timestamp of the newest record, ms; it rises with each append (`later_time`)."""
         self.last_clock_ms = 0
-        """The wall clock at the last append: the store timestamp of records of `CLOCK_TOPICS`."""
+        """Wall clock at the last append, ms; store timestamp of records of `CLOCK_TOPICS`."""
         self.flushed_store_timestamp = 0
-        """Of the newest record known to be on disk, ms; for the checkpoint."""
+        """Store timestamp of the newest synced record, ms, for the checkpoint."""
         self.set_back: tuple[tuple[int, int], ...] = ()
-        """By offset, how far the clock was behind `last_store_timestamp` from there on, ms."""
+        """(offset, ms) pairs: from offset on, the clock was ms behind `last_store_timestamp`."""
         self.next_file_needed: int | None = None
-        """Set when `append` stopped for want of a file: where that file begins."""
+        """Offset of the missing file that stopped `append`, or None."""
         self._published = (0, 0)
         self._dirty_behind_end = False
         self._sync_error: OSError | None = None
 
     @property
     def sync_failure(self) -> str:
-        """Why the disk refused a flush: from then on nothing is safe. Empty if it never did."""
+        """Reason of the failed sync; empty if none failed. Later writes have no durability."""
         return "" if self._sync_error is None else str(self._sync_error)
 
-    # -- the day's beginning and end ------------------------------------------------------------
+    # -- opening and closing ---------------------------------------------------------------------
 
     def load(self) -> list[str]:
-        """Opens the files; returns what was removed (MappedFileQueue.load). Raises StoreError."""
+        """Open the files; return the removed ones (MappedFileQueue.load). Raises StoreError."""
         self.queue.disk.make_dirs(self.queue.directory)
         return self.queue.load()
 
     def start_at(self, end_offset: int, last_store_timestamp: int) -> tuple[int, list[str]]:
-        """Makes `end_offset` the end: zeros behind it, no file behind its own, all of it synced.
+        """Set the end of the log: zero what follows, remove later files and sync.
 
-        The very first file is made here. Returns how many bytes were not zeros, and the files that
-        were removed. Raises StoreError.
+        The first file of an empty log is created here. Return the count of non-zero bytes cleared,
+        and the removed files. Raises StoreError.
         """
         try:
             removed = self.queue.remove_from(end_offset + 1)
@@ -121,33 +120,32 @@ class CommitLog:
         return zeroed, removed
 
     def resume_at(self, end_offset: int, last_store_timestamp: int) -> None:
-        """Makes `end_offset` the end, on the word of whoever stopped cleanly there."""
+        """Set the end of the log as a clean stop recorded it, without touching files."""
         self.end_offset = self.flushed_offset = end_offset
         self.last_store_timestamp = self.flushed_store_timestamp = last_store_timestamp
         self._published = (end_offset, last_store_timestamp)
 
     def close(self) -> None:
-        """Closes the files, without syncing; views that others hold stay valid."""
+        """Close the files without a sync; existing views stay valid."""
         self.queue.close()
 
     # -- writing --------------------------------------------------------------------------------
 
     @property
     def group_bytes_max(self) -> int:
-        """The largest group that fits into a file; callers refuse what is longer."""
+        """Maximum bytes of a group; callers reject larger ones."""
         return self.config.commit_log_file_bytes - BLANK_BYTES
 
     def append(self, groups: Sequence[Group], now_ms: int) -> list[Placed]:
-        """Writes groups; returns offset and size of each, in order, of those that fitted.
+        """Write `groups`; return offset and size of those that fitted, in order.
 
-        A group is one message, or a batch that must lie in one file. Fewer than asked: the next
-        file is not there yet, `next_file_needed` says where it begins, and the caller keeps the
-        rest. All records of a call have the same store timestamp, `last_store_timestamp`: `now_ms`,
-        or the log's newest if the clock has gone back by less than an hour. Records of
-        `CLOCK_TOPICS` get `now_ms`.
+        A short result means that the next file is missing. `next_file_needed` then holds its
+        offset, and the caller keeps the remaining groups. All records of a call share one store
+        timestamp: `now_ms`, or the log's newest if the clock is set back by less than an hour.
+        Records of `CLOCK_TOPICS` get `now_ms`.
 
-        Raises StoreError when the disk fails: then nothing of this call is in the log.
-        Raises ValueError for a group over `group_bytes_max`.
+        Raises StoreError when the disk fails; the log then has nothing of this call. Raises
+        ValueError for a group over `group_bytes_max`.
         """
         if self._dirty_behind_end:
             self._clear_behind_end()
@@ -174,9 +172,9 @@ class CommitLog:
             self.set_back = (*self.set_back[1 - SET_BACK_COUNT_MAX :], (offset, ms))
 
     def came_at(self, offset: int, store_timestamp: int) -> int:
-        """Return what the clock said when a record was stored, which may be before its time.
+        """Return the wall clock at the append of a record, which may be before its store timestamp.
 
-        It is known of records that this process has appended.
+        The clock is known only for records that this process has appended.
         """
         number = bisect_right(self.set_back, (offset, 1 << 63)) if self.set_back else 0
         return store_timestamp - self.set_back[number - 1][1] if number else store_timestamp
@@ -184,7 +182,7 @@ class CommitLog:
     def _write(
         self, groups: Sequence[Group], timestamp: int, now_ms: int, placed: list[Placed]
     ) -> int:
-        """Writes one chunk per file and BLANK where it leaves one; returns the new end."""
+        """Write one chunk per file, with BLANK at the end of a filled file; return the new end."""
         offset, number = self.end_offset, 0
         file = self.queue.find(offset)
         while file is not None:
@@ -209,18 +207,18 @@ class CommitLog:
         return offset
 
     def begin_at(self, file: MappedFile) -> None:
-        """Makes an empty log begin with this file; those that it had are for others to delete."""
+        """Make an empty log begin with `file`; the caller deletes its former files."""
         self.queue.files = (file,)
         self.resume_at(file.first_offset, self.last_store_timestamp)
 
     def publish(self, end_offset: int, store_timestamp: int) -> None:
-        """Makes records that somebody else has written into the files a part of the log."""
+        """Publish records that another component has written into the files."""
         self.last_store_timestamp = max(self.last_store_timestamp, store_timestamp)
         self._published = (end_offset, self.last_store_timestamp)
         self.end_offset = end_offset
 
     def _clear_behind_end(self) -> None:
-        """Takes away what a failed append left, or its records might come back after a crash."""
+        """Zero the bytes of a failed append, so that a crash does not revive its records."""
         try:
             for file in self.queue.spanning(self.end_offset, self.queue.capacity_end):
                 if file.zero_from(max(0, self.end_offset - file.first_offset)):
@@ -230,7 +228,7 @@ class CommitLog:
         self._dirty_behind_end = False
 
     def next_file_offset_to_prepare(self) -> int | None:
-        """Where the file behind the current one begins, unless it is there already."""
+        """Return the offset of the file behind the current one, or None if it exists."""
         files = self.queue.files
         if not files:
             return 0
@@ -238,32 +236,32 @@ class CommitLog:
         return last.end_offset if self.end_offset >= last.first_offset else None
 
     def adopt(self, file: MappedFile) -> None:
-        """Takes a file that `prepare_file` made; it becomes the next one."""
+        """Add a file created by `prepare_file` as the next one."""
         self.queue.add(file)
         self.next_file_needed = None
 
     def drop_before(self, offset: int) -> list[MappedFile]:
-        """Takes whole files before `offset` out of the log, whose beginning moves behind them.
+        """Remove whole files before `offset` from the log and return them.
 
-        Never the file in which the log ends. They are for somebody else to delete; views of them
-        stay good.
+        The file with the log's end always stays. The caller deletes the files; views of them stay
+        valid.
         """
         return self.queue.drop_below(min(offset, self.end_offset))
 
     def sync(self, up_to: int) -> int:
-        """Puts everything appended so far on disk if `up_to` is not there yet.
+        """Sync the log if `flushed_offset` is below `up_to`; return the new `flushed_offset`.
 
-        Returns the new `flushed_offset`; one fdatasync per file that is concerned, so a range that
-        spans a roll has two. Any one thread may call it beside the owner: it touches descriptors
-        only. Once it has failed it raises SyncFailed until the store is opened anew.
+        Each file concerned takes one fdatasync, so a range across two files takes two. One thread
+        may call it beside the owner, because it touches descriptors only. After a failure it raises
+        SyncFailed until the store is reopened.
         """
         flushed = self.flushed_offset
         if up_to <= flushed:
             return flushed
         if self._sync_error is not None:
             raise SyncFailed(
-                f"an earlier flush of the commit log failed ({self._sync_error}): what was written "
-                "since is not safe; restart the broker once the disk is well."
+                f"an earlier sync of the commit log failed ({self._sync_error}): later writes are "
+                "not durable; restart the broker once the disk works."
             )
         end, timestamp = self._published
         for file in self.queue.spanning(flushed, end):
@@ -272,8 +270,8 @@ class CommitLog:
             except OSError as error:
                 self._sync_error = error
                 raise SyncFailed(
-                    f"cannot flush {file.path} ({error}): what was written since is not safe; "
-                    "restart the broker once the disk is well."
+                    f"cannot sync {file.path} ({error}): later writes are not durable; "
+                    "restart the broker once the disk works."
                 ) from error
         self.flushed_store_timestamp = timestamp
         self.flushed_offset = end
@@ -282,28 +280,28 @@ class CommitLog:
     # -- reading --------------------------------------------------------------------------------
 
     def min_offset(self) -> int:
-        """The first byte that is still there."""
+        """Return the offset of the first retained byte."""
         return self.queue.min_offset
 
     def view(self, offset: int, size: int) -> memoryview:
-        """`size` bytes at `offset`, uncopied. Keeps the file mapped, even when it is deleted.
+        """Return `size` bytes at `offset`, uncopied.
 
-        Raises OffsetError if they are not all below the end of the log and in one file.
+        The view keeps the file mapped, even after its deletion. Raises OffsetError unless all bytes
+        lie below the end of the log and in one file.
         """
         if offset + size > self.end_offset:
-            raise OffsetError(f"{size} bytes at {offset} lie behind the end {self.end_offset}")
+            raise OffsetError(f"{size} bytes at {offset} are behind the end {self.end_offset}")
         return self.queue.slice(offset, size)
 
     def reader(self, window_bytes: int = WINDOW_BYTES) -> LogReader:
-        """Reads what is in the log now, for one owner."""
+        """Return a reader of the current log, for one owner."""
         return LogReader(self.queue.find, self.end_offset, window_bytes=window_bytes)
 
     def read_whole(self, offset: int, damage: Damage | None = None) -> bytes | None:
-        """The bytes of the record at any offset; None if no whole one begins there (any more).
+        """Return the bytes of the whole, undamaged record at `offset`, or None.
 
-        Damaged ones do not count: those that are known to be, and those whose CRC is wrong. It
-        waits for the disk: call it on a thread. Any thread; a file that is deleted meanwhile has
-        nothing.
+        Known damage and a wrong CRC both count as damage. Any thread may call it; it blocks on the
+        disk, so call it on a thread. A deleted file yields None.
         """
         reader = self.reader(ONE_RECORD_BYTES)
         try:
@@ -319,15 +317,15 @@ class CommitLog:
         return data[position : position + head.record_bytes]
 
     def read_record(self, offset: int, damage: Damage | None = None) -> MessageRecord | None:
-        """The same, taken apart."""
+        """Return the message of the whole, undamaged record at `offset`, or None."""
         data = self.read_whole(offset, damage)
         return None if data is None else decode_record(data, check_crc=False)
 
     def walk(self, from_offset: int) -> Iterator[RecordHead]:
-        """The heads of all records from `from_offset`, where one must begin, to the end.
+        """Yield the heads of all records from `from_offset`, where one begins, to the end.
 
-        From the log's beginning where that is behind it, as in a slave that was empty. Damaged
-        places, which hold no record, are passed over; a damaged body is not looked at.
+        The walk begins at the log's beginning if that is later, as in a slave that started empty.
+        Damaged ranges are skipped; bodies are not checked.
         """
         reader, start = self.reader(), max(from_offset, self.queue.min_offset)
         for item in walk(reader, start, reader.end_offset, check_crc=False):

@@ -1,29 +1,29 @@
-"""The ranges of the commit log that are known to be damaged; readers pass over them.
+"""Known damaged ranges of the commit log, which readers skip.
 
-Nothing of it is kept in a file: recovery and the scrubber find the damage again.
+They are not stored: recovery and the scrubber detect the damage again.
 """
 
 from bisect import bisect_right
 
 REASONS_BYTES_MAX = 200
-"""Of the texts that are joined when ranges are; the first of them says enough."""
+"""Maximum length of joined reasons; the first reason is the most useful."""
 
 
 class Damage:
-    """Ranges [start, end) with the reason of each, in words.
+    """Damaged ranges [start, end), each with its reason as text.
 
-    One owner adds and forgets; anyone may read: `ranges` is replaced as a whole.
+    One owner adds and removes ranges. Any thread may read, because `ranges` is replaced as a whole.
     """
 
     def __init__(self) -> None:
         self.ranges: tuple[tuple[int, int, str], ...] = ()
-        """(start, end, reason), sorted, none touching another."""
+        """(start, end, reason), sorted, disjoint and not adjacent."""
 
     def __bool__(self) -> bool:
         return bool(self.ranges)
 
     def add(self, start: int, end: int, reason: str) -> bool:
-        """Notes a range, joined with those that it overlaps or touches; False if it was known."""
+        """Add a range, merged with those it overlaps or touches; return False if it was known."""
         if start >= end:
             return False
         reasons = [reason]
@@ -42,11 +42,11 @@ class Damage:
         return True
 
     def overlaps(self, start: int, end: int) -> bool:
-        """Whether any byte of [start, end) is in a damaged range; for no bytes, `start`."""
+        """Return whether a damaged range overlaps [start, end), or byte `start` of an empty one."""
         return self.end_of(start, max(end, start + 1)) is not None
 
     def end_of(self, start: int, end: int) -> int | None:
-        """Where the last damaged range that overlaps [start, end) ends; None without one."""
+        """Return the end of the last damaged range that overlaps [start, end), or None."""
         ranges = self.ranges
         if not ranges:
             return None
@@ -56,7 +56,7 @@ class Damage:
         return None
 
     def forget_below(self, offset: int) -> None:
-        """Drops what lies below `offset`: the log begins there now."""
+        """Drop what lies below `offset`, the new beginning of the log."""
         if self.ranges and self.ranges[0][0] < offset:
             self.ranges = tuple(
                 (max(start, offset), end, reason)
@@ -65,6 +65,6 @@ class Damage:
             )
 
     def forget_from(self, offset: int) -> None:
-        """Drops what begins at or behind `offset`: the log ends there."""
+        """Drop the ranges that begin at or behind `offset`, the new end of the log."""
         if self.ranges and self.ranges[-1][0] >= offset:
             self.ranges = tuple(known for known in self.ranges if known[0] < offset)

@@ -1,18 +1,19 @@
-"""The reader of the log: the records of a range, one at an offset, the next one behind damage.
+"""Reader of the commit log: ranges of records, single records, and the search behind damage.
 
-A record is whole if its magic, its lengths, its own physical offset and the CRC of its body are
-right. A BLANK is one, where a record would begin, if either of its fields is right and its magic is
-not a record's; where it has been searched for, if both are right.
+A record is whole if its magic, lengths, physical offset and body CRC are right. Where a record is
+expected, a BLANK needs one right field and a magic that is not a record's. Where the search finds a
+BLANK, both fields must be right.
 
-Where neither is, a gap begins, and ends with the next whole record or BLANK. That is searched for
-behind the damaged record if its lengths agree with each other; a length alone is not believed, for
-among records of one size a flipped bit would lead to another record and past good ones.
+Anything else begins a gap, which ends at the next whole record or BLANK. The search starts behind
+the damaged record only if all its lengths agree. A single length is not trusted: among records of
+one size, a flipped bit could lead past intact records.
 
-Bytes come by `pread` into memory of our own: a page that is not cached is then waited for without
-the interpreter lock, where touching a map stops every thread. Readers of many records check their
-heads by `sound_heads`, without a RecordHead each. Two have loops of their own, because of what a
-record costs them: replica/replica_scan.py, and of Spark spark/decoding/log_walk.py. What a unit or
-entry names is read through the map (`head_of`).
+Bytes are read by `pread`, which waits for uncached pages without the interpreter lock. A page fault
+in a mapped file would stop every thread. Readers of many records check heads by `sound_heads`,
+without building RecordHead objects.
+
+For speed, two readers have their own loops: replica/replica_scan.py and spark/decoding/log_walk.py.
+Records that a unit or an index entry points at are read through the map (`head_of`).
 """
 
 from collections.abc import Callable, Iterator
@@ -44,11 +45,11 @@ from storage.files.disk import Disk, DiskFile
 from storage.files.mapped_file import MappedFile, file_name, first_offset_of
 
 WINDOW_BYTES = 256 << 10
-"""Read at a time where records are walked or searched for."""
+"""Read size for walks and searches."""
 ONE_RECORD_BYTES = 4096
-"""Read at a time where single records are wanted: most are shorter."""
+"""Read size for single records; most are shorter."""
 RECORD_BYTES_MAX = 64 << 20
-"""More than any message has: what a damaged length says is not to fill the memory."""
+"""Upper bound of a record; protects memory from a damaged length."""
 _PAGE_BYTES = 4096
 _MAGIC_POSITION = 4
 _BODY_CRC_POSITION = 8
@@ -56,18 +57,18 @@ _PHYSICAL_OFFSET_BYTES = 8
 _MAGICS = RECORD_MAGIC.to_bytes(4), BLANK_MAGIC.to_bytes(4)
 
 FindFile: TypeAlias = Callable[[int], MappedFile | None]
-"""The file that holds the byte at an offset of the log (MappedFileQueue.find)."""
+"""Lookup of the file that holds an offset of the log (MappedFileQueue.find)."""
 
 
 _SoundHead: TypeAlias = tuple[int, int, int, int, int, int, int, int, int]
 
 
 def sound_heads(data: Buffer, position: int, stop: int, shift: int) -> Iterator[_SoundHead]:
-    """Heads of the records from `position` on, up to the first that does not agree with itself.
+    """Yield the heads from `position` on, up to the first that contradicts itself.
 
-    `data` lies at offset `shift` of the log; records begin before `stop`. Body, topic and
-    properties are not looked at. Fields: position, size, CRC, queue id, queue offset, flag, store
-    time, and the positions of the body and of what follows it.
+    `data` begins at offset `shift` of the log; records begin before `stop`. Body, topic and
+    properties are not checked. Fields: position, size, CRC, queue id, queue offset, system flag,
+    store timestamp, body position, and position behind the body.
     """
     unpack, head_bytes, data_bytes = SCAN_HEADS[0].unpack_from, SCAN_HEADS[0].size, len(data)
     while position < stop:
@@ -96,7 +97,7 @@ def sound_heads(data: Buffer, position: int, stop: int, shift: int) -> Iterator[
 
 
 class LogReader:
-    """Bytes of the log below `end_offset`, by offset. One owner."""
+    """Reader of the log below `end_offset`, by offset. One owner."""
 
     def __init__(
         self, find: FindFile, end_offset: int, *, window_bytes: int = WINDOW_BYTES
@@ -109,10 +110,9 @@ class LogReader:
         self._data_start = 0
 
     def file_at(self, offset: int) -> MappedFile | None:
-        """The file that holds the byte there; None if there is none (any more).
+        """Return the file that holds the byte at `offset`, or None.
 
-        The one of the last call is kept: whoever has begun to read a file goes on when the log has
-        dropped it.
+        The last file stays cached, so a reader can finish a file that the log has dropped.
         """
         file = self._file
         if file is None or not file.first_offset <= offset < file.end_offset:
@@ -120,9 +120,10 @@ class LogReader:
         return file
 
     def at(self, offset: int, count: int) -> tuple[bytes, int]:
-        """A buffer, and where in it `offset` is; `count` bytes follow unless file or log end.
+        """Return a buffer and the position of `offset` in it.
 
-        Empty where no file is. Raises OSError.
+        At least `count` bytes follow, unless the file or the log ends. The buffer is empty where
+        there is no file. Raises OSError.
         """
         position = offset - self._data_start
         if position < 0 or position + count > len(self._data):
@@ -139,15 +140,15 @@ class LogReader:
         return file.pread(count, position)
 
     def forget(self) -> None:
-        """Reads again what it reads next."""
+        """Discard the buffer, so that the next read comes from the file."""
         self._data = b""
 
 
 class NamedLogReader(LogReader):
-    """The same for who has no CommitLog: files are opened by their names, one at a time.
+    """Reader without a CommitLog: opens files by name, one at a time.
 
-    What the disk cannot read counts as zeros: so what lies there is damaged. The space of a file
-    that somebody deletes is free at the latest when the reader goes on to another one.
+    Unreadable pages read as zeros, so that they count as damage. The space of a deleted file is
+    released when the reader moves to another file.
     """
 
     def __init__(
@@ -159,7 +160,7 @@ class NamedLogReader(LogReader):
         self._directory = config.commit_log_dir
 
     def firsts(self) -> list[int]:
-        """The first offset of each file below the end, in order."""
+        """Return the first offsets of the files below the end, sorted."""
         found = [first_offset_of(name) for name in self._disk.listdir(self._directory)]
         return [first for first in found if first is not None and first < self.end_offset]
 
@@ -170,7 +171,7 @@ class NamedLogReader(LogReader):
         return super().file_at(offset)
 
     def close(self) -> None:
-        """Gives the descriptor back."""
+        """Close the open file."""
         file, self._file = self._file, None
         if file is not None:
             file.close()
@@ -188,7 +189,7 @@ class NamedLogReader(LogReader):
 
 
 def pread_or_zeros(file: DiskFile, count: int, position: int) -> bytes:
-    """Like `pread`, with zeros for the pages that the disk cannot read."""
+    """Read like `pread`, with zeros for unreadable pages."""
     try:
         return file.pread(count, position)
     except OSError:
@@ -209,19 +210,19 @@ def pread_or_zeros(file: DiskFile, count: int, position: int) -> bytes:
 
 
 class Fault(NamedTuple):
-    """Why no whole record begins at a place."""
+    """Reason why no whole record begins at an offset."""
 
     reason: str
     head: RecordHead | None = None
-    """What the record says of itself, where its lengths agree."""
+    """Head of the damaged record, if its lengths agree."""
 
 
 def record_at(
     reader: LogReader, offset: int, *, check_crc: bool = True
 ) -> RecordHead | Fault | None:
-    """The whole record at any offset, why there is none, or None for a BLANK.
+    """Return the record at `offset`, a Fault, or None for a BLANK.
 
-    Without `check_crc` the body is not looked at. Raises OSError.
+    Without `check_crc` the body is not checked. Raises OSError.
     """
     file = reader.file_at(offset)
     if file is None:
@@ -233,7 +234,7 @@ def record_at(
 def _look(
     reader: LogReader, offset: int, file_end: int, limit: int, check_crc: bool
 ) -> RecordHead | Fault | None:
-    """The same of a file that ends at `file_end`, and a range that ends at `limit`."""
+    """Check the record in a file that ends at `file_end`, within a range that ends at `limit`."""
     if file_end - offset < BLANK_BYTES:
         return None
     data, position = reader.at(offset, BLANK_BYTES)
@@ -245,21 +246,21 @@ def _look(
     if magic != RECORD_MAGIC:
         return Fault(f"no record at {offset}: magic {magic:08x}")
     if not RECORD_BYTES_MIN <= size <= min(limit - offset, RECORD_BYTES_MAX):
-        return Fault(f"the lengths of the record at {offset} cannot be true")
+        return Fault(f"invalid lengths in the record at {offset}")
     data, position = reader.at(offset, size)
     try:
         head = scan_head(data, position)
     except RecordError as error:
         return Fault(str(error).replace(f"at {position}", f"at {offset}"))
     if head.physical_offset != offset:
-        return Fault(f"the record at {offset} says it lies at {head.physical_offset}", head)
+        return Fault(f"the record at {offset} names the offset {head.physical_offset}", head)
     if check_crc and not body_is_intact(memoryview(data), position, head):
         return Fault(f"the body of the record at {offset} does not have its CRC", head)
     return head
 
 
 def body_is_intact(view: memoryview, position: int, head: RecordHead) -> bool:
-    """Whether the body of the record at `position` has the CRC that the record says."""
+    """Return whether the body of the record at `position` matches its CRC."""
     start = position + HEADS[head.sys_flag >> 4 & 3].size
     tail_bytes = LENGTH_FIELDS_BYTES + len(head.topic) + len(head.properties)
     body = view[start : position + head.record_bytes - tail_bytes]
@@ -268,7 +269,7 @@ def body_is_intact(view: memoryview, position: int, head: RecordHead) -> bool:
 
 
 def is_sound_blank(reader: LogReader, offset: int) -> bool:
-    """Whether a BLANK lies there both fields of which are right."""
+    """Return whether a BLANK with both fields right is at `offset`."""
     file = reader.file_at(offset)
     data, position = reader.at(offset, BLANK_BYTES)
     if file is None or position + BLANK_BYTES > len(data):
@@ -278,13 +279,13 @@ def is_sound_blank(reader: LogReader, offset: int) -> bool:
 
 
 View: TypeAlias = Callable[[int, int], memoryview]
-"""Bytes of the log: offset and count; raises OffsetError (CommitLog.view)."""
+"""Access to log bytes by offset and count; raises OffsetError (CommitLog.view)."""
 
 
 def head_of(record: Buffer, offset: int) -> RecordHead:
-    """The head of a record whose place and size are known; its body is not looked at.
+    """Return the head of a record of known place and size, without checking its body.
 
-    Raises RecordError if these bytes are not the record at `offset`, and nothing else.
+    Raises only RecordError, if the bytes are not the record at `offset`.
     """
     head = scan_head(record, 0)
     if (head.record_bytes, head.magic, head.physical_offset) != (len(record), RECORD_MAGIC, offset):
@@ -293,7 +294,10 @@ def head_of(record: Buffer, offset: int) -> RecordHead:
 
 
 def message_of(record: Buffer, offset: int, *, check_crc: bool = True) -> MessageRecord:
-    """All of it. Raises RecordError as `head_of` does, and for a body without its CRC."""
+    """Return the message of a record.
+
+    Raises RecordError like `head_of`, and for a wrong body CRC.
+    """
     message = decode_record(record, check_crc=check_crc)
     if (message.record_bytes, message.physical_offset) != (len(record), offset):
         raise RecordError(f"another record lies at {offset}")
@@ -304,7 +308,7 @@ def message_of(record: Buffer, offset: int, *, check_crc: bool = True) -> Messag
 
 
 class Gap(NamedTuple):
-    """A part of the log without a whole record."""
+    """Range of the log without a whole record."""
 
     start: int
     end: int
@@ -314,11 +318,11 @@ class Gap(NamedTuple):
 def walk(
     reader: LogReader, start: int, end: int, *, check_crc: bool = True
 ) -> Iterator[RecordHead | Gap | None]:
-    """Records and gaps between two offsets, the first of which begins a record or a file.
+    """Yield records and gaps from `start`, where a record or a file begins, to `end`.
 
-    None where it takes long: look at the clock. Ends early at a file that is gone. No gap is in
-    two files. Without `check_crc` a record of which the body alone is damaged counts. Raises
-    OSError.
+    None is yielded during long searches, so that the caller can check the clock. The walk ends
+    early at a missing file. A gap never spans two files. Without `check_crc`, a record with only a
+    damaged body counts as whole. Raises OSError.
     """
     offset = start
     while offset < end and (file := reader.file_at(offset)) is not None:
@@ -326,7 +330,7 @@ def walk(
         limit = min(file_end, end, reader.end_offset)
         last = min(limit, file_end - BLANK_BYTES)
         while offset < limit:
-            # What lies whole in the window, with few calls of ours: 2.3 → 1.7 µs a record.
+            # Whole records of the window take few calls of our functions: 2.3 → 1.7 µs per record.
             data, position = reader.at(offset, RECORD_BYTES_MIN)
             view, shift = memoryview(data), offset - position
             with suppress(RecordError):
@@ -365,21 +369,21 @@ def walk(
 
 
 def next_whole(reader: LogReader, offset: int, fault: Fault, end: int) -> int | None:
-    """Where the next whole record (or BLANK) begins behind a fault at `offset`, below `end`.
+    """Return the next whole record or BLANK behind a fault at `offset` and below `end`, or None.
 
-    None if there is none. Reads what is not a hole: fast over what was never written.
+    Holes of the file are skipped, so the search is fast over space that was never written.
     """
     places = _whole_places(reader, _behind(offset, fault), end)
     return next((place for place in places if place is not None), None)
 
 
 def _behind(offset: int, fault: Fault) -> int:
-    """Where the search begins."""
+    """Return the offset where the search begins."""
     return offset + (1 if fault.head is None else fault.head.record_bytes)
 
 
 def _whole_places(reader: LogReader, offset: int, end: int) -> Iterator[int | None]:
-    """Where whole records begin from `offset` on, or a BLANK; None between windows."""
+    """Yield the offsets of whole records and BLANKs from `offset` on; None between windows."""
     while offset < end and (file := reader.file_at(offset)) is not None:
         limit = min(file.end_offset, end, reader.end_offset)
         while offset < limit:
@@ -395,7 +399,7 @@ def _whole_places(reader: LogReader, offset: int, end: int) -> Iterator[int | No
 
 
 def _in_window(reader: LogReader, offset: int, window_end: int, limit: int) -> Iterator[int]:
-    # What begins in the window may reach over its end.
+    # A record that begins in the window may end behind it.
     data, base = reader.at(offset, min(window_end + RECORD_BYTES_MIN, limit) - offset)
     stop = base + window_end - offset
     found: list[int] = []

@@ -1,13 +1,13 @@
-"""The consume queues: for each message of a queue, 20 bytes that say where its record lies.
+"""Consume queues: 20 bytes per message that point at its record in the commit log.
 
 consume_queues.py      all queues of a store
-consume_queue.py       one queue
-extended_queue.py      one with an extension; consume_queue_ext.py: the extension's own file
-stored_units.py        its units, in memory and in files; queue_units.py: their 20 bytes
-queue_files.py         few files open at a time; queue_run.py: which of them make one run
-queue_list.py          which queues there are, noted for the next start
-time_search.py         the message of one file that was stored nearest to a moment
-unsynced.py            what is not on disk yet
-dispatch_entry.py      what of a record the derived files want to know
-message_filter.py      which messages a reader wants
+consume_queue.py       one queue; extended_queue.py: one queue with an extension
+consume_queue_ext.py   file of an extension
+stored_units.py        units in memory and in files; queue_units.py: their 20 bytes
+queue_files.py         cache of open files; queue_run.py: files that form a queue
+queue_list.py          stored list of the queues that have units
+time_search.py         search by store timestamp
+unsynced.py            unsynced files and directories
+dispatch_entry.py      fields of a record that derived files need
+message_filter.py      filters of readers
 """

@@ -1,14 +1,14 @@
-"""One queue of one topic: where each of its messages lies in the commit log.
+"""Consume queue of one topic and queue id: positions of its messages in the commit log.
 
-All integers big-endian. The message with queue offset n has its unit at byte 20·n of the queue.
+All integers are big-endian. The unit of the message with queue offset n begins at byte 20·n.
 
     offset  size  type  field
     0       8     i64   physical_offset   first byte of the record in the commit log
-    8       4     i32   record_bytes      0 where no unit was written yet
+    8       4     i32   record_bytes      0 in an unwritten unit
     12      8     i64   tags_code         hash of the tag; due time in ms for delayed messages
 
-Files `<topic>/<queue id>/<first byte, 20 digits>`, of one size (300,000 units), sparse. The first
-file of a queue that begins with a later message is filled with (0, 0x7FFFFFFF, 0) up to it.
+Files are `<topic>/<queue id>/<first byte, 20 digits>`, sparse and of one size (300,000 units). If a
+queue begins with a later message, fillers (0, 0x7FFFFFFF, 0) precede it in its first file.
 
 Source: store/ConsumeQueue.java, MappedFileQueue.java.
 """
@@ -38,15 +38,15 @@ __all__ = ["FILLER_BYTES", "UNIT", "UNIT_BYTES", "ConsumeQueue", "Unit"]
 
 _PACK: Final = UNIT.pack
 QUEUE_OFFSET_MAX: Final = ((1 << 63) - 1) // UNIT_BYTES
-"""Of a queue's first message: where its unit lies is an i64 for Java, and a file's name here."""
+"""Maximum first queue offset: Java keeps its byte position as an i64, and files are named by it."""
 _LOOKED_AT_UNITS: Final = 8
-"""At a file's beginning or a queue's end, to find one that can be believed."""
+"""Units examined at the beginning of a file or the end of a queue, to find a valid one."""
 _SCAN_UNITS: Final = 3276
 _RECORD_BYTES_MAX: Final = FILLER_BYTES - 1
 
 
 class ConsumeQueue(StoredUnits):
-    """The units of one queue. One owner; offsets without a unit of measure count units."""
+    """Units of one queue. One owner; offsets count units unless a name says otherwise."""
 
     __slots__ = (
         "_run",
@@ -69,24 +69,27 @@ class ConsumeQueue(StoredUnits):
         self.topic = topic
         self.queue_id = queue_id
         self.verified_from = 0
-        """Readers need not check units at or above it."""
+        """Queue offset from which readers need no unit checks."""
         self.misfit = ""
-        """Why `load` could not find all units, in words: make the queue anew from the log."""
+        """Reason why `load` found the files incomplete; the queue needs a rebuild from the log."""
         self.misplaced_count = 0
         """Units appended although their message names another queue offset."""
         self._run: QueueRun | None = None
 
     def ext(self, address: int) -> ExtUnit | None:
-        """What the queue's extension holds at an address; None without one, and if nothing."""
+        """Return the unit of the queue's extension at `address`, or None."""
         return None
 
     @property
     def directories(self) -> tuple[str, ...]:
-        """Where the queue's files lie."""
+        """Directories of the queue's files."""
         return (self.directory,)
 
     def takes(self, queue_offset: int) -> bool:
-        """Whether a message of this number can be added: a queue begins where a unit can lie."""
+        """Return whether a message with this queue offset can be appended.
+
+        An empty queue accepts only offsets up to `QUEUE_OFFSET_MAX`.
+        """
         return not self.is_empty or 0 <= queue_offset <= QUEUE_OFFSET_MAX
 
     # -- adding -------------------------------------------------------------------------------
@@ -94,7 +97,7 @@ class ConsumeQueue(StoredUnits):
     def append(
         self, queue_offset: int, physical_offset: int, record_bytes: int, tags_code: int
     ) -> bool:
-        """Adds the unit of a message; False if the queue has it already."""
+        """Append the unit of a message; return False if the queue already has it."""
         end = physical_offset + record_bytes
         if queue_offset != self.max_offset or end <= self.max_physical_offset:
             return self._append_out_of_order(queue_offset, physical_offset, record_bytes, tags_code)
@@ -104,13 +107,13 @@ class ConsumeQueue(StoredUnits):
         return True
 
     def is_continued_by(self, run: UnitRun) -> bool:
-        """Whether units go on where the queue ends."""
+        """Return whether `run` begins at the end of the queue."""
         first, record_bytes, _ = UNIT.unpack_from(run.units)
         end = first + record_bytes
         return run.queue_offset == self.max_offset and bool(end > self.max_physical_offset)
 
     def append_run(self, run: UnitRun) -> None:
-        """Adds units that continue the queue."""
+        """Append units that continue the queue."""
         last, record_bytes, _ = UNIT.unpack_from(run.units, len(run.units) - UNIT_BYTES)
         self.tail += run.units
         self.max_offset += len(run.units) // UNIT_BYTES
@@ -120,10 +123,10 @@ class ConsumeQueue(StoredUnits):
     def _append_out_of_order(
         self, queue_offset: int, physical_offset: int, record_bytes: int, tags_code: int
     ) -> bool:
-        """A duplicate, the first unit of a queue that begins late, or a hole in the numbering.
+        """Append a unit that is a duplicate, begins the queue late, or follows a hole.
 
-        As in RocketMQ, a unit after a hole goes to the end of the queue, not to its own place.
-        Raises StoreError for a number that no queue can begin with.
+        As in RocketMQ, a unit behind a hole goes to the end of the queue instead of its own
+        position. Raises StoreError for a queue offset at which no queue can begin.
         """
         if self.min_offset <= queue_offset < self.max_offset and self._mend_unit(
             queue_offset, _PACK(physical_offset, record_bytes, tags_code)
@@ -146,7 +149,7 @@ class ConsumeQueue(StoredUnits):
         return self.append(self.max_offset, physical_offset, record_bytes, tags_code)
 
     def _mend_unit(self, queue_offset: int, unit: bytes) -> bool:
-        """Whether this unit is there; what is left of it after damage is overwritten."""
+        """Return whether the queue has this unit; overwrite a damaged copy of it."""
         found = bytes(self.units(queue_offset, 1))
         if found == unit:
             return True
@@ -156,7 +159,7 @@ class ConsumeQueue(StoredUnits):
         return False
 
     def fill_gap(self, up_to: int, physical_offset: int, gap_bytes: int) -> None:
-        """Gives every message from the end up to `up_to` a unit that points at a damaged range."""
+        """Append units that point at a damaged range, up to queue offset `up_to`."""
         count = up_to - self.max_offset
         if count <= 0:
             return
@@ -171,9 +174,9 @@ class ConsumeQueue(StoredUnits):
     def repair(
         self, queue_offset: int, physical_offset: int, record_bytes: int, tags_code: int
     ) -> None:
-        """Overwrites the unit of a message, in memory and in its file.
+        """Overwrite the unit of a message, in memory and in its file.
 
-        Nothing happens where there is none. Raises DiskFull or StoreError; memory is right then.
+        A missing unit is ignored. Raises DiskFull or StoreError; memory is already updated then.
         """
         if not self.first_offset <= queue_offset < self.max_offset:
             return
@@ -184,11 +187,11 @@ class ConsumeQueue(StoredUnits):
     # -- start-up -----------------------------------------------------------------------------
 
     def load(self, min_physical: int = -1, run: QueueRun | None = None) -> None:
-        """Reads what lies in the directory and finds the queue's end, from the back.
+        """Read the queue's directory and find the end of the queue, from the back.
 
-        Changes nothing on the disk: `mend` does, as soon as a crash would be noticed. Holes and
-        damaged units in the middle stay. `misfit` tells when files are missing or cannot be used.
-        `min_physical` is where the log begins; -1 if that is not known.
+        No file changes; `mend` changes them, once the next start would detect a crash. Holes and
+        damaged units in the middle stay. `misfit` is set when files are missing or unusable.
+        `min_physical` is the log's first offset, or -1 if unknown.
         """
         files = self._files
         if run is None:
@@ -227,9 +230,9 @@ class ConsumeQueue(StoredUnits):
         max_physical_offset: int,
         run: QueueRun | None = None,
     ) -> bool:
-        """The same from what was noted at a clean stop, without reading a file.
+        """Load the queue from the offsets of a clean stop, without reading its files.
 
-        False, and nothing done, if the files are not those of these offsets.
+        Return False and load nothing if the files do not match the offsets.
         """
         files = self._files
         if run is None:
@@ -249,9 +252,9 @@ class ConsumeQueue(StoredUnits):
         return fits
 
     def mend(self) -> None:
-        """Takes away the files that do not fit, and what lies behind the end. Raises OSError.
+        """Delete the unusable files and zero what follows the end. Raises OSError.
 
-        Only to be called once a crash would be noticed at the next start.
+        Call it only when the next start would detect a crash.
         """
         run, self._run = self._run, None
         if run is None:
@@ -261,12 +264,12 @@ class ConsumeQueue(StoredUnits):
         self._zero_behind_end()
 
     def _begin_at(self, end: int) -> None:
-        """Makes `end` the next queue offset, with nothing in memory."""
+        """Set the next queue offset to `end` and clear the memory."""
         self.tail.clear()
         self.max_offset = self.tail_first = self.written_offset = self.synced_offset = end
 
     def _set_end(self, end: int) -> None:
-        """The same; files that begin behind it go, and the last unit says where its record ends."""
+        """Set the end of the queue, delete files behind it and find the end of the last record."""
         firsts = self._file_firsts
         while firsts and firsts[-1] >= end:
             self._files.remove(self._path(firsts.pop()))
@@ -283,20 +286,20 @@ class ConsumeQueue(StoredUnits):
                 break
 
     def _zero_behind_end(self) -> None:
-        """Stale units must not be taken for new ones once the queue has grown up to them."""
+        """Zero stale units behind the end, which would otherwise count once the queue grows."""
         if self._file_firsts:
             file_first = self._file_firsts[-1]
             position = (self.max_offset - file_first) * UNIT_BYTES
             self._files.zero_from(self._path(file_first), position)
 
     def truncate_behind(self, physical_end: int) -> None:
-        """Drops the units of records at or behind `physical_end`, in memory and in the files.
+        """Drop the units of records at or behind `physical_end`, in memory and in files.
 
-        Units before them that a power cut left empty go, too.
+        Units before them that a power failure left empty are dropped, too.
         """
         if self.is_empty:
             return
-        self.mend()  # before: what is written now must not be taken for what was found
+        self.mend()  # First, so that new writes are not taken for loaded content.
         self.write_out()
         end = self._first_behind(physical_end) if physical_end > 0 else 0
         while end > self.first_offset and (unit := self.unit(end - 1)) and not any(unit):
@@ -304,13 +307,13 @@ class ConsumeQueue(StoredUnits):
         if end < self.max_offset:
             self._set_end(end)
             self._zero_behind_end()
-        # A flipped bit in the last unit must not keep new ones out.
+        # A flipped bit in the last unit must not block new units.
         self.max_physical_offset = min(self.max_physical_offset, physical_end)
 
     def _first_behind(self, border: int) -> int:
-        """The first queue offset whose record begins at or behind `border`, else the end.
+        """Return the first queue offset with a record at or behind `border`, else the end.
 
-        Single units may be wrong.
+        Single damaged units are tolerated.
         """
         found, agrees = first_behind(self.unit, self.first_offset, self.max_offset, border)
         if agrees:
@@ -326,7 +329,7 @@ class ConsumeQueue(StoredUnits):
         return voted_first_behind(self._scan(first), first, border)
 
     def _scan(self, first: int) -> Iterator[Unit]:
-        """All units from `first` on."""
+        """Yield all units from `first` on."""
         while first < self.max_offset:
             part = self.units(first, _SCAN_UNITS)
             yield from UNIT.iter_unpack(part)
@@ -335,18 +338,19 @@ class ConsumeQueue(StoredUnits):
     # -- cleaning -----------------------------------------------------------------------------
 
     def correct_min_offset(self, min_physical: int) -> None:
-        """Sets `min_offset` to the first message that is still in a log beginning there.
+        """Set `min_offset` to the first message in a log that begins at `min_physical`.
 
-        If there is none, `min_offset` stays what it was.
+        Without such a message, `min_offset` stays.
         """
         first = self._first_behind(min_physical)
         if first < self.max_offset:
             self.min_offset = first
 
     def trim_before(self, min_physical: int) -> list[str]:
-        """Takes the files, but never the last, whose records are all gone out of use.
+        """Release the files of which all records are deleted, except the last file.
 
-        Gives their paths, oldest first, for somebody else to delete; `min_offset` follows.
+        Return their paths, oldest first, for the caller to delete. `min_offset` is raised
+        accordingly.
         """
         if is_behind(self.unit(self.min_offset), min_physical):
             return []
@@ -361,7 +365,7 @@ class ConsumeQueue(StoredUnits):
         return paths
 
     def remove(self, disk: Disk) -> None:
-        """Deletes all files and forgets all units."""
+        """Delete all files and units."""
         self.forget_files()
         disk.remove_tree(self.directory)
         self._file_firsts = []

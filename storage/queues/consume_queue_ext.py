@@ -1,20 +1,20 @@
-"""The extension of one queue: what does not fit into the 20 bytes of its units.
+"""Extension of a consume queue: data that does not fit into 20-byte units.
 
-All integers big-endian. One unit for each message that was dispatched while enableConsumeQueueExt
-was set; the tags code field of the message's queue unit then is the address of its unit here.
+All integers are big-endian. Each message dispatched under enableConsumeQueueExt has one unit here.
+The tags code field of its queue unit is the address of that extension unit.
 
     offset  size  type   field
-    0       2     i16    unit_bytes        20 + bitmap_bytes; 0: nothing yet, -1: the file ends here
-    2       8     i64    tags_code         what the queue unit has otherwise
+    0       2     i16    unit_bytes        20 + bitmap_bytes; 0: unwritten, -1: end of this file
+    2       8     i64    tags_code         value that a queue unit without an extension has
     10      8     i64    store_timestamp   ms
     18      2     i16    bitmap_bytes
-    20      n     bytes  bitmap            which subscriptions' expressions are true for the message
+    20      n     bytes  bitmap            Bloom filter bits of the subscriptions that match
 
-Files `consumequeue_ext/<topic>/<queue id>/<first byte, 20 digits>`, of one size (48 MiB), sparse.
-No unit crosses a file's end or takes its last 4 bytes. The address of the unit at byte b is
-b - 2^63; the field of a queue unit holds an address if it is at most -2^31 - 1, as no tags code is.
+Files are `consumequeue_ext/<topic>/<queue id>/<first byte, 20 digits>`, sparse and of one size (48
+MiB). No unit crosses the end of a file or takes its last 4 bytes. The address of the unit at byte b
+is b - 2^63. A tags code of at most -2^31 - 1 is an address, because no hash is that small.
 
-New units stay in memory until `write_out`, as those of the queue do.
+Like queue units, new units stay in memory until `write_out`.
 
 Source: store/ConsumeQueueExt.java.
 """
@@ -42,26 +42,26 @@ _UNIT_BYTES_MAX: Final = 0x7FFF
 _ADDRESS_MIN: Final = -(1 << 63)
 _OFFSET_MAX: Final = EXT_ADDRESS_MAX - _ADDRESS_MIN
 _KEPT_BYTES: Final = 8 << 10
-"""Written units that stay in memory, so that consumers at the end of a queue touch no file."""
+"""Written bytes kept in memory, so that consumers at the queue's end read no file."""
 
 
 class ExtUnit(NamedTuple):
-    """What the extension knows of one message."""
+    """Extension data of one message."""
 
     tags_code: int
     store_timestamp: int
-    """ms."""
+    """Store timestamp in ms."""
     bitmap: bytes | None
     """Bit b is bit b % 8 of byte b // 8, counted from the least significant."""
 
 
 def is_address(code: int) -> bool:
-    """Whether the tags code field of a queue unit says where a unit lies here."""
+    """Return whether a tags code is the address of an extension unit."""
     return code <= EXT_ADDRESS_MAX
 
 
 class ConsumeQueueExt:
-    """The extension of one queue. One owner; offsets count bytes."""
+    """Extension of one queue. One owner; offsets count bytes."""
 
     __slots__ = (
         "_files",
@@ -79,21 +79,21 @@ class ConsumeQueueExt:
     def __init__(self, directory: str, files: QueueFiles) -> None:
         self.directory = directory
         self.end_offset = 0
-        """Where the next unit goes, if its file has room for it."""
+        """Offset of the next unit, if its file has space for it."""
         self.written_offset = 0
         self.synced_offset = 0
         self._syncing = 0
         self._files = files
         self._firsts: list[int] = []
         self._tails: list[tuple[int, bytearray]] = [(0, bytearray())]
-        """Where each piece of memory begins; all but the last end with their file."""
+        """Memory pieces with their first offsets; all but the last end with their file."""
         self._run: QueueRun | None = None
         self._unit_bytes_max = min(_UNIT_BYTES_MAX, files.file_bytes - _ROOM_LEFT_BYTES)
 
     # -- adding -------------------------------------------------------------------------------
 
     def put(self, tags_code: int, store_timestamp: int, bitmap: bytes | None = None) -> int:
-        """Adds a unit and returns its address; the tags code itself if the unit cannot be had."""
+        """Append a unit and return its address, or the tags code if no unit can be added."""
         bitmap = bitmap or b""
         size = HEAD_BYTES + len(bitmap)
         offset, file_bytes = self.end_offset, self._files.file_bytes
@@ -112,7 +112,7 @@ class ConsumeQueueExt:
         return offset + _ADDRESS_MIN
 
     def write_out(self) -> None:
-        """Puts the units that are only in memory into the files. Raises DiskFull or StoreError."""
+        """Write the units that are only in memory to the files. Raises DiskFull or StoreError."""
         for start, tail in self._tails:
             data = tail[max(0, self.written_offset - start) :]
             if data:
@@ -129,7 +129,7 @@ class ConsumeQueueExt:
         path = self._path(file_first)
         try:
             if not self._firsts:
-                # What lies there is of a queue that is gone.
+                # Files found here belong to a deleted queue.
                 self._files.disk.remove_tree(self.directory)
             if file_first not in self._firsts:
                 self._files.create(self.directory, path, durable_names=bool(self._firsts))
@@ -141,7 +141,7 @@ class ConsumeQueueExt:
     # -- reading ------------------------------------------------------------------------------
 
     def get(self, address: int) -> ExtUnit | None:
-        """The unit at an address; None if there is none, or none that is whole."""
+        """Return the unit at `address`, or None if it is missing or damaged."""
         offset = address - _ADDRESS_MIN
         if address > EXT_ADDRESS_MAX or not self._tails or offset >= self.end_offset:
             return None
@@ -158,13 +158,13 @@ class ConsumeQueueExt:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no file and nothing in memory."""
+        """Whether there is neither a file nor a unit in memory."""
         return not self._firsts and not any(tail for _, tail in self._tails)
 
     def load(self, run: QueueRun) -> str:
-        """Takes over the files of a run; returns what is wrong with them, in words.
+        """Load the files of a run; return the fault found, or an empty text.
 
-        Changes nothing on the disk. `resume_at` has to follow.
+        No file changes. The caller must call `resume_at` next.
         """
         self._run = run
         self._firsts = list(run.firsts)
@@ -175,7 +175,7 @@ class ConsumeQueueExt:
         return run.fault
 
     def mend(self) -> None:
-        """Takes away the files that do not fit, and what lies behind the end. Raises OSError."""
+        """Delete unusable files and what follows the end. Raises OSError."""
         run, self._run = self._run, None
         if run is not None:
             for path in run.unfit:
@@ -183,19 +183,19 @@ class ConsumeQueueExt:
             self.set_end(self.end_offset)
 
     def end_of(self, address: int) -> int | None:
-        """The offset behind the unit at an address; None if it is not there."""
+        """Return the offset behind the unit at `address`, or None if it is missing."""
         unit = self.get(address)
         if unit is None:
             return None
         return address - _ADDRESS_MIN + HEAD_BYTES + len(unit.bitmap or b"")
 
     def behind_file_of(self, address: int) -> int:
-        """Where the file begins that follows the one which has, or had, this unit."""
+        """Return the first offset behind the file that contains `address`."""
         offset = address - _ADDRESS_MIN
         return offset + self._files.file_bytes - offset % self._files.file_bytes
 
     def set_end(self, offset: int) -> None:
-        """Makes `offset` the place of the next unit; what lies behind it goes. Raises OSError."""
+        """Set the offset of the next unit and delete what follows. Raises OSError."""
         file_bytes = self._files.file_bytes
         while self._firsts and self._firsts[-1] >= offset:
             self._files.remove(self._path(self._firsts.pop()))
@@ -205,12 +205,12 @@ class ConsumeQueueExt:
             self._files.zero_from(self._path(self._firsts[-1]), offset - self._firsts[-1])
 
     def resume_at(self, offset: int) -> None:
-        """The same without touching a file: after a clean stop nothing lies behind it."""
+        """Set the offset of the next unit without touching files, as after a clean stop."""
         self.end_offset = self.written_offset = self.synced_offset = self._syncing = offset
         self._tails = [(offset, bytearray())]
 
     def trim_before(self, address: int) -> list[str]:
-        """Takes the files before a unit out of use, never the last; returns their paths."""
+        """Release the files before a unit, except the last file; return their paths."""
         offset, paths = address - _ADDRESS_MIN, []
         while len(self._firsts) > 1 and self._firsts[0] + self._files.file_bytes <= offset:
             paths.append(self._path(self._firsts.pop(0)))
@@ -218,7 +218,7 @@ class ConsumeQueueExt:
         return paths
 
     def unsynced_paths(self) -> list[str]:
-        """The files with units that are written, but not known to be on disk; for one sync."""
+        """Return the files with written, unsynced units, and start one sync of them."""
         self._syncing = self.written_offset
         return [
             self._path(first)
@@ -227,18 +227,18 @@ class ConsumeQueueExt:
         ]
 
     def mark_synced(self) -> None:
-        """What `unsynced_paths` gave is on disk."""
+        """Mark the files of the last `unsynced_paths` as synced."""
         self.synced_offset = min(self._syncing, self.written_offset)
 
     def remove(self) -> None:
-        """Deletes all files and forgets all units."""
+        """Delete all files and units."""
         self.forget_files()
         self._files.disk.remove_tree(self.directory)
         self._firsts, self._run = [], None
         self.resume_at(0)
 
     def forget_files(self) -> None:
-        """Closes the files; somebody else moves or deletes them."""
+        """Close the files before another component moves or deletes them."""
         for first in self._firsts:
             self._files.forget(self._path(first))
 
@@ -247,7 +247,7 @@ class ConsumeQueueExt:
 
 
 def _unit_at(data: bytearray | memoryview, position: int) -> ExtUnit | None:
-    """The unit at a position of a piece of memory or of a file, if its lengths agree."""
+    """Return the unit at a position of a memory piece or file, if its lengths agree."""
     if position + HEAD_BYTES > len(data):
         return None
     size, tags_code, store_timestamp, bitmap_bytes = _HEAD.unpack_from(data, position)

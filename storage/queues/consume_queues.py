@@ -24,26 +24,26 @@ from storage.queues.stored_units import StoredUnits
 from storage.queues.unsynced import UnsyncedQueues, sync_files
 
 UNWRITTEN_UNITS_MAX = (4 << 20) // UNIT_BYTES
-"""In memory alone, over all queues: then all are written out, 1,024 queues 4 KiB each."""
+"""Maximum units held only in memory, over all queues; 1,024 queues then write 4 KiB each."""
 _PAGE_BYTES = 4096
 
 
 class ConsumeQueues:
-    """The queues by topic and queue id. One owner."""
+    """Consume queues by topic and queue id. One owner."""
 
     def __init__(self, config: StoreConfig, disk: Disk) -> None:
         self.directory = config.consume_queue_dir
         self.last_store_timestamp = 0
-        """Of the newest record that has a unit, ms."""
+        """Store timestamp of the newest record with a unit, ms."""
         self.synced_store_timestamp = 0
-        """The units of all records up to this store timestamp are on disk; for the checkpoint."""
+        """Store timestamp in ms up to which all units are synced, for the checkpoint."""
         self.covered_offset = 0
-        """The units of all records of the log below are here, in memory or in the files."""
+        """Log offset below which every record has its unit, in memory or in files."""
         self.synced_covered_offset = 0
-        """The same, of those on disk; for the checkpoint's durable offset."""
+        """Log offset below which all units are synced, for the durable offset of the checkpoint."""
         self.disk = disk
         self.bit_maps: BitMaps | None = None
-        """Asked for the bits of each message; only with enableConsumeQueueExt."""
+        """Source of extension bits; used only with enableConsumeQueueExt."""
         self._files = QueueFiles(disk, config.consume_queue_file_bytes)
         self._ext_directory = config.consume_queue_ext_dir
         self._ext_files: QueueFiles | None = None
@@ -59,39 +59,39 @@ class ConsumeQueues:
     # -- finding ------------------------------------------------------------------------------
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """The queue; None if it does not exist."""
+        """Return the queue, or None if it does not exist."""
         return self._by_name.get((topic, queue_id))
 
     def end_of(self, topic: str, queue_id: int) -> int:
-        """Return the offset that the next message gets; 0 for a missing queue."""
+        """Return the queue offset of the next message; 0 for a missing queue."""
         queue = self._by_name.get((topic, queue_id))
         return 0 if queue is None else queue.max_offset
 
     def id_count(self, topic: str) -> int:
-        """Return a number above all queue ids that the topic has had here."""
+        """Return a number above all queue ids that the topic has had in this store."""
         return self._id_counts.get(topic, 0)
 
     def get_or_create(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """The queue, empty if it is new; its directory appears when the first units are written.
+        """Return the queue; create it, empty, if it does not exist.
 
-        Raises StoreError for a topic that cannot be the name of a directory.
+        Its directory appears with its first written units. Raises StoreError for a topic that
+        cannot name a directory.
         """
         queue = self._by_name.get((topic, queue_id))
         if queue is None:
             if name_fault(topic) or queue_id < 0:
                 raise StoreError(
-                    f"the commit log names queue {queue_id} of topic {topic!r}, which cannot be a "
-                    "directory: the record is damaged or forged."
+                    f"the commit log names queue {queue_id} of topic {topic!r}, which cannot "
+                    "name a directory: the record is damaged or forged."
                 )
             queue = self._add(topic, queue_id)
         return queue
 
     def begin_at(self, topic: str, queue_id: int, queue_offset: int) -> None:
-        """Let a queue that has no message begin with this number; make it if it is missing.
+        """Set the first queue offset of an empty queue, creating the queue if needed.
 
-        At the border of two files it begins with the next one: its first file then tells, by a
-        filler, that no file before it is missing. Raises StoreError for a topic that cannot be the
-        name of a directory.
+        At a file border it begins one offset later. A filler in the first file then shows that no
+        earlier file is missing. Raises StoreError for a topic that cannot name a directory.
         """
         queue = self.get_or_create(topic, queue_id)
         queue_offset += queue_offset % queue.file_units == 0
@@ -128,11 +128,11 @@ class ConsumeQueues:
         return len(self._by_name)
 
     def next_offsets(self) -> dict[tuple[str, int], int]:
-        """The queue offset that the next message of each queue gets."""
+        """Return the queue offset of the next message, by queue."""
         return {key: queue.max_offset for key, queue in self._by_name.items()}
 
     def max_physical_offset(self) -> int:
-        """The end of the last record that has a unit in any queue; -1 without one."""
+        """Return the end of the last record with a unit in any queue, or -1."""
         return max((queue.max_physical_offset for queue in self._by_name.values()), default=-1)
 
     # -- adding (hot) -------------------------------------------------------------------------
@@ -143,14 +143,15 @@ class ConsumeQueues:
         odd: list[DispatchEntry] | None = None,
         look: Callable[[ConsumeQueue, DispatchEntry], None] | None = None,
     ) -> None:
-        """Adds the units of records that lie behind each other in the log, in this order.
+        """Append the units of consecutive records of the log.
 
-        Those whose number does not continue their queue, or that begin one, are added to `odd`
-        instead, if it is given, and so are records without a unit that have a number. Without `odd`
-        `look` is shown them first, with their queue, which it may take out to have it begin anew.
-        Prepared and rolled back records have none; what a queue has already is ignored. Raises
-        DiskFull or StoreError from writing out; the units are in memory then, and repeating the
-        call does no harm.
+        Entries that do not continue their queue, or begin one, go to `odd` instead, if it is given.
+        So do records that have a queue offset but no unit. Without `odd`, `look` sees such an entry
+        and its queue first, and may remove the queue so that it begins again.
+
+        Prepared and rolled-back records have no unit; units that a queue already has are ignored.
+        Raises DiskFull or StoreError from writing out. The units are then in memory, and a repeated
+        call is harmless.
         """
         plain = entries if self._ext_files is None else self._append_extended(entries, odd, look)
         queues, dirty, pack = self._by_bytes, self._dirty, UNIT.pack
@@ -172,7 +173,7 @@ class ConsumeQueues:
             offset, size = entry.physical_offset, entry.record_bytes
             end = offset + size
             if queue_offset == queue.max_offset and end > queue.max_physical_offset:
-                # ConsumeQueue.append, unrolled: the call costs as much as its work.
+                # ConsumeQueue.append, inlined: the call costs as much as its work.
                 queue.tail += pack(offset, size, entry.tags_code)
                 queue.max_offset = queue_offset + 1
                 queue.max_physical_offset = end
@@ -202,7 +203,7 @@ class ConsumeQueues:
         return self.get_or_create(entry.topic.decode("utf-8", "surrogateescape"), entry.queue_id)
 
     def append_run(self, run: EntryRun) -> bool:
-        """Adds the units of a batch in one piece if it continues its queue; else nothing."""
+        """Append the units of a batch at once; return False if it does not continue its queue."""
         units = b"".join(map(UNIT.pack, run.offsets, run.sizes, run.codes))
         unit_run = UnitRun(run.topic, run.queue_id, run.queue_offset, units)
         return self.append_runs((unit_run,), len(run.keys), run.end_offset, run.store_timestamp)
@@ -210,9 +211,10 @@ class ConsumeQueues:
     def append_runs(
         self, runs: Sequence[UnitRun], record_count: int, end: int, store_timestamp: int
     ) -> bool:
-        """Adds the units of many records at once, if each run continues its queue; else nothing.
+        """Append many units at once, if each run continues its queue; else return False.
 
-        The last record ends at `end` and is of `store_timestamp`. Raises as `append`.
+        Nothing is appended then. The last record ends at `end` and has `store_timestamp`. Raises
+        like `append`.
         """
         continued = []
         for run in runs:
@@ -235,7 +237,7 @@ class ConsumeQueues:
         odd: list[DispatchEntry] | None,
         look: Callable[[ConsumeQueue, DispatchEntry], None] | None,
     ) -> Sequence[DispatchEntry]:
-        """The same for queues with an extension; gives what is left to do: nothing."""
+        """Append to queues with extensions; return no remaining entries."""
         bit_maps = self.bit_maps
         for entry in entries:
             queue_offset, end = entry.queue_offset, entry.end_offset
@@ -266,14 +268,14 @@ class ConsumeQueues:
     # -- writing ------------------------------------------------------------------------------
 
     def write_out_all(self) -> None:
-        """Puts units that are only in memory into the files: one write per queue that has some.
+        """Write the units that are only in memory to the files, one write per queue.
 
-        Raises DiskFull or StoreError; what could not be written stays in memory.
+        Raises DiskFull or StoreError; unwritten units stay in memory.
         """
         self.write_out_some(len(self._dirty))
 
     def write_out_some(self, count: int) -> None:
-        """The same for so many queues, those that have waited longest."""
+        """Write out the `count` queues that have waited longest. Raises like `write_out_all`."""
         dirty, done = self._dirty, 0
         try:
             for queue in dirty[:count]:
@@ -288,13 +290,13 @@ class ConsumeQueues:
 
     @property
     def unwritten_count(self) -> int:
-        """How many queues have units that are only in memory."""
+        """Number of queues with units that are only in memory."""
         return len(self._dirty)
 
     def unsynced(self, least_pages: int = 0) -> UnsyncedQueues:
-        """What to sync: files with at least `least_pages` pages of units not on disk; 0 = all.
+        """Return what to sync: files with at least `least_pages` unsynced pages; 0 means all.
 
-        Only what is written out. Tell `mark_synced` when it is done.
+        Only written units count. Call `mark_synced` after the sync.
         """
         if least_pages == 0:
             self.write_out_all()
@@ -316,7 +318,7 @@ class ConsumeQueues:
         return taken
 
     def mark_synced(self, taken: UnsyncedQueues) -> None:
-        """Notes that what `unsynced` gave is on disk now."""
+        """Record that a sync of `taken` has succeeded."""
         for queue, written_offset in taken.queues:
             queue.mark_synced(written_offset)
             if queue.synced_offset == queue.written_offset:
@@ -329,7 +331,7 @@ class ConsumeQueues:
             self.synced_covered_offset = max(self.synced_covered_offset, taken.covered_offset)
 
     def sync_all(self) -> None:
-        """Brings every unit to disk. Raises StoreError when the disk refuses."""
+        """Sync every unit. Raises StoreError when the disk fails."""
         taken = self.unsynced()
         sync_files(self.disk, taken.files)
         self.mark_synced(taken)
@@ -337,16 +339,16 @@ class ConsumeQueues:
     # -- start-up, cleaning, closing ----------------------------------------------------------
 
     def load(self, min_physical: int = -1) -> None:
-        """Opens every queue below the directory (see ConsumeQueue.load). Changes no file.
+        """Open every queue below the directory, like ConsumeQueue.load; change no file.
 
-        `min_physical` is where the log begins, -1 if that is not known. Raises StoreError when no
-        file has the size that is set; other faults are in `misfits` afterwards.
+        `min_physical` is the log's first offset, or -1 if unknown. Raises StoreError when no file
+        has the configured size. `misfits` reports the other faults.
         """
         for key, run in self._runs(min_physical):
             self._add(*key).load(min_physical, run)
 
     def _runs(self, min_physical: int) -> list[tuple[tuple[str, int], QueueRun]]:
-        """The files of every queue there is. Raises StoreError as `load`."""
+        """Return the files of every queue. Raises StoreError like `load`."""
         file_bytes = self._files.file_bytes
         runs = read_queue_runs(self.disk, self.directory, file_bytes, min_physical)
         sizes = [size for _, run in runs for size in run.sizes]
@@ -359,20 +361,23 @@ class ConsumeQueues:
         return runs
 
     def misfits(self) -> dict[tuple[str, int], str]:
-        """The queues whose files do not hold all units, and why: they have to be made anew."""
+        """Return the queues with incomplete files and the reasons; they need a rebuild."""
         return {key: queue.misfit for key, queue in self._by_name.items() if queue.misfit}
 
     def mend(self) -> None:
-        """Takes away what `load` could not use, once a crash would be noticed. Raises OSError."""
+        """Delete what `load` could not use, once the next start would detect a crash.
+
+        Raises OSError.
+        """
         for queue in self._by_name.values():
             queue.mend()
 
     def names(self) -> list[tuple[str, int]]:
-        """The queues that have a unit."""
+        """Return the queues that have units."""
         return [key for key, queue in self._by_name.items() if not queue.is_empty]
 
     def known(self) -> dict[tuple[str, int], tuple[int, int, int]]:
-        """Min offset, max offset and max physical offset of every queue, for a clean stop."""
+        """Return min, max and max physical offset of each queue with units, for a clean stop."""
         return {
             key: (queue.min_offset, queue.max_offset, queue.max_physical_offset)
             for key, queue in self._by_name.items()
@@ -382,7 +387,7 @@ class ConsumeQueues:
     def load_known(
         self, known: Mapping[tuple[str, int], tuple[int, int, int]]
     ) -> list[tuple[str, int]]:
-        """Opens every queue as a clean stop has left it; returns those whose files do not fit."""
+        """Open every queue as a clean stop recorded it; return the queues with other files."""
         lost = []
         found = set()
         for key, run in self._runs(-1):
@@ -396,14 +401,14 @@ class ConsumeQueues:
         return lost + [key for key in known if key not in found]
 
     def truncate_behind(self, physical_end: int) -> None:
-        """Drops the units of records at or behind the end of the log."""
+        """Drop the units of records at or behind the end of the log."""
         for queue in self._by_name.values():
             queue.truncate_behind(physical_end)
 
     def correct_min_offsets(self, min_physical: int) -> None:
-        """Sets every queue's min_offset to its first message that the log still has.
+        """Set every min offset to the first message that the log retains.
 
-        Behind the last one where it has none.
+        Without such a message, it becomes the max offset.
         """
         for queue in self._by_name.values():
             queue.correct_min_offset(min_physical)
@@ -411,10 +416,10 @@ class ConsumeQueues:
                 queue.min_offset = queue.max_offset
 
     def take_out(self, queue: ConsumeQueue, into: str) -> set[str]:
-        """Forgets a queue and moves its files into the directory `into`, to be deleted there.
+        """Remove a queue and move its files into the directory `into`, for later deletion.
 
-        A queue of the same name may begin anew at once. Gives the directories that have to be
-        synced until then or a power cut may bring the old one back. Raises OSError.
+        A queue of the same name may begin at once. Return the directories to sync first; otherwise
+        a power failure may restore the old queue. Raises OSError.
         """
         disk, topic_directory = self.disk, f"{self.directory}/{queue.topic}"
         queue.forget_files()
@@ -438,7 +443,7 @@ class ConsumeQueues:
         return {into, topic_directory, self.directory}
 
     def close(self) -> None:
-        """Closes the files. Write out and sync before, or the log has to rebuild the rest."""
+        """Close the files. Units that are not written and synced must be rebuilt from the log."""
         self._files.close()
         if self._ext_files is not None:
             self._ext_files.close()

@@ -1,4 +1,4 @@
-"""The entry of a record for the files that are derived from the log."""
+"""Entry of a record for the files that are derived from the commit log."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Protocol, TypeAlias
 
 @dataclass(slots=True)
 class DispatchEntry:
-    """Fields of one record that the consume queues and the followers of the log want to know."""
+    """Fields of one record for consume queues and other dispatch targets."""
 
     topic: bytes
     queue_id: int
@@ -15,9 +15,9 @@ class DispatchEntry:
     physical_offset: int
     record_bytes: int
     tags_code: int
-    """The due time in ms for a delayed message."""
+    """Tags code; due time in ms for a delayed message."""
     store_timestamp: int
-    """In ms."""
+    """Store timestamp in ms."""
     sys_flag: int
     keys: tuple[bytes, ...]
     """Index keys: UNIQ_KEY first, then the words of KEYS."""
@@ -30,7 +30,7 @@ class DispatchEntry:
 
 @dataclass(slots=True)
 class EntryRun:
-    """Entries of the messages of a batch, whose records lie behind each other in log and queue."""
+    """Entries of one batch; its records are consecutive in log and queue."""
 
     topic: bytes
     queue_id: int
@@ -39,11 +39,11 @@ class EntryRun:
     physical_offset: int
     """Physical offset of the first record."""
     record_bytes: int
-    """Bytes of all records together."""
+    """Total bytes of all records."""
     store_timestamp: int
     sys_flag: int
     offsets: Sequence[int]
-    """Physical offsets of the records; the lists below have a value for each of them, too."""
+    """Physical offset of each record; the following lists are parallel to it."""
     sizes: Sequence[int]
     codes: Sequence[int]
     keys: Sequence[tuple[bytes, ...]]
@@ -54,7 +54,7 @@ class EntryRun:
         return self.physical_offset + self.record_bytes
 
     def entries(self) -> list[DispatchEntry]:
-        """Return an entry for each record."""
+        """Return one entry per record."""
         topic, queue_id, stored, flag = (
             self.topic,
             self.queue_id,
@@ -71,16 +71,19 @@ class EntryRun:
 
 
 Dispatched: TypeAlias = DispatchEntry | EntryRun
-"""What a follower of the log is told."""
+"""Input of a dispatch target."""
 
 
 class MixedEntries(list[Dispatched]):
-    """Entries with runs among them. No other list holds a run, so that no loop over single sends
-    looks for them: a type check in each loop costs 0.1 µs a message on CPython."""
+    """List of entries that may contain runs.
+
+    Other lists never contain a run, so loops over single sends skip the type check. That check
+    costs 0.1 µs per message on CPython.
+    """
 
 
 def single_entries(entries: Sequence[Dispatched]) -> Sequence[DispatchEntry]:
-    """Return the entries with one for each record."""
+    """Return the entries with each run expanded."""
     if EntryRun not in map(type, entries):
         return entries  # type: ignore[return-value]
     singles: list[DispatchEntry] = []
@@ -93,7 +96,7 @@ def single_entries(entries: Sequence[Dispatched]) -> Sequence[DispatchEntry]:
 
 
 def extended(entries: list[Dispatched], more: Sequence[Dispatched]) -> list[Dispatched]:
-    """Return the entries with more behind them: the same list, or one that may hold runs."""
+    """Return `entries` extended by `more`: the same list, or a MixedEntries."""
     if isinstance(more, MixedEntries) and not isinstance(entries, MixedEntries):
         entries = MixedEntries(entries)
     entries.extend(more)
@@ -103,9 +106,9 @@ def extended(entries: list[Dispatched], more: Sequence[Dispatched]) -> list[Disp
 def cut_behind(
     entries: list[Dispatched], count: int, keys_max: int
 ) -> tuple[list[Dispatched], list[Dispatched]]:
-    """Return the first entries, of about `count` records and `keys_max` keys, and the rest.
+    """Split into the first entries, of about `count` records and `keys_max` keys, and the rest.
 
-    A run is not cut.
+    Runs are not split.
     """
     is_short = not isinstance(entries, MixedEntries) and len(entries) <= count
     if is_short and (len(entries) == 1 or sum([len(each.keys) for each in entries]) <= keys_max):
@@ -127,7 +130,7 @@ def cut_behind(
 
 
 class BitMaps(Protocol):
-    """Says which subscriptions' expressions are true for a message; asked in log order."""
+    """Source of the Bloom filter bits of a message; called in log order."""
 
     def __call__(self, entry: DispatchEntry) -> bytes | None:
-        """The bits for the queue's extension; None where nobody filters by an expression."""
+        """Return the bits for the queue's extension, or None without expression filters."""

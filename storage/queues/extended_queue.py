@@ -1,8 +1,7 @@
-"""A consume queue with an extension: the unit of each message says where more is known of it.
+"""Consume queue with an extension: its units hold addresses of extension units.
 
-The extension is read by the addresses in the queue's units, so the queue's last address says where
-it ends. When it does not hold what the queue points at, the queue is made anew from the log; its
-tags codes are nowhere else.
+The last address in the queue tells where the extension ends. If the extension lacks a unit that the
+queue points at, the queue is rebuilt from the log, the only other source of its tags codes.
 
 Source: store/ConsumeQueue.java (putMessagePositionInfoWrapper), ConsumeQueueExt.java.
 """
@@ -21,7 +20,7 @@ _SCAN_UNITS: Final = 3276
 
 
 class ExtendedQueue(ConsumeQueue):
-    """The units of one queue and what they point at. One owner."""
+    """Units of one queue with their extension. One owner."""
 
     __slots__ = ("_ext", "_ext_files")
 
@@ -40,7 +39,7 @@ class ExtendedQueue(ConsumeQueue):
         self._ext = ConsumeQueueExt(ext_directory, ext_files)
 
     def ext(self, address: int) -> ExtUnit | None:
-        """The extension's unit at `address`; None where it has none."""
+        """Return the extension unit at `address`, or None."""
         return self._ext.get(address)
 
     @property
@@ -50,7 +49,7 @@ class ExtendedQueue(ConsumeQueue):
     # -- adding -------------------------------------------------------------------------------
 
     def is_continued_by(self, run: UnitRun) -> bool:
-        """Never: each message has an extension, too."""
+        """Return False, because each message also needs an extension unit."""
         return False
 
     def extend(
@@ -60,7 +59,7 @@ class ExtendedQueue(ConsumeQueue):
         record_bytes: int,
         known: ExtUnit,
     ) -> bool:
-        """Adds a message; False if the queue has it already. What its unit lacks is mended."""
+        """Append a message, or repair its extension; return False if the queue already has it."""
         unit = None
         if self.min_offset <= queue_offset < self.max_offset:
             unit = self.unit(queue_offset)
@@ -76,7 +75,7 @@ class ExtendedQueue(ConsumeQueue):
         return self.append(queue_offset, physical_offset, record_bytes, self._ext.put(*known))
 
     def _means(self, code: int, known: ExtUnit) -> bool:
-        """Whether a unit's tags code field says what is known of its message."""
+        """Return whether a tags code, or its extension unit, matches `known`."""
         if not is_address(code):
             return code == known.tags_code
         found = self._ext.get(code)
@@ -85,7 +84,6 @@ class ExtendedQueue(ConsumeQueue):
     def repair(
         self, queue_offset: int, physical_offset: int, record_bytes: int, tags_code: int
     ) -> None:
-        """An address that leads to the same tags code stays."""
         unit = self.unit(queue_offset)
         if unit is not None and is_address(unit[2]):
             found = self._ext.get(unit[2])
@@ -94,7 +92,7 @@ class ExtendedQueue(ConsumeQueue):
         super().repair(queue_offset, physical_offset, record_bytes, tags_code)
 
     def write_out(self) -> None:
-        """The extension first: what a unit points at is written when the unit is."""
+        """Write the extension first, so that no written unit points at an unwritten one."""
         self._ext.write_out()
         super().write_out()
 
@@ -125,7 +123,7 @@ class ExtendedQueue(ConsumeQueue):
         )
 
     def _load_ext(self, first: Unit | None, min_physical: int) -> str:
-        """Loads the extension; `first` is the first unit that counts. What is wrong, in words."""
+        """Load the extension and return its fault; `first` is the first valid unit."""
         ext, files = self._ext, self._ext_files
         first_address = first[2] if first is not None and is_address(first[2]) else None
         needed = None if first_address is None else ext.behind_file_of(first_address)
@@ -146,12 +144,15 @@ class ExtendedQueue(ConsumeQueue):
             and ext.get(unit[2]) is None
         ]
         if lost and not fault:
-            fault = f"{ext.directory} does not hold what the queue points at"
+            fault = f"{ext.directory} lacks units that the queue points at"
         ext.resume_at(self._ext_end(last))
         return fault
 
     def _last_addressed(self) -> Unit | None:
-        """The last unit with an address, sought far back only if there are files to point at."""
+        """Return the last unit with an address, or None.
+
+        The search goes far back only if the extension has content.
+        """
         end = self.max_offset
         while end > self.first_offset:
             start = max(end - _SCAN_UNITS, self.first_offset, end - 1 - (end - 1) % self.file_units)
@@ -165,7 +166,7 @@ class ExtendedQueue(ConsumeQueue):
         return None
 
     def _ext_end(self, last: Unit | None) -> int:
-        """Where the next unit of the extension goes, given the last that the queue points at."""
+        """Return the offset of the next extension unit, given the last unit with an address."""
         if last is None:
             return 0
         end = self._ext.end_of(last[2])

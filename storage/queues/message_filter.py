@@ -1,8 +1,8 @@
-"""Filters of messages: by the unit of the queue, by its extension, by the record.
+"""Filters of messages by queue unit, by extension unit and by record.
 
-The queue knows the hash of a message's tag; its extension file, where there is one, knows more: the
-tag's hash again, and which subscriptions' expressions are true, as a Bloom filter's bits. Both may
-let too much pass, never too little; the record decides, or the client.
+The unit holds the hash of the tag. The extension, if any, holds it too, with Bloom filter bits of
+the subscriptions that match. Both may pass too many messages, never too few; the record or the
+client decides.
 
 Source: broker/filter/ExpressionMessageFilter.java, store/ConsumeQueueExt.java (isExtAddr).
 """
@@ -12,21 +12,21 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 EXT_ADDRESS_MAX: Final = -(1 << 31) - 1
-"""A tags code field up to this is the address of a unit in the queue's extension."""
+"""Maximum tags code that is the address of an extension unit."""
 
 _INT_MIN, _INT_MAX = -(1 << 31), (1 << 31) - 1
 _INT_VALUES = 1 << 32
 
 
 class ExtFields(Protocol):
-    """What the extension of a queue knows of one message."""
+    """Extension data of one message."""
 
     @property
     def tags_code(self) -> int: ...
 
     @property
     def store_timestamp(self) -> int:
-        """ms."""
+        """Store timestamp in ms."""
 
     @property
     def bitmap(self) -> bytes | None:
@@ -34,23 +34,23 @@ class ExtFields(Protocol):
 
 
 class Extended(Protocol):
-    """A queue that may have an extension."""
+    """Queue that may have an extension."""
 
     def ext(self, address: int) -> ExtFields | None:
-        """None if there is no such unit."""
+        """Return the extension unit, or None if it is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class BloomBits:
-    """The bits that are set for a message if a subscription's expression is true for it."""
+    """Bloom filter bits of a subscription's expression."""
 
     bit_count: int
     positions: tuple[int, ...]
     since_ms: int = 0
-    """Messages stored up to then know nothing of this subscription."""
+    """Store timestamp of the subscription, ms; bits of older messages do not include it."""
 
     def may_match(self, unit: ExtFields | None) -> bool:
-        """False only if the message is known not to match."""
+        """Return False only if the message is known not to match."""
         if unit is None or unit.store_timestamp <= self.since_ms:
             return True
         bits = unit.bitmap
@@ -61,18 +61,18 @@ class BloomBits:
 
 @dataclass(frozen=True, slots=True)
 class MessageFilter:
-    """What a reader wants; a part that is None lets everything pass."""
+    """Filter of a reader; a part that is None passes every message."""
 
     tag_codes: Set[int] | None = None
-    """Hashes of the tags wanted, signed 32-bit."""
+    """Wanted tag hashes, signed 32-bit."""
     bits: BloomBits | None = None
     matches: Callable[[Mapping[str, str]], bool | None] | None = None
-    """Asked with the properties of the record itself; None, or an exception, is a no."""
+    """Predicate on the properties of the record; None or an exception rejects the message."""
 
     def wants_unit(self, code: int, queue: Extended) -> bool:
-        """Whether the unit with this tags code may be of a message that is wanted.
+        """Return whether the unit may belong to a wanted message.
 
-        An address that leads nowhere counts as wanted: the client looks again.
+        A missing extension unit passes, because the client filters again.
         """
         codes = self.tag_codes
         if codes is not None and code in codes:
@@ -89,5 +89,5 @@ class MessageFilter:
 
 
 def low_32_bits(code: int) -> int:
-    """A due time's low bits, as a signed number: all that is compared of it."""
+    """Return the low 32 bits of a due time as a signed number, which is all that 4.9.7 compares."""
     return code if _INT_MIN <= code <= _INT_MAX else (code - _INT_MIN) % _INT_VALUES + _INT_MIN

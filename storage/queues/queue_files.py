@@ -1,7 +1,7 @@
-"""The files of all consume queues of a store: few of them open at a time, the rest just names.
+"""Cache of open consume queue files, shared by all queues of a store.
 
-A store has thousands of queues and hardly uses most of their files, so descriptors and maps belong
-to this cache and not to a queue. What was used last stays open.
+A store has thousands of queues and rarely uses most of their files. Descriptors and maps therefore
+belong to this cache, which keeps the last used files open.
 """
 
 from storage.files.disk import Disk, DiskFile
@@ -11,37 +11,38 @@ from storage.queues.queue_units import UNIT_BYTES
 __all__ = ["OPEN_FILES_MAX", "UNIT_BYTES", "QueueFiles"]
 
 OPEN_FILES_MAX = 192
-"""Two descriptors each once mapped; most of the usual 1,024 must be left to sockets."""
+"""Maximum open files, of up to two descriptors each; sockets need most of the usual 1,024."""
 
 _PAGE_BYTES = 4096
 
 
 class QueueFiles:
-    """Opens, makes and removes queue files by path. One owner."""
+    """Queue files by path: opened, created and removed here. One owner."""
 
     def __init__(self, disk: Disk, file_bytes: int, open_max: int = OPEN_FILES_MAX) -> None:
         self.disk = disk
         self.file_bytes = file_bytes
         self.new_names: set[str] = set()
-        """Directories with names that may not be on disk yet."""
+        """Directories with new names that may be unsynced."""
         self._names_in_sync: set[str] = set()
         self._open_max = open_max
         self._open: dict[str, MappedFile] = {}
 
     def names_to_sync(self) -> set[str]:
-        """Directories for somebody to sync, who tells `names_synced`; a later name is not in it."""
+        """Return the directories to sync before `names_synced`; later names are not included."""
         self._names_in_sync |= self.new_names
         self.new_names = set()
         return set(self._names_in_sync)
 
     def names_synced(self, directories: set[str]) -> None:
-        """The names that were in these directories at `names_to_sync` are on disk."""
+        """Record that `directories` of the last `names_to_sync` are synced."""
         self._names_in_sync -= directories
 
     def create(self, directory: str, path: str, *, durable_names: bool) -> None:
-        """Makes a sparse file. `durable_names`: the names before it are on disk when it appears,
+        """Create a sparse file.
 
-        so that a power cut leaves no gap in the run. Raises OSError and leaves nothing behind.
+        With `durable_names`, the earlier names of the directory are synced first, so that a power
+        failure leaves no gap in the run. Raises OSError and leaves nothing behind.
         """
         if durable_names:
             self.disk.sync_directory(directory)
@@ -50,7 +51,7 @@ class QueueFiles:
             root = topic_directory.rpartition("/")[0]
             if root:
                 self.disk.make_dirs(root)
-            # Not at once: a thousand new queues would stop whoever writes for seconds.
+            # Not synced at once: a thousand new queues would block the caller for seconds.
             self.disk.make_dirs(directory, durable=False)
             self.new_names |= {topic_directory, root}
         first_offset = first_offset_of(path.rpartition("/")[2])
@@ -62,26 +63,26 @@ class QueueFiles:
         self._keep(path, file)
 
     def write(self, path: str, data: bytes | bytearray | memoryview, position: int) -> None:
-        """Raises OSError."""
+        """Write `data` at a position of the file. Raises OSError."""
         self._get(path).write(data, position)
 
     def read(self, path: str, count: int, position: int) -> bytes:
-        """Bytes of a file, copied."""
+        """Return bytes of a file, copied."""
         return self._get(path).file.pread(count, position)
 
     def file(self, path: str) -> DiskFile:
-        """The open file itself."""
+        """Return the open file of a path."""
         return self._get(path).file
 
     def view(self, path: str) -> memoryview:
-        """The whole file as a read-only map, made at the first call."""
+        """Return the whole file as a read-only map, created by the first call."""
         return self._get(path).view
 
     def zero_from(self, path: str, position: int) -> None:
-        """Zeros what is not zero from `position` on, durably."""
+        """Zero the non-zero bytes from `position` on, durably."""
         file = self._get(path)
-        # The rest of the page alone: the file system takes a page for data as a whole, and a
-        # megabyte of the hole behind it would be read (3 ms a queue).
+        # Only the rest of the page: file systems store whole pages as data, and more would read a
+        # megabyte of the hole behind it (3 ms per queue).
         page_end = min(-(-position // _PAGE_BYTES) * _PAGE_BYTES, self.file_bytes)
         is_stale = any(file.file.pread(page_end - position, position))
         if is_stale:
@@ -90,7 +91,7 @@ class QueueFiles:
             file.sync()
 
     def remove(self, path: str) -> None:
-        """Deletes a file, or what has its name; maps of it stay valid while somebody holds them."""
+        """Delete the file or directory at `path`; existing maps of it stay valid."""
         self.forget(path)
         if self.disk.is_dir(path):
             self.disk.remove_tree(path)
@@ -99,7 +100,7 @@ class QueueFiles:
         self.new_names.add(path.rpartition("/")[0])
 
     def forget(self, path: str) -> None:
-        """Closes a file that somebody else deletes."""
+        """Close a file before another component deletes it."""
         file = self._open.pop(path, None)
         if file is not None:
             file.close()
@@ -120,7 +121,7 @@ class QueueFiles:
             opened = MappedFile(self.disk.open(path), first_offset, self.file_bytes)
             self._keep(path, opened)
         else:
-            self._open[path] = opened  # now the one used last
+            self._open[path] = opened  # move to the end: last used
         return opened
 
     def _keep(self, path: str, file: MappedFile) -> None:

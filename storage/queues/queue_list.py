@@ -1,7 +1,7 @@
-"""The list of a store's consume queues, kept beside the durable offset of the checkpoint.
+"""Stored list of consume queues, saved with the durable offset of the checkpoint.
 
-`<root>/troupemq/queues.json`: topic -> queue ids, of every queue that has a unit. After a crash the
-log is read from the durable offset only, so a directory that is gone would not be missed.
+`<root>/troupemq/queues.json` maps each topic to the ids of its queues with units. After a crash,
+the log is read only from the durable offset, so this list is what reveals a missing directory.
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ QueueName = tuple[str, int]
 
 
 class QueueList:
-    """The list in its file. One thread at a time."""
+    """List of queues in its file. One thread at a time."""
 
     def __init__(self, config: StoreConfig, disk: Disk) -> None:
         self._path = config.queue_list_path
@@ -23,7 +23,7 @@ class QueueList:
         self._saved: frozenset[QueueName] | None = None
 
     def load(self) -> frozenset[QueueName]:
-        """What is in the file; nothing if it is missing, damaged, or names what is no folder."""
+        """Return the stored names; none if the file is missing, damaged or has an invalid topic."""
         found = read_checked(self._disk, self._path)
         try:
             names = frozenset((topic, int(each)) for topic in found for each in found[topic])
@@ -32,7 +32,7 @@ class QueueList:
             return frozenset()
 
     def save(self, names: Iterable[QueueName]) -> None:
-        """Puts the list on disk unless it is there already. Raises StoreError."""
+        """Save the list durably if it has changed. Raises StoreError."""
         wanted = frozenset(names)
         if wanted == self._saved:
             return

@@ -1,7 +1,7 @@
-"""The run of files in a queue's directory, and how far it is used. Reads only.
+"""Run of files in a queue's directory, and its used part. Reads only.
 
-A file that is missing, too short or too long makes the queue incomplete: what does not fit is
-named, for somebody to take away and to make the queue's units again from the log.
+A missing file or one of a wrong size makes the queue incomplete. The run lists the unusable files;
+the caller removes them and rebuilds the units from the log.
 
 Source: store/MappedFileQueue.java (load), ConsumeQueue.java (recover).
 """
@@ -15,37 +15,37 @@ from storage.files.mapped_file import file_name, first_offset_of
 from storage.queues.queue_units import FILLER, UNIT, UNIT_BYTES, is_stray, used_units
 
 _CHUNK_BYTES = 3276 * UNIT_BYTES
-"""Read at a time while looking for the end, about 64 KiB."""
+"""Read size of the search for the end, about 64 KiB."""
 
 
 @dataclass(slots=True)
 class QueueRun:
-    """What lies in one directory."""
+    """Files of one directory."""
 
     directory: str
     firsts: list[int] = field(default_factory=list)
-    """First byte of each file that belongs to the run."""
+    """First byte of each file of the run."""
     begin: int | None = None
-    """Where the run has to begin: a file that cannot be used lies there."""
+    """Required first byte of the run, where an unusable file was found."""
     sizes: list[int] = field(default_factory=list)
-    """Of all files found, in bytes."""
+    """Sizes of all files found, in bytes."""
     unfit: list[str] = field(default_factory=list)
-    """Files to take away."""
+    """Unusable files, to be removed."""
     fault: str = ""
-    """What is wrong, in words."""
+    """First fault found, as text."""
 
     def blame(self, fault: str) -> None:
-        """Notes what is wrong; the first that was found stays."""
+        """Record a fault; the first one stays."""
         self.fault = self.fault or fault
 
 
 def read_run(
     disk: Disk, directory: str, file_bytes: int, is_gone: Callable[[int], bool]
 ) -> QueueRun:
-    """The run in `directory`. Other names than 20 digits are left alone.
+    """Return the run in `directory`; only names of 20 digits count.
 
-    Files before a missing one are leftovers if `is_gone`, asked with the first byte of the last of
-    them, says that nobody needs them: a power cut between deletions leaves them.
+    Files before a missing one are leftovers of a power failure between deletions if `is_gone`
+    confirms it. `is_gone` gets the first byte of the last of them.
     """
     run = QueueRun(directory)
     for name in disk.listdir(directory):
@@ -72,7 +72,7 @@ def read_run(
             run.blame(f"{path} has {size} bytes")
             run.begin = expected
         elif first == expected:
-            run.blame(f"{path} has no place")
+            run.blame(f"{path} does not begin at a multiple of {file_bytes}")
         else:
             run.blame(f"a file is missing before {path}")
     return run
@@ -87,7 +87,7 @@ def _size_of(disk: Disk, path: str) -> int:
 
 
 def ends_before(disk: Disk, path: str, file_bytes: int, min_physical: int) -> bool:
-    """Whether the last unit of a full file is of a record that lies before the log."""
+    """Return whether the last unit of a full file belongs to a record before the log."""
     file = disk.open(path, read_only=True)
     try:
         data = file.pread(UNIT_BYTES, file_bytes - UNIT_BYTES)
@@ -100,7 +100,7 @@ def ends_before(disk: Disk, path: str, file_bytes: int, min_physical: int) -> bo
 
 
 def read_queue_run(disk: Disk, directory: str, file_bytes: int, min_physical: int) -> QueueRun:
-    """The run of a queue whose log begins at `min_physical`."""
+    """Return the run of a queue in a log that begins at `min_physical`."""
 
     def is_gone(first: int) -> bool:
         return ends_before(disk, f"{directory}/{file_name(first)}", file_bytes, min_physical)
@@ -111,7 +111,7 @@ def read_queue_run(disk: Disk, directory: str, file_bytes: int, min_physical: in
 def read_queue_runs(
     disk: Disk, root: str, file_bytes: int, min_physical: int
 ) -> list[tuple[tuple[str, int], QueueRun]]:
-    """Topic, queue id and files of every directory `<topic>/<queue id>` below `root`."""
+    """Return topic, queue id and run of every directory `<topic>/<queue id>` below `root`."""
     runs = []
     for topic in disk.listdir(root):
         if not disk.is_dir(f"{root}/{topic}"):
@@ -126,9 +126,10 @@ def read_queue_runs(
 
 
 def check_sizes(sizes: Iterable[int], file_bytes: int, directory: str, size_key: str) -> None:
-    """Raises StoreError if the setting, and not a file, has the wrong size.
+    """Raise StoreError if the setting has the wrong size, not a file.
 
-    That is so when all files have one other size. A single shorter file is taken for damaged.
+    The setting is wrong when all files have one other size. A single shorter file counts as
+    damaged.
     """
     found = [size for size in sizes if size]
     size = found[0] if found else file_bytes
@@ -143,12 +144,12 @@ def check_sizes(sizes: Iterable[int], file_bytes: int, directory: str, size_key:
 
 
 def begins_with_filler(file: DiskFile) -> bool:
-    """Return whether the queue began in this file: then no file before it is missing."""
+    """Return whether the queue began in this file, so that no earlier file is missing."""
     return file.pread(UNIT_BYTES, 0) == FILLER
 
 
 def count_used(file: DiskFile, file_bytes: int) -> int:
-    """How many units of a file there are up to the last that is not zeros, holes unread."""
+    """Return the number of units up to the last non-zero one, without reading holes."""
     position = _last_data(file, file_bytes)
     while position >= 0:
         data = file.pread(min(_CHUNK_BYTES, file_bytes - position), position)
@@ -163,7 +164,7 @@ def count_used(file: DiskFile, file_bytes: int) -> int:
 
 
 def _last_data(file: DiskFile, file_bytes: int) -> int:
-    """Where the last chunk that may not be a hole begins; negative if there is none."""
+    """Return the beginning of the last chunk that may have data; negative without data."""
     low, high = -1, (file_bytes - 1) // _CHUNK_BYTES
     while low < high:
         middle = (low + high + 1) // 2

@@ -1,7 +1,7 @@
-"""The 20 bytes of a consume queue unit, and how a place among many of them is found.
+"""Layout of a consume queue unit (20 bytes), and searches among many units.
 
-Physical offsets rise from unit to unit; a flipped bit or a hole breaks that at single places only.
-So a border is searched by halves, and where its surroundings disagree the units vote.
+Physical offsets rise from unit to unit; a flipped bit or a hole breaks the order only locally. A
+border is found by binary search; if nearby units contradict it, a vote of all units decides.
 
 Source: store/ConsumeQueue.java.
 """
@@ -20,7 +20,7 @@ UNIT_BYTES: Final = 20
 assert UNIT.size == UNIT_BYTES
 
 FILLER_BYTES: Final = 0x7FFFFFFF
-"""The size that a unit without a message has; its other fields are 0."""
+"""Record size of a unit without a message; its other fields are 0."""
 FILLER: Final = UNIT.pack(0, FILLER_BYTES, 0)
 
 Unit: TypeAlias = tuple[int, int, int]
@@ -32,19 +32,19 @@ AROUND: Final = 8
 
 
 class UnitRun(NamedTuple):
-    """Units of one queue that follow each other."""
+    """Consecutive units of one queue."""
 
     topic: bytes
     queue_id: int
     queue_offset: int
-    """Of the first of them."""
+    """Queue offset of the first unit."""
     units: bytes
 
 
 def is_behind(unit: Unit | None, border: int) -> bool | None:
-    """Whether a unit's record begins at or behind `border`; None if the unit is none.
+    """Return whether a unit's record begins at or behind `border`; None for an invalid unit.
 
-    A filler lies before everything.
+    A filler lies before every border.
     """
     if unit is None or unit[0] < 0 or unit[1] <= 0:
         return None
@@ -54,9 +54,10 @@ def is_behind(unit: Unit | None, border: int) -> bool | None:
 def first_behind(
     unit_at: Callable[[int], Unit | None], low: int, high: int, border: int
 ) -> tuple[int, bool]:
-    """The first in [low, high) at or behind `border` (else `high`), and whether it can be relied on
+    """Return the first offset in [low, high) at or behind `border`, and whether it is reliable.
 
-    because the units around agree. What is no unit counts as behind.
+    Without such a unit, the offset is `high`. It is reliable if the nearby units agree. Invalid
+    units count as behind the border.
     """
     start, end = low, high
     while low < high:
@@ -73,10 +74,10 @@ def first_behind(
 
 
 def voted_first_behind(units: Iterable[Unit], first: int, border: int) -> int:
-    """The same where single units lie: the place that the fewest of `units` speak against.
+    """Return the border position that the fewest units contradict, despite single wrong units.
 
-    `first` is the number of the first of them; the earliest of several such places. A unit that
-    breaks the order has no say.
+    `first` is the queue offset of the first unit; the earliest of equal positions wins. Units that
+    break the order do not vote.
     """
     best = first
     score = least = before = 0
@@ -92,9 +93,9 @@ def voted_first_behind(units: Iterable[Unit], first: int, border: int) -> int:
 
 
 def used_units(data: bytes) -> int:
-    """How many units there are up to the last that is not all zeros.
+    """Return the number of units up to the last one that is not all zeros.
 
-    A single set bit behind a unit of zeros is nobody's unit but a flipped bit.
+    A single set bit behind a zero unit counts as a flipped bit, not as a unit.
     """
     used_bytes = len(data.rstrip(b"\0"))
     while used_bytes:
@@ -107,14 +108,14 @@ def used_units(data: bytes) -> int:
 
 
 def is_stray(pair: bytes) -> bool:
-    """Whether the second of these two units is a flipped bit among zeros."""
+    """Return whether the second of two units is a flipped bit among zeros."""
     return not any(pair[:UNIT_BYTES]) and int.from_bytes(pair[UNIT_BYTES:]).bit_count() == 1
 
 
 def is_damaged_copy(found: bytes, unit: bytes, position: int) -> bool:
-    """Whether `found` was `unit` once: a bit of it is flipped, or a part was never written.
+    """Return whether `found` is `unit` with one flipped bit or an unwritten part.
 
-    A power cut leaves parts of a unit that lies across a page border; `position` is in its file.
+    A power failure may lose part of a unit across a page border; `position` is in its file.
     """
     if (int.from_bytes(found) ^ int.from_bytes(unit)).bit_count() <= 1:
         return True

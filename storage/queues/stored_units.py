@@ -1,7 +1,7 @@
-"""The units of one queue as they lie in memory and in its files: adding, writing out, reading.
+"""Units of one queue in memory and in files: adding, writing out and reading.
 
-New units stay in memory (`tail`) until `write_out`; readers in this process see both. A crash loses
-the tail, and the log rebuilds it.
+New units stay in memory (`tail`) until `write_out`; readers in this process see both. After a
+crash, the lost tail is rebuilt from the log.
 
 Source: store/ConsumeQueue.java, MappedFileQueue.java.
 """
@@ -16,17 +16,17 @@ from storage.queues.queue_files import QueueFiles
 from storage.queues.queue_units import FILLER, UNIT, UNIT_BYTES, Unit
 
 _TAIL_KEPT_UNITS: Final = 256
-"""Written units that stay in memory, so that consumers at the end of a queue touch no file."""
+"""Written units kept in memory, so that consumers at the queue's end read no file."""
 
 
 @lru_cache(1024)
 def _path_of(directory: str, file_first: int) -> str:
-    """Readers stay in one file for long: a pull took 1.3 µs for its name."""
+    """Return the path of a queue file, cached: building it took 1.3 µs per pull."""
     return f"{directory}/{file_name(file_first * UNIT_BYTES)}"
 
 
 class StoredUnits:
-    """What of a queue is bytes in memory and in files; which units go there is not decided here."""
+    """Byte storage of the units of one queue; subclasses decide which units to add."""
 
     __slots__ = (
         "_file_firsts",
@@ -47,21 +47,24 @@ class StoredUnits:
     def __init__(
         self, directory: str, files: QueueFiles, unwritten: "list[StoredUnits] | None" = None
     ) -> None:
-        """Puts itself into `unwritten` when something other than `append` gives it units."""
+        """Initialize the queue; `unwritten` collects queues that need writing out.
+
+        `append` does not add the queue to it; its callers do.
+        """
         self.directory = directory
         self.min_offset = 0
-        """First queue offset that may be read."""
+        """Minimum readable queue offset."""
         self.max_offset = 0
-        """The next message's queue offset."""
+        """Queue offset of the next message."""
         self.max_physical_offset = -1
-        """End of the last record that has a unit; what ends before it is not added again."""
+        """End of the last record with a unit; records that end there or earlier are ignored."""
         self.tail = bytearray()
         self.tail_first = 0
-        """Queue offset of the first unit in `tail`; some of its units may be in a file already."""
+        """Queue offset of the first unit in `tail`; some of its units may already be in a file."""
         self.written_offset = 0
         self.synced_offset = 0
         self.dirty = False
-        """Has units that are in no file yet; kept by whoever collects the queues to write out."""
+        """Whether units are in no file yet; reset by the collector of unwritten queues."""
         self._files = files
         self._file_units = files.file_bytes // UNIT_BYTES
         self._file_firsts: list[int] = []
@@ -69,7 +72,7 @@ class StoredUnits:
 
     @property
     def file_units(self) -> int:
-        """How many units a file holds."""
+        """Number of units per file."""
         return self._file_units
 
     @property
@@ -79,18 +82,18 @@ class StoredUnits:
 
     @property
     def first_offset(self) -> int:
-        """The first queue offset that has a place, be it of a message that is gone."""
+        """First queue offset with a unit, even if its message is deleted."""
         return self._file_firsts[0] if self._file_firsts else self.tail_first
 
     # -- writing ------------------------------------------------------------------------------
 
     def begin_at(self, queue_offset: int) -> None:
-        """Give the first message of a queue that has none this number."""
+        """Set the first queue offset of an empty queue."""
         self.min_offset = self.max_offset = queue_offset
         self.tail_first = self.written_offset = self.synced_offset = queue_offset
 
     def _overwrite(self, queue_offset: int, unit: bytes) -> None:
-        """Puts another unit into the place of one. Raises DiskFull or StoreError."""
+        """Overwrite one unit. Raises DiskFull or StoreError."""
         position = (queue_offset - self.tail_first) * UNIT_BYTES
         if position >= 0:
             self.tail[position : position + UNIT_BYTES] = unit
@@ -101,15 +104,15 @@ class StoredUnits:
             self.note_unwritten()
 
     def note_unwritten(self) -> None:
-        """Has itself written out with the others."""
+        """Add the queue to the unwritten ones."""
         if not self.dirty:
             self.dirty = True
             self._unwritten.append(self)
 
     def write_out(self) -> None:
-        """Puts the units that are only in memory into the files, one write per file.
+        """Write the units that are only in memory to the files, one write per file.
 
-        Raises DiskFull or StoreError; what could not be written stays in memory.
+        Raises DiskFull or StoreError; unwritten units stay in memory.
         """
         while self.written_offset < self.max_offset:
             start = self.written_offset
@@ -137,7 +140,7 @@ class StoredUnits:
             raise store_error("cannot write to a consume queue", error) from error
 
     def unsynced_paths(self) -> list[str]:
-        """The files that hold units which are written, but not known to be on disk."""
+        """Return the files with written, unsynced units."""
         return [
             self._path(first)
             for first in self._file_firsts
@@ -145,21 +148,21 @@ class StoredUnits:
         ]
 
     def mark_synced(self, written_offset: int) -> None:
-        """The files of `unsynced_paths`, asked when so much was written, are on disk."""
+        """Record that `unsynced_paths`, taken at `written_offset`, are synced."""
         self.synced_offset = max(self.synced_offset, min(written_offset, self.max_offset))
 
     def forget_files(self) -> None:
-        """Closes the files; somebody else moves or deletes them."""
+        """Close the files before another component moves or deletes them."""
         for first in self._file_firsts:
             self._files.forget(self._path(first))
 
     # -- reading ------------------------------------------------------------------------------
 
     def units(self, first: int, count: int) -> bytes | bytearray | memoryview:
-        """Up to `count` units from queue offset `first` on, 20 bytes each; at least one if it can.
+        """Return up to `count` units from queue offset `first` on, at least one if possible.
 
-        Never more than up to the end of the file that `first` lies in. Empty when no file holds
-        `first`. Not to be kept: it may be a part of a mapped file.
+        The result ends with the file that contains `first`, and is empty without one. It may be
+        part of a mapped file, so do not keep it.
         """
         file_first = first - first % self._file_units
         end = min(first + count, self.max_offset, file_first + self._file_units)
@@ -176,14 +179,14 @@ class StoredUnits:
         return bytes(part) + self.tail[(file_end - base) * UNIT_BYTES : (end - base) * UNIT_BYTES]
 
     def unit(self, queue_offset: int) -> Unit | None:
-        """(physical offset, record size, tags code); None if no file holds this queue offset."""
+        """Return (physical offset, record size, tags code), or None if no file has this offset."""
         data = self.units(queue_offset, 1)
         return UNIT.unpack(data) if data else None
 
     def file_part(self, first: int, count: int) -> tuple[str, int, int] | None:
-        """(path, position, bytes) of these units, up to the end of the first one's file.
+        """Return (path, position, bytes) of these units, up to the end of the first file.
 
-        None where they are in memory alone, or nowhere.
+        None if they are only in memory, or missing.
         """
         file_first = first - first % self._file_units
         end = min(first + count, self.written_offset, file_first + self._file_units)
@@ -193,15 +196,15 @@ class StoredUnits:
         return self._path(file_first), position, (end - first) * UNIT_BYTES
 
     def file_at(self, path: str) -> DiskFile:
-        """The open file of a path of this queue."""
+        """Return the open file of a path of this queue."""
         return self._files.file(path)
 
     def next_file_offset(self, queue_offset: int) -> int:
-        """The first queue offset of the file behind the one that `queue_offset` belongs to."""
+        """Return the first queue offset of the file behind that of `queue_offset`."""
         return queue_offset + self._file_units - queue_offset % self._file_units
 
     def file_firsts(self) -> list[int]:
-        """The first queue offset of each file; the last may still be in memory alone."""
+        """Return the first queue offset of each file; the last may still be only in memory."""
         if self.is_empty:
             return []
         firsts = list(self._file_firsts)

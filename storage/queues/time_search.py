@@ -1,7 +1,8 @@
-"""Find the first message of a queue that was stored at a time or later.
+"""Search for the first message of a queue stored at or after a time.
 
-Stored times rise along a queue of ours.  4.9.7 stores what the clock says, and repeats times where
-that was set back: a search by halves alone could then skip messages, so it looks behind itself.
+TroupeMQ's store timestamps rise along a queue. 4.9.7 stores the wall clock, which repeats times
+after it was set back. A plain binary search could then skip messages, so the search also looks
+back.
 
 Source: store/ConsumeQueue.java (getOffsetInQueueByTime), which finds the nearest message.
 """
@@ -12,10 +13,11 @@ from typing import Final, TypeAlias
 TimeFrom: TypeAlias = Callable[[int, int], tuple[int, int] | None]
 """Queue offset and store timestamp (ms) of the first readable message of [first, end).
 
-None if none near `first` can be read; (end, `NEVER`) if none of all can."""
+None if no message near `first` is readable; (end, `NEVER`) if no message at all is.
+"""
 
 NEVER: Final = 1 << 63
-"""Later than every store timestamp."""
+"""Time after every store timestamp."""
 
 
 def first_at_time(
@@ -23,9 +25,9 @@ def first_at_time(
 ) -> int:
     """Return the queue offset of the first message in [first, end) stored at `timestamp` or later.
 
-    Return `end` if there is none. Where messages right before it cannot be read, return the first
-    of these, for it may be the one. `near` is the answer of a broker to the same question: 4.9.7
-    names the nearest message, or any of those of that millisecond.
+    Without such a message, return `end`. If unreadable messages directly precede it, return the
+    first of these, which may be the right one. `near` is a broker's answer to the same question:
+    4.9.7 returns the nearest message, or any message of that millisecond.
     """
     if near is not None:
         first, end = _around(time_from, timestamp, near, first, end)
@@ -38,7 +40,7 @@ def first_at_time(
 def _around(
     time_from: TimeFrom, timestamp: int, near: int, first: int, end: int
 ) -> tuple[int, int]:
-    """Return the part to search: the messages beside `near` where these are the right ones."""
+    """Return the range to search: the neighbors of `near`, if they bracket the time."""
     low, high = max(first, near - 1), min(end, near + 2)
     if low < high:
         before, behind = time_from(low, high), time_from(high - 1, high)
@@ -61,7 +63,7 @@ def _by_halves(time_from: TimeFrom, timestamp: int, low: int, high: int) -> int:
 
 
 def _earlier(time_from: TimeFrom, timestamp: int, first: int, end: int) -> int | None:
-    """Return a message before `end` that was stored as late, in ever longer steps back."""
+    """Return an earlier message stored at or after `timestamp`, stepping back ever further."""
     step = 1
     while first < end:
         at = max(first, end - step)

@@ -1,7 +1,7 @@
-"""Changes of derived files that are not on disk yet, for whoever may block to sync them.
+"""Unsynced changes of derived files, for a component that may block.
 
-The owner of the files hands it out, any thread syncs it (only system calls, on descriptors of its
-own), and the owner is told when that has worked.
+The owner of the files creates the list. Any thread may sync it, by system calls on its own
+descriptors. The owner is informed of the success.
 """
 
 from collections.abc import Iterable
@@ -21,23 +21,23 @@ class Unsynced:
 
 
 class UnsyncedQueues:
-    """What one sync of the queues concerns; `files` is for the thread that does it."""
+    """Queues and files of one sync; the syncing thread uses only `files`."""
 
     def __init__(self, store_timestamp: int | None, covered_offset: int = 0) -> None:
         self.files = Unsynced()
         self.queues: list[tuple[StoredUnits, int]] = []
         self.store_timestamp = store_timestamp
-        """Set when everything up to this store timestamp is in `files`."""
+        """Store timestamp in ms up to which `files` has every unit, or None."""
         self.covered_offset = covered_offset
-        """The units of all records of the log below are in `files`; 0 when that is not known."""
+        """Log offset below which `files` has every unit; 0 if unknown."""
         self.names: list[tuple[str, int]] = []
-        """The queues that have units, when everything is in `files`."""
+        """Queues with units, if `files` is complete."""
 
 
 def sync_files(disk: Disk, unsynced: Unsynced) -> None:
-    """Brings files and names to disk. A file that was deleted meanwhile needs nothing.
+    """Sync files and directories; deleted files are skipped.
 
-    Raises SyncFailed when the disk refuses.
+    Raises SyncFailed when the disk fails.
     """
     for path in unsynced.paths:
         _sync(disk, path)
@@ -52,15 +52,15 @@ def _sync(disk: Disk, path: str) -> None:
     try:
         file.sync()
     except OSError as error:
-        raise SyncFailed(f"{path} could not be flushed ({error}): check the disk.") from error
+        raise SyncFailed(f"cannot sync {path} ({error}): check the disk.") from error
     finally:
         file.close()
 
 
 def sync_directories(disk: Disk, directories: Iterable[str]) -> None:
-    """Brings the names in these directories to disk; those that are gone need nothing.
+    """Sync the names in `directories`; deleted directories are skipped.
 
-    Raises SyncFailed when the disk refuses.
+    Raises SyncFailed when the disk fails.
     """
     for directory in sorted(directories):
         try:
@@ -68,4 +68,4 @@ def sync_directories(disk: Disk, directories: Iterable[str]) -> None:
         except FileNotFoundError:
             continue
         except OSError as error:
-            raise SyncFailed(f"{directory} could not be flushed ({error}).") from error
+            raise SyncFailed(f"cannot sync {directory} ({error}): check the disk.") from error

@@ -1,12 +1,12 @@
-"""Gets: messages of a queue for a pull, and offsets by time.
+"""Reads of queues: messages for a pull, bulk reads and offsets by time.
 
-get_message.py   the status, the corrected offset, the records
-plain_get.py     the usual case; checked_get.py: units that may be wrong, filters
-raw_get.py       units and pieces of the log, in bulk, for who reads whole queues
-get_result.py    what a get may take, and what it gives
-unit_check.py    whether a unit stands for the record that it points at
-record_place.py  whether a record at a place that a client names is what its queue has there
-page_probe.py    whether what will be touched is in memory
+get_message.py   status, corrected offset and records of a pull
+plain_get.py     fast path; checked_get.py: unverified units and filters
+raw_get.py       units and log pieces in bulk, for readers of whole queues
+get_result.py    limits and result of a get
+unit_check.py    check of a unit against its record
+record_place.py  check of a record position named by a client
+page_probe.py    search for bytes that are not in the page cache
 queue_times.py   offsets by time
-delayed.py       the delayed messages of one level that are due
+delayed.py       due messages of one delay level
 """

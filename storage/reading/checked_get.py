@@ -1,9 +1,9 @@
-"""A get over units that are not known to be right, or that a filter cannot judge by themselves.
+"""Get over unverified units, or with a filter that needs more than units.
 
-Each unit is compared with its record before it counts, also to say that its tag is not wanted. The
-batch ends before the first that does not agree; when that is the first of all the outcome is
-IN_DOUBT, and the caller has it verified. So nothing damaged is handed out, nothing is lost behind a
-flipped bit, and every answer is a step forward.
+Each unit is compared with its record before it counts, even if its tag is not wanted. The batch
+ends before the first unit that disagrees. If that is the very first unit, the result is IN_DOUBT,
+and the caller has it verified. So damaged data is never returned, no message behind a flipped bit
+is lost, and every answer makes progress.
 """
 
 from typing import Final, Protocol
@@ -17,13 +17,16 @@ from storage.reading.page_probe import PageProbe
 from storage.reading.unit_check import UnitCheck
 
 READ_BYTES_MAX: Final = 1 << 20
-"""Records read by one call, the first aside: a filter may look at 800, of any size."""
+"""Maximum record bytes read by one call, except for the first record.
+
+A filter may examine 800 records of any size.
+"""
 _PROPERTIES_WEIGHT: Final = 4
-"""What their properties count besides: thousands of names in one record take a filter 1.5 ms."""
+"""Extra weight of properties: a filter takes 1.5 ms for thousands of names in one record."""
 
 
 class Damaged(Protocol):
-    """What is needed of the damaged ranges of the log."""
+    """Access to the damaged ranges of the commit log."""
 
     @property
     def ranges(self) -> tuple[tuple[int, int, str], ...]: ...
@@ -32,7 +35,7 @@ class Damaged(Protocol):
 
 
 class CheckedGet:
-    """One get; `collect` is called once."""
+    """One get; call `collect` once."""
 
     def __init__(
         self,
@@ -63,7 +66,7 @@ class CheckedGet:
         max_count: int,
         wanted: MessageFilter | None,
     ) -> GetResult:
-        """The messages of these units, the first of which is that of `queue_offset`."""
+        """Return the messages of these units; `queue_offset` is that of the first unit."""
         reads_all = wanted is not None and wanted.matches is not None
         checked = max(0, self._queue.verified_from - queue_offset)
         may_read = len(units) // UNIT.size if wanted is not None else max(1, max_count)
@@ -113,7 +116,7 @@ class CheckedGet:
         *,
         is_checked: bool,
     ) -> GetStatus:
-        """What becomes of one unit: FOUND, or why not."""
+        """Return FOUND for one unit, or why it yields no message."""
         physical_offset, size, code = unit
         if self._is_damaged(physical_offset, size):
             return GetStatus.NO_MATCHED_MESSAGE
@@ -136,9 +139,9 @@ class CheckedGet:
         return GetStatus.NO_MATCHED_MESSAGE
 
     def _judge_settled(self, unit: tuple[int, int, int], wanted: MessageFilter | None) -> GetStatus:
-        """The same for a unit that somebody has looked into and left as it is.
+        """Judge a unit that a verification has left unchanged.
 
-        A whole message of this queue, misplaced perhaps, is handed out; anything else skipped.
+        A whole message of this queue is returned, even if misplaced; anything else is skipped.
         """
         physical_offset, size, code = unit
         record = self._record(physical_offset, size)
@@ -151,7 +154,7 @@ class CheckedGet:
         return GetStatus.NO_MATCHED_MESSAGE
 
     def _is_full(self, physical_offset: int, size: int, max_count: int) -> bool:
-        """Whether the batch ends before this message; never before its first."""
+        """Return whether the batch ends before this message; it has at least one message."""
         if not self._count:
             return False
         limits = self._limits
@@ -176,22 +179,22 @@ class CheckedGet:
         )
 
     def _record(self, physical_offset: int, size: int) -> memoryview | None:
-        """Where a unit points; None if that is not, or no longer, in one file of the log."""
+        """Return the record of a unit, or None if it is not within one file of the log."""
         if not self._is_in_log(physical_offset, size):
             return None
         return self._log.view(physical_offset, size)
 
     def _is_gone(self, units: bytes | bytearray | memoryview, number: int) -> bool:
-        """Whether a record lies before the log as its follower does: so its file was deleted.
+        """Return whether this record and the next one lie before the log, so their file is deleted.
 
-        A unit that points before the log beside one that does not is doubtful.
+        A unit that points before the log while the next one does not is doubtful.
         """
         start = number * UNIT.size
         pair = UNIT.iter_unpack(units[start : start + 2 * UNIT.size])
         return all(offset < self._log_begin and size > 0 for offset, size, _ in pair)
 
     def _matches(self, record: memoryview, wanted: MessageFilter) -> bool:
-        """Whether the record itself is wanted; what cannot be judged is not, as in 4.9.7."""
+        """Return whether the filter accepts the record; errors reject it, as in 4.9.7."""
         if wanted.matches is None:
             return True
         try:
@@ -202,7 +205,7 @@ class CheckedGet:
             return False
 
     def _take(self, physical_offset: int, size: int) -> None:
-        """Adds a message to the answer."""
+        """Add a message to the result."""
         runs, end = self._runs, physical_offset + size
         if runs and runs[-1][1] == physical_offset and self._continues(end, size):
             runs[-1] = runs[-1][0], end
@@ -212,9 +215,9 @@ class CheckedGet:
         self._total += size
 
     def _ranges(self, units: bytes | bytearray | memoryview, count: int) -> list[tuple[int, int]]:
-        """What `count` of these units point at, as far as it is there and one call reads it.
+        """Return the log ranges of the first `count` units that exist and that one call reads.
 
-        Records that lie behind each other make one range.
+        Adjacent records form one range.
         """
         ranges: list[tuple[int, int]] = []
         total = 0
@@ -235,5 +238,5 @@ class CheckedGet:
         return ranges
 
     def _continues(self, end: int, size: int) -> bool:
-        """Whether a record that ends there began behind the first byte of its file."""
+        """Return whether the record that ends at `end` begins after the first byte of its file."""
         return (end - size) % self._limits.log_file_bytes != 0

@@ -1,20 +1,20 @@
-"""The delayed messages of one level that are due, read from SCHEDULE_TOPIC_XXXX.
+"""Due messages of one delay level, read from SCHEDULE_TOPIC_XXXX.
 
-Queue n holds the messages of level n + 1 in the order in which they came. The tags code of a unit
-is the moment in ms at which its message is due: its store timestamp and the level's delay.
+Queue n holds the messages of level n + 1 in arrival order. The tags code of a unit is the due time
+in ms: the store timestamp plus the level's delay.
 
-A message that is due further ahead than the level's delay is waited for, never delivered early:
+A message due later than the level's delay from now waits; it is never delivered early:
 
-* If its store timestamp is not in the future, the level had another delay when the message came,
-  or is no longer configured. The message waits until the moment in its unit.
-* If its store timestamp is in the future, the clock was set back. The message came before it is
-  seen here and before those behind it, so it waits until one of these is due: at most for its
-  delay, measured on the monotonic clock.
+* If its store timestamp is not in the future, the level had another delay at that time, or is no
+  longer configured. The message waits until the due time in its unit.
+* If its store timestamp is in the future, the clock was set back. The message arrived before this
+  read and before the messages behind it. It therefore waits until one of these is due, or at most
+  for its delay on the monotonic clock.
 
 4.9.7 delivers such messages at once.
 
-A unit that does not agree with its record is in doubt: somebody has to look into it before it may
-be skipped, for the message may lie beside a flipped bit.
+A unit that disagrees with its record is in doubt. It must be verified before it may be skipped,
+because its message may be intact behind a flipped bit.
 
 Source: store/schedule/ScheduleMessageService.java (DeliverDelayedMessageTimerTask).
 """
@@ -41,21 +41,21 @@ _REAL_TOPIC, _REAL_QID, _TAGS = (
     f"\x02{name}\x01".encode() for name in (REAL_TOPIC, REAL_QID, TAGS)
 )
 BATCH_COUNT: Final = 128
-"""Read at a time; with their delivery 2 to 4 ms of the loop."""
+"""Maximum messages of one read; with delivery, they take 2 to 4 ms of the event loop."""
 BATCH_BYTES: Final = 1 << 20
-"""Of records read at a time, the first aside."""
+"""Maximum record bytes of one read, except for the first record."""
 
 _INT_MAX: Final = (1 << 31) - 1
 
 Far: TypeAlias = Literal["", "clock", "settings"]
-"""Why a message is due further ahead than its level's delay."""
+"""Cause of a due time that is later than the level's delay from now."""
 
 
 class DueMessage(NamedTuple):
-    """A message that goes to its real topic now."""
+    """Message that is due for delivery to its real topic."""
 
     queue_offset: int
-    """Its number among the delayed ones."""
+    """Queue offset in SCHEDULE_TOPIC_XXXX."""
     record: MessageRecord
     topic: str
     queue_id: int
@@ -65,49 +65,49 @@ class DueMessage(NamedTuple):
 
 @dataclass(slots=True)
 class Due:
-    """What is to be done next about a level."""
+    """Result of one read of a delay level."""
 
     next_offset: int
-    """Everything below it is among `messages` or `skipped`."""
+    """Next queue offset; earlier messages are in `messages` or `skipped`."""
     messages: list[DueMessage] = field(default_factory=list)
     skipped: list[tuple[int, str]] = field(default_factory=list)
-    """Queue offset and reason of those that cannot be delivered."""
+    """Queue offset and reason of messages that cannot be delivered."""
     wait_ms: int | None = 0
-    """Until the message at `next_offset` is due; None if the queue ends there."""
+    """Milliseconds until the message at `next_offset` is due; None at the end of the queue."""
     cold: Sequence[ColdPart] = ()
-    """Not in memory: it has to be read first; the rest is as if nothing was due."""
+    """Parts to read from the disk first; the other fields then report nothing due."""
     in_doubt: bool = False
-    """The unit at `next_offset` does not agree with its record."""
+    """Whether the unit at `next_offset` disagrees with its record."""
     far: Far = ""
-    """Why the message at `next_offset` is due so late."""
+    """Cause of the late due time of the message at `next_offset`."""
 
 
 @dataclass(slots=True)
 class _Seen:
-    """When messages whose store timestamp lies in the future were first seen."""
+    """Time when messages with future store timestamps were first seen."""
 
     end: int = 0
-    """The queue's end then: those below had come."""
+    """Max offset of the queue at that time; messages below it had arrived."""
     monotonic_ms: float = 0.0
 
 
 class _Moment(NamedTuple):
-    """One look at a level."""
+    """Inputs of one read of a level."""
 
     now_ms: int
     monotonic_ms: float
     verified: int
     is_patient: bool
-    """Read what is not in memory, too."""
+    """Whether to read uncached records, too."""
 
 
 class DueReader:
-    """Reads one level. One owner."""
+    """Reader of one delay level. One owner."""
 
     def __init__(
         self, log: CommitLog, damage: Damage, probe: PageProbe, level: int, delay_ms: int
     ) -> None:
-        """`delay_ms` is 0 for a level that is not configured."""
+        """Initialize the reader; `delay_ms` is 0 for a level that is not configured."""
         self._log = log
         self._damage = damage
         self._probe = probe
@@ -125,11 +125,11 @@ class DueReader:
         verified: int = -1,
         cold_reads: int = 0,
     ) -> Due:
-        """What is due from `offset` on, which lies within the queue.
+        """Return what is due from `offset` on, an offset within the queue.
 
-        `verified`: the unit there has been looked into; if it cannot be read now, it is skipped.
-        `cold_reads`: how often the caller has just had read what was cold: the units come first,
-        then the records; after that nobody is asked.
+        `verified` is an offset verified by the caller: if its message is unreadable, it is skipped.
+        `cold_reads` counts the caller's reads of cold parts just before: first units, then records.
+        After two of them, nothing counts as cold.
         """
         due = Due(offset)
         if cold_reads == 0:
@@ -165,7 +165,7 @@ class DueReader:
     def _choose(
         self, queue: ConsumeQueue, units: bytes, due: Due, moment: _Moment
     ) -> list[tuple[int, int, int]]:
-        """Queue offset, place and size of those that are due; notes in `due` what follows them."""
+        """Return queue offset, physical offset and size of due messages; update `due`."""
         chosen: list[tuple[int, int, int]] = []
         number, total = due.next_offset, 0
         for start, size, code in UNIT.iter_unpack(units):
@@ -184,7 +184,7 @@ class DueReader:
             chosen.append((number, start, size))
             number += 1
         else:
-            if not units:  # a hole in the queue's files
+            if not units:  # hole in the queue's files
                 number = max(queue.next_file_offset(number), number + 1)
             due.wait_ms = 0 if number < queue.max_offset else None
         due.next_offset = number
@@ -199,10 +199,10 @@ class DueReader:
         due: Due,
         moment: _Moment,
     ) -> float:
-        """Return how long to wait for a message that is due further ahead than the level's delay.
+        """Return the wait for a message that is due later than the level's delay.
 
         `place` is its queue offset, physical offset and size; `behind` are the units behind its
-        own. Notes in `due` why it is due so late, or what keeps that from being known.
+        own. `due` receives the cause of the late due time, or what prevents finding it.
         """
         (number, start, size), now_ms = place, moment.now_ms
         if not moment.is_patient and size > 0:
@@ -212,7 +212,7 @@ class DueReader:
         try:
             stored_ms = head_of(self._log.view(start, size), start).store_timestamp
         except (OffsetError, RecordError):
-            return 0  # `_take` says what is wrong
+            return 0  # `_take` reports the fault
         delay_ms = due_ms - stored_ms
         if not is_due_time(stored_ms, due_ms):
             if number != moment.verified:
@@ -232,7 +232,7 @@ class DueReader:
         )
 
     def _due_ms(self, queue: ConsumeQueue, code: int, start: int) -> int:
-        """When a message is due, wall time; 0 where that cannot be known."""
+        """Return the due time of a message, wall time in ms; 0 if unknown."""
         if not is_address(code):
             return code
         ext = queue.ext(code)
@@ -242,7 +242,7 @@ class DueReader:
         return 0 if record is None else record.store_timestamp + self._delay_ms
 
     def _take(self, due: Due, number: int, start: int, size: int) -> str | None:
-        """Adds the message that lies there; else says what is wrong with it."""
+        """Add the message at `start`, or return why it is invalid."""
         try:
             if size <= 0 or start < 0:
                 return "its unit names no record"
@@ -251,15 +251,15 @@ class DueReader:
             return str(error)
         place = record.topic, record.queue_id, record.queue_offset
         if place != (SCHEDULE_TOPIC, self._queue_id, number):
-            return "another record lies there"
-        raw = b"\x02" + record.properties  # pairs of 32 KiB would take 2 ms to be taken apart
+            return "another record is there"
+        raw = b"\x02" + record.properties  # parsing pairs of 32 KiB would take 2 ms
         topic = property_of(raw, _REAL_TOPIC).decode("utf-8", "replace")
         try:
             queue_id = int_in(property_of(raw, _REAL_QID))
         except NumberFormatError:
             queue_id = -1
         if not topic or queue_id < 0:
-            due.skipped.append((number, "it does not say where it belongs"))
+            due.skipped.append((number, "it names no real topic or queue"))
         elif topic == HALF_TOPIC:
             due.skipped.append((number, "it belongs to a transaction"))
         else:

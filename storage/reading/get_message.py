@@ -1,9 +1,9 @@
-"""The get of a pull: its status, the corrected offset, and the records as they lie in the log.
+"""Get for a pull: status, corrected offset and stored records.
 
-What this process has appended, and what the scrubber has been through, is handed out unread: whole
-blocks of units at a time (plain_get.py), else in one pass over them, no object per message. What
-was there before is compared with its records, in one pass where nothing is special about it.
-Anything else goes through checked_get.py.
+Verified units, appended by this process or checked by the scrubber, are used without reading
+records. They are processed in whole blocks (plain_get.py), or else in one pass without an object
+per message. Older units are compared with their records, in one pass if they are regular.
+Everything else goes through checked_get.py.
 
 Source: store/DefaultMessageStore.java (getMessage, isTheBatchFull, checkInDiskByCommitOffset).
 """
@@ -21,7 +21,7 @@ from storage.reading.unit_check import UnitCheck
 __all__ = ["GetLimits", "GetResult", "GetStatus", "ReadableLog", "get_message"]
 
 EXAMINED_BYTES_MIN = 16_000
-"""Units looked at by one call: this many bytes, or 20 for each message asked for if more."""
+"""Unit bytes examined by one call: at least this, or 20 per requested message."""
 _EXAMINED_UNITS_MIN: Final = EXAMINED_BYTES_MIN // UNIT.size
 _ALL: Final = MessageFilter()
 
@@ -38,14 +38,14 @@ def get_message(
     probe: PageProbe | None = None,
     verified: bool = False,
 ) -> GetResult:
-    """The messages of a queue from `queue_offset` on.
+    """Return the messages of a queue from `queue_offset` on.
 
-    The first message that matches is returned whatever its size; the others only within the
-    limits. Never crosses a queue file.
+    The first matching message is returned whatever its size; the others only within the limits. A
+    result never crosses a queue file.
 
-    `damage` are the ranges of the log that hold no message. With a `probe` nothing is touched that
-    is not in memory: then the status is COLD. `verified`: somebody has looked into the doubt about
-    the unit at `queue_offset`; what can be read there is handed out now, what cannot is skipped.
+    `damage` are the log ranges without messages. With a `probe`, cold bytes are not touched; the
+    status is then COLD. With `verified`, the caller has verified the unit at `queue_offset`: a
+    readable message is returned now, an unreadable one is skipped.
     """
     if queue is None:
         return _miss(GetStatus.NO_MATCHED_LOGIC_QUEUE, queue_offset, 0, limits)
@@ -87,7 +87,7 @@ def _found(
     *,
     verified: bool,
 ) -> GetResult:
-    """Picks the way for an offset that the queue has; the views may still have to be made."""
+    """Choose the way to read an existing offset; the caller adds missing views."""
     tag_codes = None if wanted is None else wanted.tag_codes
     is_verified = queue_offset >= queue.verified_from
     judges_units = wanted is None or (wanted.bits is None and wanted.matches is None)
@@ -125,10 +125,9 @@ def _compared(
     damage: Damaged | None,
     probe: PageProbe | None,
 ) -> GetResult | None:
-    """The usual case of what was in the store at the start: each record is what its unit says.
+    """Compare unverified units with their records, in the regular case; else return None.
 
-    None where one is not, or where something else is not usual: then CheckedGet says what becomes
-    of each.
+    CheckedGet then judges each unit.
     """
     plain = PlainGet(log, max_count, limits)
     units = queue.units(queue_offset, plain.count_max + 1)
@@ -149,7 +148,7 @@ def _compared(
 
 
 def _views(log: ReadableLog, result: GetResult) -> list[memoryview]:
-    """The runs, uncopied; those of one file are cut out of one view."""
+    """Return the runs, uncopied, as slices of one view per file."""
     if result.span is None:
         return [log.view(start, end - start) for start, end in result.runs]
     low, high = result.span
@@ -164,7 +163,7 @@ def _miss(status: GetStatus, asked: int, corrected: int, limits: GetLimits) -> G
 
 
 def _overlaps(units: bytes | bytearray | memoryview, damage: Damaged) -> bool:
-    """Whether any of these units, which are in the order of the log, may lie in a damaged range."""
+    """Return whether one of these units, in log order, may lie in a damaged range."""
     if not damage.ranges:
         return False
     first, last = UNIT.unpack_from(units), UNIT.unpack_from(units, len(units) - UNIT.size)
@@ -180,7 +179,7 @@ def _collect(
     wanted: MessageFilter | None,
     limits: GetLimits,
 ) -> GetResult:
-    """Goes through units that are known to be right; touches no record."""
+    """Collect messages from verified units, without touching records."""
     log_end, log_begin, file_bytes = log.end_offset, log.min_offset(), limits.log_file_bytes
     cached_from = log_end - limits.in_memory_bytes
     count_max, bytes_max = min(max_count, limits.memory_count_max), limits.memory_bytes_max

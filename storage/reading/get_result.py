@@ -11,7 +11,7 @@ from storage.reading.page_probe import ColdPart
 
 
 class GetStatus(Enum):
-    """How a get ended; the names are what goes into an answer's remark."""
+    """Outcome of a get; the names go into response remarks."""
 
     FOUND = "FOUND"
     NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
@@ -24,13 +24,13 @@ class GetStatus(Enum):
     NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
 
     IN_DOUBT = "IN_DOUBT"
-    """Not an answer: the first unit and its record disagree; to be verified, then asked again."""
+    """Internal: the first unit and its record disagree. Verify it, then repeat the get."""
     COLD = "COLD"
-    """Not an answer: what has to be read is not in memory; to be read, then asked again."""
+    """Internal: bytes to read are not in memory. Read them, then repeat the get."""
 
 
 class ReadableLog(Protocol):
-    """What is needed of the commit log."""
+    """Access to the commit log."""
 
     @property
     def end_offset(self) -> int: ...
@@ -38,28 +38,28 @@ class ReadableLog(Protocol):
     def min_offset(self) -> int: ...
 
     def view(self, offset: int, size: int) -> memoryview:
-        """Raises OffsetError for what is not, or no longer, in one file of the log."""
+        """Return bytes of the log. Raises OffsetError unless all lie in one existing file."""
 
 
 @dataclass(frozen=True, slots=True)
 class GetLimits:
-    """How much one get may take, and what it takes for cached."""
+    """Limits of one get, and the size of the part that counts as cached."""
 
     in_memory_bytes: int
-    """Records no further than this behind the log's end count as in memory, others as on disk."""
+    """Bytes before the log's end that count as in memory; earlier ones count as on disk."""
     log_file_bytes: int
     memory_bytes_max: int = 256 << 10
     memory_count_max: int = 32
     disk_bytes_max: int = 64 << 10
     disk_count_max: int = 8
     correct_offsets: bool = True
-    """False on a slave that does not check offsets: a bad one is given back as it came."""
+    """Whether to correct offsets; False on a slave without offset checks."""
     delay_levels: Sequence[int] = ()
-    """ms, level 1 first: what the tags codes of delayed messages are made of."""
+    """Delays in ms, level 1 first; they determine the tags codes of delayed messages."""
 
     @classmethod
     def of(cls, config: StoreConfig, machine_bytes: int, correct_offsets: bool) -> "GetLimits":
-        """Limits from the settings and the machine's physical memory."""
+        """Return limits from the settings and the machine's physical memory."""
         return cls(
             in_memory_bytes=machine_bytes * config.access_in_memory_max_ratio // 100,
             log_file_bytes=config.commit_log_file_bytes,
@@ -72,7 +72,7 @@ class GetLimits:
         )
 
     def renewed(self, config: StoreConfig) -> "GetLimits":
-        """With the settings as they are now, of those that may change."""
+        """Return the limits with the current values of the reloadable settings."""
         return replace(
             self,
             memory_bytes_max=config.max_transfer_bytes_in_memory,
@@ -84,22 +84,22 @@ class GetLimits:
 
 @dataclass(slots=True)
 class GetResult:
-    """What was found, and where to go on."""
+    """Messages found, and the next offset."""
 
     status: GetStatus
     next_offset: int
     min_offset: int = 0
     max_offset: int = 0
     runs: list[tuple[int, int]] = field(default_factory=list)
-    """Where the records lie in the log, (start, end); those behind each other are one run."""
+    """Log ranges (start, end) of the records; adjacent records share one."""
     span: tuple[int, int] | None = None
-    """A part of one file of the log that all runs lie in; None where that is not known."""
+    """Part of one log file that contains all runs, if known."""
     views: list[memoryview] = field(default_factory=list)
-    """The runs, uncopied."""
+    """Bytes of the runs, uncopied."""
     count: int = 0
     body_bytes: int = 0
-    """Bytes in all views."""
+    """Total bytes of all views."""
     is_far_behind: bool = False
-    """What was read is no longer taken for cached: a slave might serve it better."""
+    """Whether the records no longer count as cached; a slave might serve them better."""
     cold: Sequence[ColdPart] = ()
-    """With status COLD: what has to be read first."""
+    """Parts to read first, for status COLD."""

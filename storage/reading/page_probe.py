@@ -1,9 +1,8 @@
-"""A probe for bytes that are not in memory, so that the loop never waits for the disk.
+"""Search for bytes outside the page cache, so that the event loop never waits for the disk.
 
-Touching a mapped page that is not in the page cache stops the whole process until the disk has
-read it. What was appended since the start and lies near the log's end is taken for cached; for the
-rest the kernel is asked (`DiskFile.is_cached`), a block at a time, and the answer believed for
-a few seconds.
+Touching a mapped, uncached page stops the whole process until the disk has read it. Bytes appended
+since the start and near the log's end count as cached. For others, the kernel is asked per block
+(`DiskFile.is_cached`), and its answer is valid for a few seconds.
 """
 
 from collections.abc import Sequence
@@ -14,12 +13,12 @@ from storage.queues.consume_queue import ConsumeQueue
 from storage.queues.queue_files import UNIT_BYTES
 
 BLOCK_BYTES = 64 << 10
-"""Asked about at a time: the next readers of the same block need not ask."""
+"""Block size of a question; later readers of the block reuse its answer."""
 _QUEUE_BLOCK_UNITS = BLOCK_BYTES // UNIT_BYTES
 
 
 class ColdPart(NamedTuple):
-    """A part of a file that is not in memory."""
+    """Part of a file that is not in the page cache."""
 
     path: str
     position: int
@@ -27,10 +26,13 @@ class ColdPart(NamedTuple):
 
 
 class PageProbe:
-    """Asks for one store. One owner."""
+    """Probe of one store. One owner."""
 
     def __init__(self, log: CommitLog, recent_bytes: int) -> None:
-        """`recent_bytes` behind the log's end count as cached if they came after this moment."""
+        """Initialize the probe.
+
+        The last `recent_bytes` of the log count as cached if they were appended after this call.
+        """
         self._log = log
         self.recent_bytes = recent_bytes
         self.opened_end = log.end_offset
@@ -38,14 +40,14 @@ class PageProbe:
         self._queue_blocks: dict[ConsumeQueue, set[int]] = {}
 
     def forget(self) -> None:
-        """Believes nothing any more; call it every few seconds."""
+        """Discard all answers; call it every few seconds."""
         self._log_blocks.clear()
         self._queue_blocks.clear()
 
     def cold_records(self, runs: Sequence[tuple[int, int]]) -> Sequence[ColdPart]:
-        """What of these ranges of the log, (start, end), each in one file, is not in memory.
+        """Return the uncached parts of these log ranges, each within one file.
 
-        Nothing if even the first of them lies among the recent ones.
+        The result is empty if even the first range is recent.
         """
         log_end = self._log.end_offset
         cached_from = max(self.opened_end, log_end - self.recent_bytes)
@@ -57,7 +59,7 @@ class PageProbe:
             if (
                 start // BLOCK_BYTES in believed
                 and (end - 1) // BLOCK_BYTES in believed
-                and end - start <= BLOCK_BYTES  # so there is no block between them
+                and end - start <= BLOCK_BYTES  # so no block is between them
             ):
                 continue
             file = self._log.queue.find(start)
@@ -78,7 +80,7 @@ class PageProbe:
         return cold
 
     def cold_units(self, queue: ConsumeQueue, first: int, count: int) -> Sequence[ColdPart]:
-        """What of these units of a queue, up to the end of their file, is not in memory."""
+        """Return the uncached part of these units, up to the end of their file."""
         if first >= queue.tail_first:
             return ()
         block = first // _QUEUE_BLOCK_UNITS
@@ -95,7 +97,7 @@ class PageProbe:
     def _ask_units(
         self, queue: ConsumeQueue, first: int, last: int, believed: set[int]
     ) -> Sequence[ColdPart]:
-        """Asks block by block; the first and the last block of a file may be smaller."""
+        """Ask block by block; the first and last block of a file may be smaller."""
         part = queue.file_part(first, last + 1 - first)
         if part is None:
             return ()

@@ -1,12 +1,11 @@
-"""A get in the usual case: every unit is right, all records lie in one file of the log, all of them
-in memory or all on disk.
+"""Get in the usual case: valid units, and records in one log file, all cached or all on disk.
 
-The units are taken apart in columns, whole blocks by one call, and what is asked of each record is
-asked of the smallest and the largest. Where the answer is not plain — a batch that would become too
-large, records at the edge of the log or of what is taken for cached, a tags code that is not just a
-hash — nothing is decided here: `get_message` goes through the units one by one.
+Units are decoded in columns, whole blocks per call, and limits are checked on the smallest and the
+largest value. Unusual cases are left to `get_message`, which examines units one by one. Examples
+are a batch over the limits, records at the edge of the log or of its cached part, and tags codes
+that are not hashes.
 
-Measured, one core, 32 messages of which none are neighbours: 6 µs, against 11 µs.
+Measured on one core with 32 messages, no two adjacent: 6 µs instead of 11 µs.
 """
 
 from collections.abc import Sequence, Set
@@ -23,16 +22,16 @@ Units = bytes | bytearray | memoryview
 
 _FOUND: Final = GetStatus.FOUND
 _HEAD: Final = Struct(">qi")
-"""Of a unit: physical_offset, record_bytes."""
+"""Fields physical_offset and record_bytes of a unit."""
 
 _SIGNS: Final = bytes(128) + b"\xff" * 128
-"""What lies before a number that begins with this byte, if more bits are its sign."""
+"""Sign byte of a number, indexed by its first byte."""
 
 _PLAIN_BYTES_MAX: Final = 1 << 16
 
 
 class PlainGet:
-    """The limits of one get, and what of the log it may hand out."""
+    """Limits of one get, and the readable range of the log."""
 
     __slots__ = (
         "_begin",
@@ -55,9 +54,9 @@ class PlainGet:
         self._far_count_max = min(max_count, limits.disk_count_max)
 
     def everything(self, units: Units, queue_offset: int) -> GetResult | None:
-        """The messages of the first units; None where they have to be looked at one by one.
+        """Return the messages of the first units, or None for an unusual case.
 
-        Give it one unit more than `count_max`: where the next one lies counts, too.
+        Pass one unit more than `count_max`, because the position of the next record matters.
         """
         if len(units) < UNIT_BYTES:
             return None
@@ -80,13 +79,13 @@ class PlainGet:
         return result
 
     def of_tags(self, units: Units, queue_offset: int, codes: Set[int]) -> GetResult | None:
-        """Those of them that have one of these tags codes; None as above."""
+        """Return the messages with one of these tags codes, or None for an unusual case."""
         unit_count, missing = len(units) // UNIT_BYTES, self.count_max
         if unit_count and _HEAD.unpack_from(units)[0] < self._cached_from:
             return None
         found: list[tuple[int, int]] = []
         examined, block = 0, missing
-        # A comparison takes a third of the time of a look into a set.
+        # A comparison takes a third of the time of a set lookup.
         is_wanted = codes.__contains__ if len(codes) != 1 else next(iter(codes)).__eq__
         while examined < unit_count and missing > 0:
             block = min(block, unit_count - examined)
@@ -110,7 +109,7 @@ class PlainGet:
         starts, sizes = zip(*found, strict=True)
         if min(sizes) <= 0:
             return None
-        # What is not wanted may be one that is large.
+        # An unwanted record may be a large one.
         return self._result(
             starts, sizes, queue_offset + examined, self._bytes_max - _PLAIN_BYTES_MAX
         )
@@ -118,7 +117,7 @@ class PlainGet:
     def _result(
         self, starts: Sequence[int], sizes: Sequence[int], next_offset: int, bytes_max: int
     ) -> GetResult | None:
-        """These messages, if nothing speaks against them."""
+        """Return the result for these messages, or None for an unusual case."""
         total = sum(sizes)
         ends = (*map(add, starts, sizes),)
         behind = starts[1:]
@@ -151,9 +150,9 @@ class PlainGet:
 
 
 def _is_plain(units: bytes, count: int) -> bool:
-    """Whether all tags codes are just hashes, 32 bits and their sign, and no record is large.
+    """Return whether all tags codes are sign-extended 32-bit hashes and no record is large.
 
-    Bytes of one place in all units at a time: a tenth of the time that the numbers would take.
+    The check compares one byte of all units at a time, which takes a tenth of the time for numbers.
     """
     sign = units[12::UNIT_BYTES]
     return (
@@ -165,11 +164,11 @@ def _is_plain(units: bytes, count: int) -> bool:
 
 @lru_cache(maxsize=256)
 def _places(count: int) -> Struct:
-    """So many units without their tags codes."""
+    """Return the layout of `count` units without tags codes."""
     return Struct(">" + "qi8x" * count)
 
 
 @lru_cache(maxsize=256)
 def _tags(count: int) -> Struct:
-    """The low 32 bits of so many units' tags codes."""
+    """Return the layout of the low 32 bits of the tags codes of `count` units."""
     return Struct(">" + "16xi" * count)

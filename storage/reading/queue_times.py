@@ -1,6 +1,6 @@
-"""Times of a queue's messages: the offset at a time, the time of the earliest.
+"""Store times of a queue's messages: offset by time, and time of the earliest message.
 
-Units and records that do not agree, or are damaged, are passed over.
+Damaged or inconsistent units and records are skipped.
 
 Source: store/DefaultMessageStore.java (getOffsetInQueueByTime, getEarliestMessageTime).
 """
@@ -19,19 +19,17 @@ from storage.queues.time_search import NEVER, first_at_time
 from storage.reading.page_probe import ColdPart, PageProbe
 
 StoreTime: TypeAlias = Callable[[int, int, int], int]
-"""Store timestamp (ms) of the record at (physical offset, size) that has this queue offset;
-
-negative if it is not there."""
+"""Store timestamp (ms) by physical offset, size and queue offset; negative for a missing record."""
 
 UnitAt: TypeAlias = Callable[[int], tuple[int, int, int] | None]
 """(physical offset, record size, tags code) of a queue offset."""
 
 PASSED_OVER_MAX: Final = 4096
-"""Units looked at for one whose message can be read."""
+"""Maximum units examined to find one readable message."""
 
 
 class ColdPages(Exception):
-    """What has to be read is not in memory: read it, then ask again."""
+    """Required bytes are not in memory: read `parts`, then repeat the call."""
 
     def __init__(self, parts: Sequence[ColdPart]) -> None:
         super().__init__(parts)
@@ -39,7 +37,7 @@ class ColdPages(Exception):
 
 
 class QueueTimes:
-    """Answers for one store; with a `probe` it raises ColdPages instead of waiting for the disk."""
+    """Time lookups in one store; with a `probe`, it raises ColdPages instead of blocking."""
 
     def __init__(self, log: CommitLog, damage: Damage, probe: PageProbe | None = None) -> None:
         self._log = log
@@ -47,9 +45,9 @@ class QueueTimes:
         self._probe = probe
 
     def offset_at(self, queue: ConsumeQueue | None, timestamp: int) -> int:
-        """Return the offset of the first message stored at a time (ms) or later.
+        """Return the offset of the first message stored at `timestamp` (ms) or later.
 
-        That is the queue's end if there is none, and 0 for a queue that does not exist.
+        Without such a message, return the queue's end; 0 for a missing queue.
         """
         if queue is None:
             return 0
@@ -70,7 +68,7 @@ class QueueTimes:
         return found if readable is None else readable[0]
 
     def earliest(self, queue: ConsumeQueue | None) -> int:
-        """When the first message that is still there was stored, ms; -1 for none."""
+        """Return the store timestamp of the first retained message, ms; -1 without messages."""
         if queue is None:
             return -1
         unit_at, store_time = self._unit_at(queue), self._store_time(queue)
@@ -85,19 +83,19 @@ class QueueTimes:
         return -1
 
     def stored_at(self, queue: ConsumeQueue | None, offset: int) -> int:
-        """When the message at a queue offset was stored, ms; -1 where none is."""
+        """Return the store timestamp of the message at a queue offset, ms; -1 for a missing one."""
         return self._placed_at(queue, offset)[1]
 
     def came_at(self, queue: ConsumeQueue | None, offset: int) -> int:
-        """Return what the clock said then, ms; -1 where no message is.
+        """Return the wall clock at the append of a message, ms; -1 for a missing one.
 
-        The store timestamp is later while the clock is behind that of the message before.
+        The store timestamp is later while the clock is behind that of the previous message.
         """
         place, stored = self._placed_at(queue, offset)
         return stored if stored < 0 else self._log.came_at(place, stored)
 
     def _placed_at(self, queue: ConsumeQueue | None, offset: int) -> tuple[int, int]:
-        """Return physical offset and store timestamp; -1 where no message is."""
+        """Return physical offset and store timestamp; -1 for a missing message."""
         unit = None
         if queue is not None and queue.min_offset <= offset < queue.max_offset:
             unit = self._unit_at(queue)(offset)
@@ -141,9 +139,9 @@ class QueueTimes:
 
 
 def _first_kept(unit_at: UnitAt, min_physical: int, low: int, high: int) -> int:
-    """Return the first queue offset whose record does not lie before the log; `high` without one.
+    """Return the first queue offset with a record inside the log, or `high`.
 
-    A unit that points there alone is damaged.
+    A single unit that points before the log is damaged.
     """
 
     def is_before(offset: int) -> bool:

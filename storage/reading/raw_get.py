@@ -1,12 +1,12 @@
-"""Parts of a queue in bulk: its units, and the pieces of the log in which their records lie.
+"""Bulk reads of a queue: its units, and the log pieces that contain their records.
 
-Nothing is looked at but units, and of those of a dense queue only a few: whoever reads compares
-each record with its unit. A queue is dense if so little of other queues lies between its records
-that it is cheaper to send that, too, than to leave it out; then the answer is one piece. Whoever
-may not see other queues' records is given pieces without a gap.
+Only units are read, few of them for a dense queue; the client compares records with units. A queue
+is dense if little data of other queues lies between its records. Sending this data is then cheaper
+than skipping it, and the answer is one piece. Clients without permission for other queues' records
+get pieces without gaps.
 
-Measured (docs/decisions/0015): a record taken out costs the broker about as much as 1 KiB sent
-for nothing cost both ends.
+Measured (docs/decisions/0015): skipping between two records costs the broker about as much as 1 KiB
+of unneeded data costs both ends.
 """
 
 from array import array
@@ -24,16 +24,18 @@ from storage.reading.get_result import ReadableLog
 from storage.reading.page_probe import ColdPart, PageProbe
 
 GAP_BYTES: Final = 1024
-"""Of other queues between two records: so many are sent with them, on average or at one place."""
+"""Foreign bytes between two records that are sent along, on average or at one place."""
 
 PIECES_MAX: Final = 512
-"""Of one answer: some half a millisecond of work for the loop."""
+"""Maximum pieces of one answer: about half a millisecond of event loop time."""
 
 JOINED_BYTES_MAX: Final = 2 << 10
-"""Pieces that are shorter on average are joined, if they are in memory: the copy costs less than
-so many buffers at the socket do."""
+"""Average piece size below which cached pieces are joined.
 
-_SIZE_AT: Final = 2  # the third of the five 4-byte words of a unit; the first two say where
+The copy costs less than many socket buffers.
+"""
+
+_SIZE_AT: Final = 2  # third of the five 4-byte words of a unit, behind the physical offset
 _UNIT_WORDS: Final = 5
 _WORD: Final = "i"
 assert array(_WORD).itemsize * _UNIT_WORDS == UNIT_BYTES
@@ -41,17 +43,17 @@ assert array(_WORD).itemsize * _UNIT_WORDS == UNIT_BYTES
 
 @dataclass(slots=True)
 class RawPart:
-    """What is sent of a queue; with `cold`, what has to be read from the disk first."""
+    """Answer to a bulk read; `cold` lists parts to read from the disk first."""
 
     next_offset: int
     units: bytes = b""
     table: bytes = b""
     views: list[memoryview] = field(default_factory=list)
-    """The pieces, uncopied; none where they are `joined`."""
+    """Pieces, uncopied; empty if they are `joined`."""
     joined: bytes = b""
-    """All of them, copied: small pieces that are in memory."""
+    """Copy of all pieces, if they are small and cached."""
     record_bytes: int = 0
-    """In all pieces."""
+    """Total bytes of all pieces."""
     cold: list[ColdPart] = field(default_factory=list)
 
     @property
@@ -60,7 +62,10 @@ class RawPart:
 
 
 def raw_units(queue: ConsumeQueue, first: int, end: int, probe: PageProbe | None = None) -> RawPart:
-    """Units [first, end), of which the queue has the first, or as many as one answer may have."""
+    """Return units [first, end), at most as many as one answer allows.
+
+    The queue must have the first unit.
+    """
     return _units(queue, first, min(end - first, UNITS_ALONE_MAX), probe)
 
 
@@ -75,10 +80,10 @@ def raw_records(
     *,
     gap_bytes: int = GAP_BYTES,
 ) -> RawPart:
-    """The same with their records, at most `bytes_max` of the log; the first may be longer.
+    """Return units like `raw_units` with their records, at most `bytes_max` of the log.
 
-    With a `probe` nothing is touched that is not in memory. With `gap_bytes` 0 the pieces have
-    nothing but what units point at.
+    The first record may be longer. With a `probe`, cold bytes are not touched. With `gap_bytes` 0,
+    the pieces contain only records that units point at.
     """
     part = _units(queue, first, min(end - first, UNITS_MAX), probe)
     if part.cold or not part.units:
@@ -103,7 +108,7 @@ def raw_records(
 
 
 def _views(log: ReadableLog, found: "_Found", file_bytes: int) -> Iterator[memoryview]:
-    """The pieces, uncopied; those of one file are cut out of one view, 0.2 µs each."""
+    """Yield the pieces, uncopied, as slices of one view per file: 0.2 µs each."""
     first = limit = 0
     span = memoryview(b"")
     for low, high in zip(found.lows, found.highs, strict=True):
@@ -120,13 +125,13 @@ def _units(queue: ConsumeQueue, first: int, count: int, probe: PageProbe | None)
     units = bytes(queue.units(first, count))
     if units:
         return RawPart(first + len(units) // UNIT_BYTES, units)
-    # No file holds it: what the hole had is gone.
+    # A hole in the queue's files: its messages are lost.
     return RawPart(min(queue.next_file_offset(first), first + count))
 
 
 @dataclass(frozen=True, slots=True)
 class _Log:
-    """What there is of the log."""
+    """Readable range of the log."""
 
     begin: int
     end: int
@@ -136,16 +141,16 @@ class _Log:
         return size > 0 and start >= self.begin and start + size <= self.end_of_file(start)
 
     def end_of_file(self, start: int) -> int:
-        """Where the file, or the log, ends in which `start` lies."""
+        """Return the end of the file that contains `start`, or of the log."""
         return min(self.end, start - start % self.file_bytes + self.file_bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """How many units these pieces have the records of: [low, high) each, in the log's order.
+    """Number of units covered, and their pieces [low, high) in log order.
 
-    Two lists of numbers: with an object for each piece that the collector of garbage looks at, it
-    came after every other answer, and now and then held the broker up for 50 ms.
+    Two lists of numbers: one object per piece would trigger the garbage collector after every other
+    answer, with pauses of up to 50 ms.
     """
 
     count: int
@@ -154,7 +159,7 @@ class _Found:
 
 
 def _dense(units: bytes, log: _Log, bytes_max: int, gap_bytes: int) -> _Found | None:
-    """One piece; None if the queue is not that dense."""
+    """Return one piece, or None if the queue is not dense."""
     low, first_size, _ = UNIT.unpack_from(units)
     if not log.has(low, first_size):
         return None
@@ -169,11 +174,11 @@ def _dense(units: bytes, log: _Log, bytes_max: int, gap_bytes: int) -> _Found | 
         else:
             above = middle
     if count < len(units) // UNIT_BYTES and high - low <= bytes_max // 2:
-        return None  # the next record lies far away: most of the answer would be left empty
+        return None  # the next record is far away: most of the answer would be empty
     words = array(_WORD, units[: count * UNIT_BYTES])
     if byteorder == "little":
         words.byteswap()
-    if gap_bytes == 0:  # a sum would take a record named twice for what lies between others
+    if gap_bytes == 0:  # a sum would count a record named twice as foreign data
         is_dense = _are_neighbours(words, count)
     else:
         own = sum(words[_SIZE_AT::_UNIT_WORDS])
@@ -182,24 +187,24 @@ def _dense(units: bytes, log: _Log, bytes_max: int, gap_bytes: int) -> _Found | 
 
 
 def _are_neighbours(words: "array[int]", count: int) -> bool:
-    """Whether each record begins where the one before it ends."""
-    # All in C. Where a record begins at a multiple of 2 GiB inside a file it says no, wrongly.
+    """Return whether each record begins where the previous one ends."""
+    # All in C. A record at a multiple of 2 GiB within a file wrongly yields False.
     highs, lows = words[::_UNIT_WORDS], words[1::_UNIT_WORDS]
     ends = accumulate(words[_SIZE_AT::_UNIT_WORDS], initial=lows[0])
     return highs.count(highs[0]) == count and all(map(eq, ends, lows))
 
 
 def _sparse(units: bytes, log: _Log, bytes_max: int, gap_bytes: int) -> _Found:
-    """Pieces without small gaps between them.
+    """Return pieces without small gaps between them.
 
-    Units that point to nothing have no piece. One that points backwards is for the next answer.
+    Units without a record have no piece. A unit that points backwards ends the answer.
     """
     lows: list[int] = []
     highs: list[int] = []
     examined = low = high = limit = total = 0
     near = -1
     begin, log_end, file_bytes = log.begin, log.end, log.file_bytes
-    # One loop without calls of ours: 0.7 → 0.5 µs a unit.
+    # One loop without calls of our functions: 0.7 → 0.5 µs per unit.
     for start, size, _ in UNIT.iter_unpack(units):
         end = start + size
         if low <= start <= near and end <= limit:

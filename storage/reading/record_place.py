@@ -1,12 +1,11 @@
-"""The place that a record says is its own, and whether its queue says so too.
+"""Check whether a record position named by a client is confirmed by the record's queue.
 
-The bytes of a body may look like a record: magic, lengths, CRC and the offset at which it lies are
-for whoever made the body to choose. The units of queues are the broker's own. So who names a place
-in the log is believed only where a unit points at it: the one of the queue, and with the number,
-that the record names.
+A message body may contain bytes that look like a record, with valid magic, lengths, CRC and offset.
+Queue units, however, are written by the broker alone. A position is trusted only if the unit of the
+queue and queue offset that the record names points at it.
 
-What has no unit is not believed: a record whose queue was deleted or begun anew since, one whose
-unit was put elsewhere (a hole in the numbers), prepared and rolled back ones.
+Records without a unit are not trusted. Examples are records of a deleted or recreated queue, of
+misplaced units (a hole in the queue offsets), and prepared or rolled-back records.
 """
 
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ from storage.reading.page_probe import ColdPart, PageProbe
 
 
 class RecordPlace(NamedTuple):
-    """Of one record, as it says itself."""
+    """Position of one record, as the record states it."""
 
     topic: str
     queue_id: int
@@ -30,12 +29,12 @@ class RecordPlace(NamedTuple):
 
     @property
     def end_offset(self) -> int:
-        """Of the log, where the record ends."""
+        """Physical offset behind the record."""
         return self.physical_offset + self.record_bytes
 
 
 def place_of(record: MessageRecord) -> RecordPlace:
-    """The topic is the one it lies in, also of delayed and half messages."""
+    """Return the position of a record; the topic is the stored one, also of delayed messages."""
     return RecordPlace(
         record.topic,
         record.queue_id,
@@ -46,28 +45,28 @@ def place_of(record: MessageRecord) -> RecordPlace:
 
 
 class UnitsOfRecords:
-    """Asks the queues of one store. Lives on the loop, as who writes them does."""
+    """Unit lookup in the queues of one store, on the event loop like the writer of the queues."""
 
     def __init__(self, queues: ConsumeQueues, dispatcher: Dispatcher, probe: PageProbe) -> None:
         self._queues, self._dispatcher, self._probe = queues, dispatcher, probe
 
     def is_dispatched(self, place: RecordPlace) -> bool:
-        """Whether the record has its unit by now, if it gets one at all."""
+        """Return whether the record is dispatched, so that its unit exists if it gets one."""
         return place.end_offset <= self._dispatcher.dispatched_offset
 
     def cold(self, place: RecordPlace) -> Sequence[ColdPart]:
-        """What has to be read from the disk before `agree` is asked."""
+        """Return the parts to read from the disk before `agree`."""
         queue = self._queue_of(place)
         return () if queue is None else self._probe.cold_units(queue, place.queue_offset, 1)
 
     def agree(self, place: RecordPlace) -> bool:
-        """Whether the unit of this number points at the record, and at nothing more."""
+        """Return whether the unit of this queue offset points at exactly this record."""
         queue = self._queue_of(place)
         unit = None if queue is None else queue.unit(place.queue_offset)
         return unit is not None and unit[:2] == (place.physical_offset, place.record_bytes)
 
     def _queue_of(self, place: RecordPlace) -> ConsumeQueue | None:
-        """None also where it does not have that number."""
+        """Return the queue if it contains the queue offset, else None."""
         queue = self._queues.get(place.topic, place.queue_id)
         if queue is None or not queue.min_offset <= place.queue_offset < queue.max_offset:
             return None

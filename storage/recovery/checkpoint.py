@@ -1,23 +1,23 @@
-"""The checkpoint: up to which store time each part of the store is known to be on disk.
+"""Checkpoint: store times up to which each part of the store is synced.
 
-All integers big-endian; the file has 4096 bytes.
+All integers are big-endian; the file has 4096 bytes.
 
     offset  size  type  field
     0       8     i64   physic_ms    commit log, store timestamp in ms
     8       8     i64   logics_ms    consume queues
     16      8     i64   index_ms     index files that are full
     24      40          zeros
-    64      8     text  `TroupeMQ`                 from here on ours: 4.9.7 never touches it
-    72      8     i64   durable_offset             see below
-    80      24    i64   the three timestamps again
-    104     4     u32   CRC-32C of the 40 bytes before it
+    64      8     text  `TroupeMQ`       TroupeMQ extension up to byte 108; 4.9.7 never changes it
+    72      8     i64   durable_offset   see below
+    80      24    i64   copy of the three timestamps
+    104     4     u32   CRC-32C of the preceding 40 bytes
     108     3988        zeros
 
-Recovery after a crash trusts nothing that is younger. 0 means nothing is known.
+Recovery after a crash trusts no younger data. 0 means unknown.
 
-The commit log and the queue units of all its records are on disk below `durable_offset`. It counts
-only while the copy equals the three timestamps: otherwise the official broker has run since, or a
-bit has flipped; then the older of each two timestamps counts.
+Below `durable_offset`, the commit log and the queue units of all its records are synced. It counts
+only while the copy equals the three timestamps. Otherwise RocketMQ has run since, or a bit has
+flipped; the older value of each pair of timestamps counts then.
 
 Source: store/StoreCheckpoint.java.
 """
@@ -48,19 +48,22 @@ _USED_BYTES = _OWN_POSITION + _OWN.size + _OWN_CRC.size
 assert _USED_BYTES == 108
 CHECKPOINT_BYTES = 4096
 SAFETY_MARGIN_MS = 3000
-"""Recovery starts this much earlier than the timestamps say."""
+"""Time before the timestamps at which recovery starts."""
 
 
 def newest_ms(disk: Disk, path: str) -> int:
-    """The store time up to which a store was last known to be on disk; 0 if nobody knows.
+    """Return the store time in ms up to which a store is synced; 0 if unknown.
 
-    For who only looks: the file is not made. Raises OSError.
+    The file is only read, never created. Raises OSError.
     """
     return _seen(disk, path).physic_ms
 
 
 def durable_offset(disk: Disk, path: str) -> int:
-    """The same of the offset below which log and queue units are on disk."""
+    """Return the offset below which log and queue units are synced; 0 if unknown.
+
+    Raises OSError.
+    """
     return _seen(disk, path).durable_offset
 
 
@@ -73,9 +76,9 @@ def _seen(disk: Disk, path: str) -> "Checkpoint":
 
 
 class Checkpoint:
-    """The three timestamps and the durable offset, in memory and in their file.
+    """Three timestamps and the durable offset, in memory and in their file.
 
-    None goes backwards while the store is open, unless the clock had been far ahead.
+    No value goes back while the store is open, unless the clock was far ahead.
     """
 
     def __init__(self, disk: Disk, path: str) -> None:
@@ -83,17 +86,17 @@ class Checkpoint:
         self.logics_ms = 0
         self.index_ms = 0
         self.durable_offset = 0
-        """Log and queue units of all records below are on disk; 0 when it is not known."""
+        """Log offset below which log and queue units are synced; 0 if unknown."""
         self.found = False
-        """Whether the file was there and held timestamps when it was loaded."""
+        """Whether `load` found a file with timestamps."""
         self.fault = ""
-        """What was wrong with it then, in words."""
+        """Fault found by `load`, as text."""
         self._disk = disk
         self._path = path
         self._file: DiskFile | None = None
 
     def load(self) -> None:
-        """Opens the file, and makes it if it is missing; one that is too short counts as empty.
+        """Open the file, creating it if missing; a file that is too short counts as empty.
 
         Raises StoreError.
         """
@@ -112,7 +115,7 @@ class Checkpoint:
             raise store_error("cannot open the checkpoint", error) from error
 
     def _take(self, times: tuple[int, ...], own: bytes) -> None:
-        """Believes what the file says, as far as its two parts agree."""
+        """Take over the file's values, as far as its two parts agree."""
         copy = own[: _OWN.size]
         is_whole = len(own) == _OWN.size + _OWN_CRC.size and copy.startswith(_OWN_MAGIC)
         if is_whole and _OWN_CRC.unpack_from(own, _OWN.size)[0] == crc32c(copy):
@@ -120,17 +123,17 @@ class Checkpoint:
             self.durable_offset = durable_offset if tuple(copied) == times else 0
             times = tuple(map(min, times, copied))
         elif any(own):
-            self.fault = f"what {self._path} says of its durable offset is damaged"
+            self.fault = f"the durable offset in {self._path} is damaged"
         self.physic_ms, self.logics_ms, self.index_ms = (max(0, each) for each in times)
 
     def limit(self, end_offset: int) -> bool:
-        """The log ends here: whether the durable offset was beyond it and has to be saved."""
+        """Limit the durable offset to the log's end; return whether it must be saved."""
         is_beyond = self.durable_offset > end_offset
         self.durable_offset = min(self.durable_offset, end_offset)
         return is_beyond
 
     def distrust_queues(self) -> None:
-        """Takes back, on disk, what it says of the queues: some are about to be made anew.
+        """Reset what the file says of the queues, durably, before some are rebuilt.
 
         Raises StoreError.
         """
@@ -139,7 +142,7 @@ class Checkpoint:
             self.save()
 
     def timestamps(self) -> tuple[int, int, int]:
-        """The three of them, in the order of the file."""
+        """Return the three timestamps in file order."""
         return self.physic_ms, self.logics_ms, self.index_ms
 
     def advance(
@@ -150,9 +153,9 @@ class Checkpoint:
         index_ms: int = 0,
         durable_offset: int = 0,
     ) -> None:
-        """Moves them forward; call it only with what is on disk already.
+        """Advance values to data that is already synced.
 
-        Times go back to those of a clock that had been far ahead (`later_time`).
+        Times go back if the clock was far ahead (`later_time`).
         """
         self.durable_offset = max(self.durable_offset, durable_offset)
         if physic_ms:
@@ -163,11 +166,11 @@ class Checkpoint:
             self.index_ms = later_time(self.index_ms, index_ms)
 
     def lower_index(self, index_ms: int) -> None:
-        """Vouches for no index file that is newer: others will take their place. Then `save`."""
+        """Lower the index time, because newer index files will be replaced; call `save` next."""
         self.index_ms = min(self.index_ms, index_ms)
 
     def save(self) -> None:
-        """Puts all of it on disk. Blocks; one thread at a time. Raises StoreError."""
+        """Save all values durably. Blocks; one thread at a time. Raises StoreError."""
         assert self._file is not None, "load comes first"
         times = self.timestamps()
         own = _OWN.pack(_OWN_MAGIC, self.durable_offset, *times)
@@ -180,7 +183,7 @@ class Checkpoint:
             raise store_error("cannot write the checkpoint", error) from error
 
     def trusted_until_ms(self, *, with_index: bool) -> int:
-        """The store time before which log and queues (and the index) are complete on disk."""
+        """Return the store time in ms before which log and queues (and the index) are synced."""
         oldest = max(0, min(self.physic_ms, self.logics_ms) - SAFETY_MARGIN_MS)
         return min(oldest, self.index_ms) if with_index else oldest
 

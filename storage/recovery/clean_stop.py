@@ -1,21 +1,21 @@
-"""The record of a clean stop: what the next start need not find out by reading.
+"""Record of a clean stop, which saves the next start from reading the store.
 
-`<root>/troupemq/clean_stop.json` (checked_json), written when everything is on disk and before
-`abort` goes:
+`<root>/troupemq/clean_stop.json` (checked_json) is written when everything is synced, before
+`abort` is removed:
 
-    logMinOffset, logEndOffset   where the log begins and ends
+    logMinOffset, logEndOffset   min and end offset of the log
     storeTimestamp               of the newest record, ms
     checkpoint                   its three timestamps, ms
     queues                       topic -> queue id -> [min offset, max offset, max physical offset]
     index                        name -> header of each index file, hexadecimal
-    indexCoveredOffset           up to where the index knows the log
-    files                        our own small files that were there, below the root
+    indexCoveredOffset           end of the indexed part of the log
+    files                        TroupeMQ's own small files that existed, below the root
     tables                       name -> number of entries of each config file
 
-The last two may be missing: then nothing is said of what they would tell.
+The last two are optional.
 
-The official broker may have run since, and knows nothing of this file. So it is believed only if
-the log begins where it says, has zeros behind its end, and the checkpoint has the same timestamps.
+RocketMQ may have run since and does not update this file. The record is therefore trusted only if
+the log begins at its offset, zeros follow its end, and the checkpoint has its timestamps.
 """
 
 from dataclasses import dataclass, field
@@ -30,16 +30,16 @@ from storage.index.index_layout import HEADER_BYTES
 from storage.recovery.checkpoint import Checkpoint
 
 OWN_FILES = ("troupemq/queues.json", "troupemq/replica")
-"""Of ours, below the root, those whose absence nothing else would show."""
+"""TroupeMQ's own files, below the root, that only this record reveals as missing."""
 _ZEROS_LOOKED_AT_BYTES = 4096
 
 KnownQueues = dict[tuple[str, int], tuple[int, int, int]]
-"""(topic, queue id): min offset, max offset, max physical offset."""
+"""Min offset, max offset and max physical offset by (topic, queue id)."""
 
 
 @dataclass(slots=True)
 class CleanStop:
-    """How a store was left."""
+    """State of a store after a clean stop."""
 
     min_offset: int
     end_offset: int
@@ -49,12 +49,12 @@ class CleanStop:
     index: dict[str, str] = field(default_factory=dict)
     index_covered_offset: int = 0
     files: tuple[str, ...] = ()
-    """Of `OWN_FILES` those that were there; their paths below the root."""
+    """Members of `OWN_FILES` that existed; paths below the root."""
     tables: dict[str, int] = field(default_factory=dict)
-    """How many entries each config file had."""
+    """Number of entries of each config file."""
 
     def agrees_with(self, queue: MappedFileQueue, checkpoint: Checkpoint) -> bool:
-        """Whether the log and the checkpoint are as they were. Raises OSError."""
+        """Return whether log and checkpoint match the record. Raises OSError."""
         if queue.min_offset != self.min_offset or checkpoint.timestamps() != self.checkpoint:
             return False
         if not queue.min_offset <= self.end_offset <= queue.capacity_end or not queue.files:
@@ -67,7 +67,7 @@ class CleanStop:
 
 
 def index_headers(disk: Disk, directory: str) -> dict[str, str]:
-    """Name and header of every file of an index. Raises OSError."""
+    """Return the header of each file of an index, by name. Raises OSError."""
     headers = {}
     for name in disk.listdir(directory):
         file = disk.open(f"{directory}/{name}", read_only=True)
@@ -79,7 +79,7 @@ def index_headers(disk: Disk, directory: str) -> dict[str, str]:
 
 
 def write_clean_stop(config: StoreConfig, disk: Disk, stop: CleanStop) -> None:
-    """Puts the record on disk. Raises StoreError."""
+    """Save the record durably. Raises StoreError."""
     queues: dict[str, dict[int, tuple[int, int, int]]] = {}
     for (topic, queue_id), offsets in stop.queues.items():
         queues.setdefault(topic, {})[queue_id] = offsets
@@ -98,7 +98,7 @@ def write_clean_stop(config: StoreConfig, disk: Disk, stop: CleanStop) -> None:
 
 
 def read_clean_stop(config: StoreConfig, disk: Disk) -> CleanStop | None:
-    """The record, or None if there is none that can be believed."""
+    """Return the record, or None if it is missing or invalid."""
     found = read_checked(disk, config.clean_stop_path)
     try:
         return None if found is None else _parsed(found)
@@ -120,7 +120,7 @@ def _parsed(found: dict[str, Any]) -> CleanStop:
     numbers = (*ends, *times, covered, *(each for known in queues.values() for each in known))
     texts = (*index, *index.values())
     if {*map(type, numbers)} != {int} or not {*map(type, texts)} <= {str}:
-        raise ValueError("a value is of another kind")
+        raise ValueError("a value has the wrong type")
     return CleanStop(
         *ends,
         times,
@@ -133,6 +133,6 @@ def _parsed(found: dict[str, Any]) -> CleanStop:
 
 
 def remove_clean_stop(config: StoreConfig, disk: Disk) -> None:
-    """Takes the record away: it holds for one start. Raises OSError."""
+    """Remove the record, which is valid for one start. Raises OSError."""
     if disk.exists(config.clean_stop_path):
         disk.unlink(config.clean_stop_path)

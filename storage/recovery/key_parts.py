@@ -1,6 +1,6 @@
-"""Parts of the log for the index: the keys of a stretch of whole records, hashed already.
+"""Log chunks for the index: hashed keys of a stretch of whole records.
 
-Other processes read them (part_worker.py), so that the broker only has to put the keys into files.
+Other processes read them (part_worker.py); the broker only writes the keys to files.
 """
 
 from protocol.message import (
@@ -13,13 +13,13 @@ from storage.queues.dispatch_entry import DispatchEntry
 from storage.recovery.log_chunks import ChunkBuilder, PartOrder, StretchReader, topic_of
 
 KEYS = "keys"
-"""Parts for the index."""
+"""Kind of the chunks for the index."""
 KEY_PART_BYTES = 1 << 20
-"""The log's files are cut into stretches of so many bytes: who takes a part blocks others."""
+"""Bytes of a stretch; adding a larger chunk would block other work for too long."""
 
 
 class KeyPartReader(StretchReader[KeyPart]):
-    """Reads what the index wants."""
+    """Reader of index chunks."""
 
     part_type = KeyPart
 
@@ -28,7 +28,7 @@ class KeyPartReader(StretchReader[KeyPart]):
 
 
 class KeyPartsHere:
-    """Reads each part when it is asked for. A ChunkSource."""
+    """Source that reads each chunk on request. A ChunkSource."""
 
     def __init__(self, order: PartOrder, reader: LogReader) -> None:
         self.order = order
@@ -42,7 +42,7 @@ class KeyPartsHere:
 
 
 class _GrowingKeys:
-    """See Growing."""
+    """Index chunk under construction. A ChunkBuilder."""
 
     def __init__(self, start: int) -> None:
         self.wants_care = False
@@ -50,7 +50,7 @@ class _GrowingKeys:
         self._count = 0
         self._columns = KeyColumns()
         self._topics: dict[bytes, tuple[bytes, int]] = {}
-        """By topic length, topic and properties length: the topic, the latter length."""
+        """Topic and properties length by the bytes that encode both and the topic length."""
 
     def part(self) -> KeyPart | None:
         if not self._count:
@@ -58,7 +58,7 @@ class _GrowingKeys:
         return self._columns.part(self._start, self._end, self._count)
 
     def take(self, data: bytes, shift: int, border: int) -> int:
-        # Unlike in log_parts.py a body may be damaged: the index has such records.
+        # Unlike in log_chunks.py, a body may be damaged: such records are indexed, too.
         topics, position = self._topics, 0
         entries: list[DispatchEntry] = []
         for at, size, _, _, _, flag, time_ms, _, topic_at in sound_heads(

@@ -1,10 +1,11 @@
-"""Parts of the log, read fast: what a stretch of whole records gives to the consume queues.
+"""Log chunks: fast reads of whole records, as finished units for the consume queues.
 
-A part begins with a record and ends before the first place that wants care: damage, a BLANK, a
-queue's first message, a number that does not follow the one before. It holds the finished units of
-each queue, so that whoever reads the log in order (log_scan.py) takes thousands of records at once,
-and reads by itself what lies between parts. Parts depend on nothing but the log, so processes may
-read them ahead, each a stretch of its own (part_worker.py). Those for the index: key_parts.py.
+A chunk begins with a record. It ends before the first irregular place: damage, a BLANK, the first
+message of a queue, or a queue offset that does not continue its queue. With chunks, the scan
+(log_scan.py) takes thousands of records at once and reads the places between them itself.
+
+Chunks depend only on the log. Processes may therefore read them ahead, each its own stretches
+(part_worker.py). key_parts.py has the chunks for the index.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,47 +26,47 @@ from storage.log.reader import RECORD_BYTES_MAX, Fault, LogReader, next_whole, s
 from storage.queues.queue_units import UNIT, UnitRun
 
 UNITS = "units"
-"""Parts for the queues."""
+"""Kind of the chunks for the queues."""
 PART_BYTES = 4 << 20
-"""The log's files are cut into stretches of so many bytes; what a part gives fits into a pipe."""
+"""Bytes of a stretch of a log file; the chunk of one stretch fits into a pipe."""
 _WINDOW_BYTES = 1 << 20
-"""Read at a time."""
+"""Bytes of one read."""
 _31_BITS = 0x7FFFFFFF
 _PROPERTIES_LENGTH_BYTES = 2
 _CODES_MAX = 4096
 _NO_CODE = 1 << 63
-"""No tags code: those are 64 bits with a sign."""
+"""Marker outside the range of tags codes, which are signed 64-bit."""
 _SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
 
 
 class LogChunk(Protocol):
-    """Whole records behind each other, as one of those sees them who follow the log."""
+    """Consecutive whole records, as one dispatch target needs them."""
 
     def serves(self, offset: int) -> bool:
-        """Whether it can be taken by who knows all records that begin below `offset`."""
+        """Return whether a consumer that has all records beginning below `offset` can take it."""
 
     def fields(self) -> tuple[Any, ...]:
-        """What marshal can write."""
+        """Return the chunk's fields as values that marshal can write."""
 
     @classmethod
     def of_fields(cls, fields: Iterable[Any]) -> Self:
-        """The part that has these."""
+        """Return the chunk with these fields."""
 
 
 P_co = TypeVar("P_co", bound=LogChunk, covariant=True)
 
 
 class ReadPart(NamedTuple):
-    """What the queues want of whole records behind each other."""
+    """Units of consecutive whole records."""
 
     start: int
     end: int
-    """Offsets of the log."""
+    """Physical offset behind the last record."""
     record_count: int
     newest_ms: int
-    """The newest store time among them."""
+    """Newest store timestamp of the records."""
     last_ms: int
-    """The store time of the last one."""
+    """Store timestamp of the last record."""
     runs: Sequence[UnitRun]
 
     def unit_count(self) -> int:
@@ -85,28 +86,28 @@ class ReadPart(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartOrder:
-    """What is to be read, and with which care."""
+    """Parameters of a read in chunks."""
 
     directory: str
     file_bytes: int
     start: int
     end: int
-    """Offsets of the log."""
+    """Physical offset at which the read ends."""
     check_crc: bool
     text_from: int
-    """From here on a text that ends in zeros may have lost its end."""
+    """Offset from which a text that ends in zeros may be incomplete."""
     delay_levels: Sequence[int] = field(default=())
-    """In ms, level 1 first."""
+    """Delays in ms, level 1 first."""
     part_bytes: int = PART_BYTES
     kind: str = UNITS
-    """For whom: part_worker.py knows their readers."""
+    """Kind of chunks; part_worker.py maps it to a reader."""
 
     def border(self, offset: int) -> int:
-        """Where the stretch ends in which an offset lies, if its file does not end before."""
+        """Return the end of the stretch that contains `offset`, if its file is long enough."""
         return offset - offset % self.part_bytes + self.part_bytes
 
     def stretches(self, offset: int) -> Iterator[int]:
-        """Where the stretch begins in which an offset lies, and all behind it."""
+        """Yield the offset of the stretch that contains `offset`, and of all later ones."""
         offset = max(offset - offset % self.part_bytes, offset - offset % self.file_bytes)
         while offset < self.end:
             yield offset
@@ -115,42 +116,42 @@ class PartOrder:
 
 
 class ChunkSource(Protocol[P_co]):
-    """Who reads parts."""
+    """Source of chunks."""
 
     order: PartOrder
 
     def at(self, offset: int) -> P_co | None:
-        """The part that serves `offset` and ends in its stretch; asked in rising order.
+        """Return the chunk that serves `offset` and ends in its stretch, or None.
 
-        None where there is none, or none is known.
+        Offsets rise from call to call. None means that there is no chunk or that it is unknown.
         """
 
     def close(self) -> None:
-        """No more is wanted."""
+        """Release the source."""
 
 
 OpenParts = Callable[[PartOrder, LogReader], ChunkSource[ReadPart]]
-"""Makes a source; the reader is for those who read by themselves."""
+"""Factory of a source; the LogReader is for sources that read in this process."""
 
 
 class ChunkBuilder(Protocol[P_co]):
-    """A part that is being read."""
+    """Chunk under construction."""
 
     wants_care: bool
-    """The next record is not for a part."""
+    """Whether the next record cannot be part of a chunk."""
 
     def take(self, data: bytes, shift: int, border: int) -> int:
-        """Adds the whole records at the beginning of `data`, which lies at offset `shift`.
+        """Add the whole records of `data`, at offset `shift`, that begin before `border`.
 
-        Those that begin before `border`. Gives where the next one begins. Raises StructError.
+        Return the offset of the next record. Raises StructError.
         """
 
     def part(self) -> P_co | None:
-        """What it has; None without records."""
+        """Return the chunk, or None without records."""
 
 
 class StretchReader(Generic[P_co]):
-    """Reads parts of the log, one after the other. One owner."""
+    """Reader of consecutive chunks of the log. One owner."""
 
     def __init__(self, order: PartOrder, reader: LogReader) -> None:
         self._order = order
@@ -159,17 +160,17 @@ class StretchReader(Generic[P_co]):
     part_type: type[P_co]
 
     def begun(self, start: int) -> ChunkBuilder[P_co]:
-        """A part that begins there, still empty."""
+        """Return an empty chunk builder that begins at `start`."""
         raise NotImplementedError
 
     def first_in(self, offset: int) -> P_co | None:
-        """The part that begins with the first whole record of the stretch that begins there."""
+        """Return the chunk that begins with the first whole record of the stretch at `offset`."""
         end = min(self._order.border(offset), self._order.end)
         found = next_whole(self._reader, offset - 1, Fault(""), end)
         return None if found is None else self.read(found)
 
     def read(self, start: int) -> P_co | None:
-        """The part that begins at `start`; None if it would be empty."""
+        """Return the chunk that begins at `start`, or None if it would be empty."""
         growing = self.begun(start)
         border = min(self._order.border(start), self._order.end)
         offset, wanted = start, _WINDOW_BYTES
@@ -178,7 +179,7 @@ class StretchReader(Generic[P_co]):
                 data = self._window(offset, wanted)
                 found = growing.take(data, offset, border)
             except (OSError, StructError):
-                break  # who reads in order finds out what is wrong there
+                break  # the sequential scan determines the fault
             if found == offset:
                 size = int.from_bytes(data[:4])
                 if not len(data) < size <= RECORD_BYTES_MAX or wanted >= size:
@@ -199,7 +200,7 @@ class StretchReader(Generic[P_co]):
 
 
 class PartReader(StretchReader[ReadPart]):
-    """Reads what the queues want."""
+    """Reader of chunks for the queues."""
 
     part_type = ReadPart
 
@@ -212,7 +213,7 @@ class PartReader(StretchReader[ReadPart]):
 
 
 class PartsHere:
-    """Reads each part when it is asked for."""
+    """Source that reads each chunk on request. A ChunkSource."""
 
     def __init__(self, order: PartOrder, reader: LogReader) -> None:
         self.order = order
@@ -232,7 +233,7 @@ class _Run:
 
 
 class _Building:
-    """A part for the queues. See Growing."""
+    """Queue chunk under construction. A ChunkBuilder."""
 
     def __init__(self, order: PartOrder, start: int, codes: dict[bytes, int]) -> None:
         self.wants_care = False
@@ -241,7 +242,7 @@ class _Building:
         self._start = self._end = start
         self._count = self._newest_ms = self._last_ms = 0
         self._topics: dict[bytes, tuple[dict[int, _Run], int]] = {}
-        """By topic length, topic and properties length: runs by queue id; the latter length."""
+        """Runs by queue id, and properties length, by the encoded topic and both lengths."""
         self._queues: dict[bytes, dict[int, _Run]] = {}
 
     def part(self) -> ReadPart | None:
@@ -318,8 +319,11 @@ class _Building:
 
 
 def topic_of(lengths: bytes) -> tuple[bytes, int]:
-    """Topic, and length of the properties, of a record's bytes from the topic's length on up to the
-    properties; a length below 0 where no topic is so long."""
+    """Return topic and properties length of a record.
+
+    `lengths` are the record's bytes from the topic's length up to the properties. The length is
+    negative if the topic is too long.
+    """
     topic_end = len(lengths) - _PROPERTIES_LENGTH_BYTES
     if topic_end > 1 + TOPIC_BYTES_MAX:
         return b"", -1

@@ -1,19 +1,19 @@
-"""Reads the log without trusting it: which records are whole, where they end, what is damaged.
+"""Scan of the log that trusts nothing: whole records, the end of the log, and damage.
 
-A record counts if its magic, its lengths, its own physical offset and (unless told otherwise) the
-CRC of its body are right. BLANK leads to the next file. At anything else the next whole record is
-looked for. Without one the log ends there. With one it is one of two things:
+A record counts if its magic, lengths and physical offset are right, and by default the CRC of its
+body. BLANK leads to the next file. Anything else starts a search for the next whole record. Without
+one, the log ends there. Otherwise, the place is one of two:
 
-- torn: a page that a power cut has dropped, all zeros, where nothing vouches for the log. The log
-  ends there, whatever lies behind it: what was written later must not survive what was earlier.
-- damaged: a gap, which is reported and passed over. But where a torn record ends the log as well,
-  the first gap in what nothing vouches for is its end.
+- Torn: a page of zeros, lost in a power failure, in the part of the log that is not known to be
+  synced. The log ends there, because later writes must not survive earlier ones.
+- Damaged: a gap, which is reported and skipped. But if a torn record also ends the log, the log
+  ends at the first gap in the part that is not known to be synced.
 
-After a clean stop nothing is torn. What lies behind a wrong place that no queue knows of is stale:
-4.9.7 leaves there what it has cut off.
+After a clean stop nothing is torn. Content behind a wrong place, without units in any queue, is
+stale: 4.9.7 leaves there what it has cut off.
 
-No checksum covers topic and properties. After a crash, a record whose text breaks off, with nothing
-but zeros behind it in that page, is torn as well.
+No checksum covers topic and properties. After a crash, a record is therefore torn, too, if its text
+breaks off and only zeros follow in that page.
 
 Source: store/CommitLog.java (recoverNormally, recoverAbnormally, isMappedFileMatchedRecover,
 checkMessageAndReturnSize).
@@ -46,10 +46,10 @@ from storage.queues.dispatch_entry import DispatchEntry
 from storage.recovery.log_chunks import ChunkSource, OpenParts, PartOrder, ReadPart
 
 PAGE_BYTES = 4096
-"""What a disk writes whole or not at all, as far as we know."""
+"""Assumed unit that a disk writes completely or not at all."""
 
 BATCH_RECORDS = 2048
-"""Handed out at a time: large enough to be cheap, small enough to be little memory."""
+"""Records per batch: large enough to be fast, small enough to save memory."""
 
 _PROPERTIES_LENGTH_BYTES = 2
 _TOPIC_END_MAX = 1 + TOPIC_BYTES_MAX
@@ -59,19 +59,19 @@ _SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
 
 
 FILES_READ_AFTER_CLEAN_STOP = 3
-"""The last three, as the original does."""
+"""Files read after a clean stop, as in 4.9.7."""
 
 
 def start_after_clean_stop(queue: MappedFileQueue) -> int:
-    """Where to begin reading: at the third last file, or the first."""
+    """Return the offset to read from: the third last file, or the first."""
     files = queue.files
     return files[-FILES_READ_AFTER_CLEAN_STOP:][0].first_offset if files else 0
 
 
 def start_after_crash(queue: MappedFileQueue, trusted_until_ms: int) -> int:
-    """Where to begin reading: at the newest file whose first record is old enough to be trusted.
+    """Return the offset to read from: the newest file with a trusted first record.
 
-    Without one, as with a checkpoint that knows nothing, at the first file.
+    Without such a file, it is the first file, for example if the checkpoint is empty.
     """
     reader = LogReader(queue.find, queue.capacity_end, window_bytes=ONE_RECORD_BYTES)
     for file in reversed(queue.files):
@@ -82,7 +82,7 @@ def start_after_crash(queue: MappedFileQueue, trusted_until_ms: int) -> int:
 
 
 class LogScan:
-    """One pass over the records from an offset on. Take all `batches`, then read the results."""
+    """One pass over the records from an offset on; consume `batches`, then read the results."""
 
     def __init__(
         self,
@@ -97,27 +97,27 @@ class LogScan:
         stop_at: int | None = None,
         open_parts: OpenParts | None = None,
     ) -> None:
-        """Below `vouched_offset` the log is known to have been whole on disk, and damage is passed
+        """Initialize the scan.
 
-        over; after a crash this holds as well for what was stored by `trusted_until_ms`. `stop_at`
-        is where the log is known to end. `delay_levels` in ms, level 1 first. With
-        `open_parts` parts are offered to `take`.
+        Below `vouched_offset`, the log was whole on disk, so damage is skipped. After a crash, this
+        also holds for records stored by `trusted_until_ms`. `stop_at` is the known end of the log.
+        `delay_levels` are in ms, level 1 first. With `open_parts`, chunks are offered to `take`.
         """
         self.start_offset = start_offset
         self.end_offset = start_offset
-        """Behind the last whole record (and the BLANK behind it, when a file follows)."""
+        """Offset behind the last whole record and, if a file follows, behind its BLANK."""
         self.last_store_timestamp = 0
-        """The newest of all records seen, ms."""
+        """Newest store timestamp of all records read, ms."""
         self.record_count = 0
         self.end_reason = "there is no file"
-        """Why the record at `end_offset` does not count, in words."""
+        """Reason why no record counts at `end_offset`."""
         self.gaps: list[tuple[int, int, str]] = []
-        """(start, end, reason) of damage that was passed over."""
+        """(start, end, reason) of skipped damage."""
         self.damaged_blanks: list[int] = []
-        """Where a BLANK has a field that is not right."""
+        """Offsets of BLANKs with a wrong field."""
         self._queue = queue
         self._reader = LogReader(queue.find, queue.capacity_end)
-        """For what the loop over whole records leaves."""
+        """Reader for places that the loop over whole records cannot handle."""
         self._check_crc = check_crc
         self._after_crash = after_crash
         self._vouched_offset = vouched_offset if stop_at is None else stop_at
@@ -125,21 +125,21 @@ class LogScan:
         self._trusted_until_ms = trusted_until_ms
         self._delay_levels = delay_levels
         self._before_ms = 0
-        """When the last whole record was stored; one flipped time among all cannot mislead it."""
+        """Store timestamp of the last whole record; a single wrong timestamp has little effect."""
         self._end_is_known = stop_at is not None
         self._stop_at = queue.capacity_end if stop_at is None else stop_at
         self._offset = start_offset
         self._open_parts = open_parts
         self._parts: ChunkSource[ReadPart] | None = None
         self.take: Callable[[ReadPart], bool] = lambda _: False
-        """Asked to take a part instead of its records; says no if they are wanted one by one."""
+        """Consumer of chunks; returns False to get the records one by one instead."""
         self._one_by_one_until = 0
 
     def batches(self) -> Iterator[list[DispatchEntry]]:
-        """The records in order, some at a time. Their keys are left out: only queues want these.
+        """Yield the entries of the records in order, in batches, without keys.
 
-        A gap is in `gaps` before the batch behind it. A record whose body alone is damaged is in
-        `gaps` and in the batch: its queue and number are right.
+        `gaps` has a gap before the batch behind it. A record with only a damaged body is in `gaps`
+        and in the batch, because its queue and queue offset are right.
         """
         self._parts = self._opened_parts()
         file = self._queue.find(self._offset)
@@ -161,7 +161,7 @@ class LogScan:
                     found = self._behind_fault(file, offset, fault)
                     if found is None:
                         return
-                    head = fault.head  # of a record that is wrong in its body alone
+                    head = fault.head  # of a record with only a damaged body
                     if head and head.physical_offset == offset == found - head.record_bytes:
                         yield [entry_of(head, self._delay_levels)]
                     position = found - file.first_offset
@@ -186,16 +186,16 @@ class LogScan:
         return self._open_parts(order, self._reader)
 
     def close(self) -> None:
-        """Nobody goes on reading for it."""
+        """Stop reading ahead."""
         if self._parts is not None:
             self._parts.close()
 
     def _border(self, offset: int) -> int:
-        """Where the next stretch begins, at the latest: parts may be had from there on."""
+        """Return the end of the stretch at `offset`, from which chunks are available again."""
         return 1 << 63 if self._parts is None else self._parts.order.border(offset)
 
     def _part_taken(self, offset: int, border: int) -> ReadPart | None:
-        """The part that begins there, if there is one and if it was taken."""
+        """Return the chunk at `offset` if there is one and `take` accepted it."""
         if self._parts is None or offset < self._one_by_one_until:
             return None
         part = self._parts.at(offset)
@@ -208,7 +208,7 @@ class LogScan:
         return part
 
     def _note(self, entries: list[DispatchEntry]) -> None:
-        """Keeps count."""
+        """Update the results with a batch."""
         if not entries:
             return
         self.record_count += len(entries)
@@ -220,9 +220,9 @@ class LogScan:
     def _some_records(
         self, file: MappedFile, position: int, border: int
     ) -> tuple[list[DispatchEntry], int, Fault | None]:
-        """Up to a batch of records that begin before `border`; where they end; what is wrong.
+        """Return records that begin before `border`, the position behind them, and a fault.
 
-        At a BLANK, and where the log is known to end, the position is the file's end.
+        At a BLANK or the known end of the log, the position is the end of the file.
         """
         view, shift, size_bytes = file.view, file.first_offset, file.size_bytes
         end_of_log = min(self._stop_at - shift, size_bytes)
@@ -259,7 +259,7 @@ class LogScan:
         return (entries, *self._at_fault(file, position))
 
     def _at_fault(self, file: MappedFile, position: int) -> tuple[int, Fault | None]:
-        """What lies at a place that holds no record that counts: a BLANK, or something wrong."""
+        """Examine a place without a valid record: a BLANK or a fault."""
         offset = file.first_offset + position
         found = record_at(self._reader, offset, check_crc=self._check_crc)
         if isinstance(found, RecordHead):
@@ -274,7 +274,7 @@ class LogScan:
         return file.size_bytes, None
 
     def _behind_fault(self, file: MappedFile, offset: int, fault: Fault) -> int | None:
-        """Where the log goes on behind damage; None if it ends there, with `end_reason` set."""
+        """Return the offset behind damage, or None if the log ends; `end_reason` is set then."""
         position = offset - file.first_offset
         self.end_offset = offset
         self.end_reason = fault.reason
@@ -297,41 +297,41 @@ class LogScan:
         return found
 
     def _retreat(self) -> None:
-        """A record is torn where the log ends, so power was cut while it was written.
+        """Move the end of the log back to the first gap that is not trusted.
 
-        Then damage before it, in what nothing vouches for, was done by the same: the log ends
-        there.
+        A torn record at the log's end shows a power failure during its write. Earlier damage in the
+        part not known to be synced has the same cause.
         """
         for number, (start, end, reason) in enumerate(self.gaps):
             if start >= self._vouched_offset and not self._is_trusted(end):
                 self.end_offset = start
-                self.end_reason = f"{reason}; what follows was torn when power was cut"
+                self.end_reason = f"{reason}; later records were torn by a power failure"
                 del self.gaps[number:]
                 return
 
     def _is_trusted(self, offset: int) -> bool:
-        """Whether the record there is old enough to have been on disk."""
+        """Return whether the record at `offset` is old enough to have been synced."""
         stored_ms = self._stored_ms(offset)
         return 0 < stored_ms <= self._trusted_until_ms
 
     def _stored_ms(self, offset: int) -> int:
-        """When the record there was stored; 0 if none begins there."""
+        """Return the store timestamp of the record at `offset`; 0 without a record."""
         head = record_at(self._reader, offset)
         return head.store_timestamp if isinstance(head, RecordHead) else 0
 
     def _is_torn(self, file: MappedFile, offset: int, found: int) -> bool:
-        """Whether a lost page explains what is wrong at `offset`; `found` is the next record."""
+        """Return whether a lost page explains a fault at `offset`; `found` is the next record."""
         if self._is_trusted(found):
             return False
         if 0 < self._stored_ms(found) < self._before_ms:
-            return True  # It is older: left over from before an end that the official broker set.
+            return True  # Older: left behind an end that RocketMQ set.
         position = offset - file.first_offset
         if _is_zero(file, position, _page_end(position)):
             return True
         whole = record_at(self._reader, offset)
         if isinstance(whole, RecordHead) and text_breaks_off(file.view, position, whole):
             return True
-        # A page may reach into the size of the record behind it, which begins with zeros.
+        # A lost page may reach into the size of the next record, which begins with zeros.
         end = found + _ZEROS_OF_A_SIZE_BYTES
         return any(
             _has_zero_page(each, offset - each.first_offset, end - each.first_offset)
@@ -340,7 +340,7 @@ class LogScan:
 
 
 def _page_end(position: int) -> int:
-    """The first page border behind a position."""
+    """Return the first page border behind `position`."""
     return position - position % PAGE_BYTES + PAGE_BYTES
 
 
@@ -350,7 +350,7 @@ def _is_zero(file: MappedFile, start: int, end: int) -> bool:
 
 
 def _has_zero_page(file: MappedFile, start: int, end: int) -> bool:
-    """Whether a whole page between two positions is zeros."""
+    """Return whether a whole page between two positions is zeros."""
     start, end = max(start, 0), min(end, file.size_bytes)
     first = -(-start // PAGE_BYTES) * PAGE_BYTES
     return any(
@@ -364,10 +364,10 @@ def _breaks_off(view: memoryview, position: int) -> bool:
 
 
 def text_breaks_off(view: memoryview, position: int, head: RecordHead) -> bool:
-    """Whether a record has lost the end of its topic or properties: zeros from there on.
+    """Return whether the end of a record's topic or properties is lost, so that zeros replace it.
 
-    Nothing but zeros follows then in the page. Text that really ends in a zero, in the last record
-    of a log, is taken for lost as well.
+    Only zeros follow then in the page. In the last record of a log, a text that really ends in a
+    zero counts as lost, too.
     """
     end = position + head.record_bytes
     text_end = end if head.properties else end - _PROPERTIES_LENGTH_BYTES

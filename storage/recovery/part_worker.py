@@ -1,8 +1,8 @@
-"""The process that reads every n-th stretch of a log ahead and writes its parts to its output.
+"""Process that reads every n-th stretch of a log ahead and writes the chunks to its output.
 
-It is given one argument, JSON: the order's fields, and `first` (offset), `number`, `every`, `nice`.
-Its output, for each of its stretches, in order: 8 bytes length, then so many bytes of marshal, None
-or a part's fields. It ends when nobody reads any more.
+Its one argument is JSON: the fields of the PartOrder, and `first` (offset), `number`, `every` and
+`nice`. Its output has, for each of its stretches in order, 8 bytes of length and that many bytes of
+marshal data: None or the fields of a chunk. It exits when the reader closes the pipe.
 """
 
 import gc
@@ -23,24 +23,24 @@ from storage.recovery.log_chunks import UNITS, LogChunk, P_co, PartOrder, PartRe
 
 LENGTH_BYTES = 8
 READERS: Mapping[str, type[StretchReader[Any]]] = {UNITS: PartReader, KEYS: KeyPartReader}
-"""By the kind of parts."""
+"""Chunk readers by kind of chunk."""
 
 
 def argument(order: PartOrder, first: int, number: int, every: int, nice: int = 0) -> str:
-    """What worker `number` of `every` is started with; it reads from the stretch at `first` on."""
+    """Return the argument of worker `number` of `every`; `first` is in the first stretch."""
     fields = {name: getattr(order, name) for name in PartOrder.__slots__}
     where = {"first": first, "number": number, "every": every, "nice": nice}
     return json.dumps({**fields, **where})
 
 
 def packed(part: LogChunk | None) -> bytes:
-    """A part as it goes through the pipe."""
+    """Return a chunk in the form of the pipe."""
     data = marshal.dumps(None if part is None else part.fields())
     return len(data).to_bytes(LENGTH_BYTES) + data
 
 
 def read_packed(read: Callable[[int], bytes], part_type: type[P_co]) -> P_co | None:
-    """The next part out of a pipe. Raises EOFError where it has ended."""
+    """Return the next chunk of a pipe. Raises EOFError at its end."""
     head = read(LENGTH_BYTES)
     data = read(int.from_bytes(head))
     if len(head) < LENGTH_BYTES or len(data) < int.from_bytes(head):
@@ -50,7 +50,7 @@ def read_packed(read: Callable[[int], bytes], part_type: type[P_co]) -> P_co | N
 
 
 def parts(disk: Disk, given: dict[str, Any]) -> Iterator[LogChunk | None]:
-    """What one worker reads."""
+    """Yield the chunks of one worker."""
     first, number, every, _ = (given.pop(name) for name in ("first", "number", "every", "nice"))
     order = PartOrder(**given)
     config = StoreConfig(commit_log_dir=order.directory, commit_log_file_bytes=order.file_bytes)
@@ -64,9 +64,9 @@ def parts(disk: Disk, given: dict[str, Any]) -> Iterator[LogChunk | None]:
 
 
 def main() -> None:
-    """Until all is read or nobody listens."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started it ends it
-    if hasattr(gc, "freeze"):  # only with one that counts references: PyPy would free nothing
+    """Run until everything is read or the reader has closed the pipe."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process stops this one
+    if hasattr(gc, "freeze"):  # only with reference counting: PyPy would free nothing
         gc.disable()
     given = json.loads(sys.argv[1])
     os.nice(given["nice"])

@@ -1,15 +1,15 @@
-"""Places for the units of records whose number does not continue their queue.
+"""Placement of units for records that do not continue their queue.
 
-A record names its queue, and its number there. In a sound log these numbers run on.
-Where they do not, something was damaged that no checksum covers, or is missing:
+A record names its queue and queue offset. In an intact log, the queue offsets of a queue are
+consecutive. Otherwise, something is missing, or damaged where no checksum covers it:
 
-- missing behind a gap of the log: units that point at the gap fill the hole;
-- a number with a flipped bit: the next record of the queue goes on as if it had been right;
-- a topic, queue id or flag with a flipped bit: the record turns up where it does not fit, with the
-  number that is missing elsewhere.
+- Records missing in a gap of the log: units that point at the gap fill the hole.
+- A queue offset with a flipped bit: the next record of the queue continues as if it were right.
+- A topic, queue id or flag with a flipped bit: the record appears in the wrong queue, with the
+  queue offset that is missing in another one.
 
-What can be explained so keeps its place in its queue, as damage that readers pass over. Anything
-else is treated as 4.9.7 does: the unit goes to the end of the queue.
+Records explained in this way keep their queue offset, as damage that readers skip. All others are
+treated as in 4.9.7: their unit goes to the end of the queue.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -31,16 +31,16 @@ QueueKey = tuple[bytes, int]
 _STRAYS_MAX = 1024
 
 NO_UNITS = "there were no units"
-"""Why a queue is made anew of which nothing is there: perhaps its topic was deleted."""
+"""Reason to rebuild an empty queue, for example after the deletion of its topic."""
 
 FirstFinder = Callable[[ConsumeQueue], DispatchEntry | None]
-"""Gives the entry of the record 0 at a queue's end, behind others; None if there is none."""
+"""Lookup of the entry of record 0 at the end of a queue, behind others; None without it."""
 
 
 def first_finder(log: CommitLog, delay_levels: Sequence[int]) -> FirstFinder:
-    """Finds it in a log whose end may not be known yet.
+    """Return the lookup for a log without a known end.
 
-    A recovery has put it there; it is the beginning of another generation of the queue.
+    An earlier recovery has put that record there; it begins a new generation of the queue.
     """
 
     def find(queue: ConsumeQueue) -> DispatchEntry | None:
@@ -61,7 +61,7 @@ def first_finder(log: CommitLog, delay_levels: Sequence[int]) -> FirstFinder:
 
 
 class QueueNumbers:
-    """Feeds the queues during one pass over the log; told its records in order."""
+    """Feed of the queues during one pass over the log, with its records in order."""
 
     def __init__(
         self,
@@ -76,49 +76,52 @@ class QueueNumbers:
         first_at_end: FirstFinder = lambda _: None,
         committed: Callable[[str, int], int] = lambda *_: 0,
     ) -> None:
-        """`gaps` are those passed over so far; `first_at_end` finds what an earlier pass was not
-        sure of.
+        """Initialize the feed.
 
-        `is_whole_log`: the pass begins where the log does. `may_begin_late`: the first messages of
-        a queue may be gone with the log's first files. `may_lack_units`: the queues may not have
-        the units of all records before this pass; the `doubtful` ones lack some unless their
-        records go on where they end. `committed` gives the highest consumer offset of a queue:
-        one that had lost its messages has begun there.
+        `gaps` are the skipped gaps so far; `first_at_end` finds records left undecided by an
+        earlier pass. `is_whole_log` means that the pass begins at the log's beginning.
+        `may_begin_late` means that the first messages of a queue may be deleted with the log's
+        first files.
+
+        `may_lack_units` means that units of records before this pass may be missing. `doubtful`
+        queues lack units unless their next record continues them. `committed` returns the highest
+        consumer offset of a queue; a queue that had lost its messages began there.
         """
         self.lost: dict[QueueKey, str] = {}
-        """Queues that lack units of records before this pass, and why; their records are skipped.
+        """Queues that lack units of records before this pass, with reasons.
 
-        They have to be made again from the whole log."""
+        Their records are skipped; they need a rebuild from the whole log.
+        """
         self._queues, self._gaps, self._damage = queues, gaps, damage
         self._first_at_end, self._committed = first_at_end, committed
         self._is_whole_log = is_whole_log
         self._may_begin_late = may_begin_late
         self._from_the_first = not may_begin_late and not may_lack_units
-        """Then no queue can begin with a later message than its first."""
+        """Whether each queue must begin with its first message."""
         self._known_doubtful = doubtful
         self._doubtful: set[QueueKey] = set()
-        """Queues whose first record of this pass waits: it may be all right, and the queue not."""
+        """Queues with an undecided first record of this pass: it or the queue is damaged."""
         self._seen: set[QueueKey] = set()
         self._closed_up: set[QueueKey] = set()
-        """Queues with a hole that nothing explains: their numbers do not fit any more."""
+        """Queues with an unexplained hole, so that their queue offsets no longer fit."""
         self._pending: dict[QueueKey, DispatchEntry] = {}
         self._strays: list[DispatchEntry] = []
 
     def feed(self, entries: Sequence[DispatchEntry]) -> None:
-        """Adds the units of records. Raises StoreError from writing out."""
+        """Append the units of records. Raises StoreError from writing out."""
         if any(not entry.queue_offset for entry in (*entries, *self._pending.values())):
-            for entry in entries:  # where a queue may begin anew, in strict order
+            for entry in entries:  # strict order where a queue may begin again
                 if entry.queue_offset == 1 and (entry.topic, entry.queue_id) in self._pending:
-                    self._place(entry)  # though it may go on where the old queue ends
+                    self._place(entry)  # even if it continues the old queue
                 else:
                     self._feed([entry])
         else:
             self._feed(entries)
 
     def take(self, part: ReadPart) -> bool:
-        """The same with the records of a part; False, and nothing done, if they want care.
+        """Append the records of a chunk; return False if they must be fed one by one.
 
-        Then they have to be fed one by one. Raises as `feed`; they are taken then.
+        Nothing is appended then. Raises like `feed`; the records are then taken.
         """
         return not self._pending and self._queues.append_runs(
             part.runs, part.record_count, part.end, part.last_ms
@@ -131,7 +134,7 @@ class QueueNumbers:
             self._place(entry)
 
     def finish(self) -> None:
-        """No record follows: places what has waited for one."""
+        """Place the records that still wait for a successor."""
         for key, entry in self._pending.items():
             queue = self._queues.get_or_create(_text(key[0]), key[1])
             due = queue.max_offset
@@ -139,18 +142,18 @@ class QueueNumbers:
             if key in self._doubtful and number > due:
                 self.lost[key] = f"units from {due} on were missing"
             elif not queue.takes(number) or self._is_too_late(queue, number):
-                self._is_damaged(entry, "its topic, queue or number is not right")
+                self._is_damaged(entry, "its topic, queue id or queue offset is wrong")
             elif key not in self._closed_up and _is_one_bit_off(number, due):
                 self._put_instead(entry, due)
             else:
                 self._queues.append([entry])
         self._pending.clear()
         for entry in self._strays:
-            self._is_damaged(entry, "no queue can be made for its topic and queue id")
+            self._is_damaged(entry, "its topic and queue id cannot name a queue")
         self._strays.clear()
 
     def _is_too_late(self, queue: ConsumeQueue, number: int) -> bool:
-        """Return whether no queue can begin with this number (see ConsumeQueues.begin_at)."""
+        """Return whether no queue can begin at this queue offset (see ConsumeQueues.begin_at)."""
         return (
             queue.is_empty
             and self._from_the_first
@@ -180,10 +183,10 @@ class QueueNumbers:
         if first is not None:
             queue.remove(
                 self._queues.disk
-            )  # as in `_place_waiting`; the pass before ended between them
+            )  # as in `_place_waiting`; the earlier pass ended between the two
             self._queues.append([first])
         due = queue.max_offset
-        fits = number == due  # What a queue has already is not in `odd`.
+        fits = number == due  # `odd` has no records with units.
         begins_late = queue.is_empty and self._may_begin_late and queue.takes(number)
         if fits or begins_late or (number > due and self._fill(queue, number, start)):
             self._queues.append([entry])
@@ -200,10 +203,10 @@ class QueueNumbers:
         self._seen.add(key)
 
     def _fill(self, queue: ConsumeQueue, number: int, before: int) -> bool:
-        """Fills the hole below `number` if what is missing lies between its neighbours."""
+        """Fill the hole below `number` if its records lie between its neighbors."""
         due, behind = queue.max_offset, queue.max_physical_offset
         if queue.is_empty and not self._from_the_first:
-            return False  # it may begin with any number
+            return False  # it may begin at any queue offset
         gaps = [gap for gap in self._gaps if gap[0] >= behind and gap[1] <= before]
         gap_bytes = sum(end - start for start, end, _ in gaps)
         if number - due <= gap_bytes // RECORD_BYTES_MIN:
@@ -225,12 +228,12 @@ class QueueNumbers:
         return True
 
     def _misfits(self) -> list[DispatchEntry]:
-        """Records that may belong to another queue than they say."""
+        """Return the records that may belong to another queue than they name."""
         waiting = self._pending.values()
         return [*self._strays, *(each for each in waiting if self._is_foreign(each))]
 
     def _is_foreign(self, entry: DispatchEntry) -> bool:
-        """Whether its queue has a message with this number already, or has none at all."""
+        """Return whether its queue is empty or already has a message with this queue offset."""
         queue = self._queues.get(_text(entry.topic), entry.queue_id)
         return queue is None or queue.is_empty or entry.queue_offset < queue.max_offset
 
@@ -243,10 +246,10 @@ class QueueNumbers:
     def _place_waiting(
         self, queue: ConsumeQueue, waiting: DispatchEntry, entry: DispatchEntry
     ) -> None:
-        """Places a record that has waited for the next one of its queue, `entry`."""
+        """Place a record that has waited for its successor `entry`."""
         due, number = queue.max_offset, entry.queue_offset
         if waiting.queue_offset == 0 and number == 1:
-            queue.remove(self._queues.disk)  # its topic was deleted, and made again
+            queue.remove(self._queues.disk)  # its topic was deleted and recreated
             self._queues.append([waiting])
         elif number == due + 1:
             self._put_instead(waiting, due)
@@ -261,7 +264,7 @@ class QueueNumbers:
     def _put_instead(
         self, entry: DispatchEntry, number: int, key: tuple[str, int] | None = None
     ) -> None:
-        """Gives a damaged record the place in a queue that it must have had."""
+        """Give a damaged record the queue offset that it must have had."""
         self._is_damaged(entry, f"it must have been message {number} of its queue")
         topic, queue_id = key or (_text(entry.topic), entry.queue_id)
         name = topic.encode("utf-8", "surrogateescape")
@@ -269,7 +272,7 @@ class QueueNumbers:
         self._queues.append([placed])
 
     def _keep_stray(self, entry: DispatchEntry) -> None:
-        """Keeps a record that fits nowhere, until a queue lacks one with its number."""
+        """Keep a record that fits no queue, until a queue lacks its queue offset."""
         if len(self._strays) < _STRAYS_MAX:
             self._strays.append(entry)
 
@@ -279,7 +282,7 @@ class QueueNumbers:
 
 
 def _is_one_bit_off(number: int, due: int) -> bool:
-    """Whether one flipped bit explains a number; 0 is where a queue begins that is made again."""
+    """Return whether one flipped bit explains `number`; 0 may begin a new queue generation."""
     return number > 0 and (number ^ due).bit_count() == 1
 
 

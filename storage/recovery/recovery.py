@@ -1,11 +1,11 @@
-"""Start-up: where the log ends, what of it is damaged, and the consume queues that follow it.
+"""Recovery at start-up: the end of the log, its damage, and the consume queues.
 
-After a clean stop of ours nothing of log and queues is read: its record says all (clean_stop).
-After any other clean stop the last three log files are read and compared with the queues. After a
-crash the log is read from where the checkpoint vouches for it; queue units of records from there
-on are dropped and made again. Queues of which units are missing are made from the whole log.
+After a clean stop of TroupeMQ, its record replaces all reading (clean_stop). After any other clean
+stop, the last three log files are read and compared with the queues. After a crash, the log is read
+from the point up to which the checkpoint vouches for it; later queue units are dropped and rebuilt.
+Queues with missing units are rebuilt from the whole log.
 
-What else is derived of the log follows behind the queues, once the store serves (followers).
+The other derived files are updated when the store is already serving (dispatching).
 
 Source: store/DefaultMessageStore.java (recover), CommitLog.java.
 """
@@ -35,7 +35,7 @@ from storage.tables.committed import committed_in_files
 
 
 class Recovery:
-    """One start-up; log and queues have been loaded."""
+    """One start-up of a loaded log and its queues."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Recovery:
         open_parts: OpenParts,
         names_only: bool = False,
     ) -> None:
-        """`names_only`: what has to be made anew from the whole log is told, and stays undone."""
+        """Initialize the recovery; with `names_only`, full rebuilds are reported but not done."""
         self._config = config
         self._log = log
         self._queues = queues
@@ -63,7 +63,7 @@ class Recovery:
         self._all_anew = self._some_anew = False
 
     def run(self, listed: Iterable[tuple[str, int]] = ()) -> RecoveryReport:
-        """Brings log and queues to the end of the log; `listed` queues had units once.
+        """Recover log and queues; `listed` are queues that had units.
 
         Raises StoreError.
         """
@@ -91,7 +91,7 @@ class Recovery:
         return self._report
 
     def resume(self, stop: CleanStop, lost: Iterable[tuple[str, int]]) -> RecoveryReport:
-        """Goes on where a clean stop of ours has left the store; makes `lost` queues anew."""
+        """Continue after a clean stop of TroupeMQ; rebuild the `lost` queues."""
         lost = list(lost)
         self._report.known = True
         self._log.resume_at(stop.end_offset, stop.store_timestamp)
@@ -101,9 +101,9 @@ class Recovery:
         if stop.queues and not len(self._queues):
             self._note_all_anew(is_wrong=True)
         not_as_left = {
-            (_bytes(topic), number): "its files are not as they were left"
+            (_bytes(topic), number): "its files differ from the last clean stop"
             if self._queues.get(topic, number)
-            else "it was gone"
+            else "it was missing"
             for topic, number in lost
         }
         ends = {(_bytes(topic), number): stop.queues[topic, number][1] for topic, number in lost}
@@ -112,17 +112,17 @@ class Recovery:
         return self._report
 
     def _note_followed(self, scan: LogScan, listed: Iterable[tuple[str, int]]) -> None:
-        """Says what was missing of the queues, as far as a crash does not explain it."""
+        """Report missing units that a crash does not explain."""
         report = self._report
         if self._all_anew:
             if scan.record_count or scan.start_offset > self._log.min_offset():
                 self._note_all_anew(is_wrong=report.clean or bool(listed))
         elif report.clean and report.dispatched_count:
             text = f"the last {report.dispatched_count} records of the log had no units"
-            report.findings.append(Finding("consume queues", f"{text}: they are made again"))
+            report.findings.append(Finding("consume queues", f"{text}: they are rebuilt"))
 
     def _misfits(self) -> dict[QueueKey, str]:
-        """Queues of whose files some are missing or unfit; these are taken away."""
+        """Remove unusable queue files; return the queues that need a rebuild."""
         self._queues.mend()
         return {(_bytes(key[0]), key[1]): why for key, why in self._queues.misfits().items()}
 
@@ -139,7 +139,7 @@ class Recovery:
     # -- one pass over the log ------------------------------------------------------------------
 
     def _start(self, start: int) -> int:
-        """Where to read from: at the log's beginning if there are no queues at all."""
+        """Return where to start reading: at the log's beginning if there are no queues."""
         first = self._log.min_offset()
         if len(self._queues):
             return start
@@ -148,13 +148,13 @@ class Recovery:
         return start if self._names_only else first
 
     def _note_all_anew(self, *, is_wrong: bool) -> None:
-        """There are no queues at all."""
+        """Report that all queues are missing."""
         self._all_anew = self._report.all_queues_made = True
-        text = f"there are none in {self._queues.directory}: they are made anew from the log"
+        text = f"none found in {self._queues.directory}: they are rebuilt from the log"
         self._report.findings.append(Finding("consume queues", text, is_wrong))
 
     def _known_end(self, wrong: Container[QueueKey]) -> int:
-        """The end of the last record of which a queue knows; 0 without one."""
+        """Return the end of the last record with a unit; 0 without one."""
         ends = [
             queue.max_physical_offset
             for queue in self._queues
@@ -173,7 +173,7 @@ class Recovery:
         )
 
     def _scan_after_crash(self) -> LogScan:
-        """From the durable offset, or, if that is not known, from the newest file that is safe."""
+        """Return a scan from the durable offset, or else from the newest trusted file."""
         config, queue, checkpoint = self._config, self._log.queue, self._checkpoint
         with_index = config.message_index_enable and config.message_index_safe
         trusted_until_ms = checkpoint.trusted_until_ms(with_index=with_index)
@@ -196,9 +196,9 @@ class Recovery:
     def _follow(
         self, scan: LogScan, durable_offset: int, doubtful: dict[QueueKey, str]
     ) -> dict[QueueKey, str]:
-        """Feeds the queues with what is found; returns those that have to be made anew.
+        """Feed the queues with the scanned records; return the queues that need a rebuild.
 
-        These are those of the `doubtful` ones, too, that do not go on where they end.
+        These include the `doubtful` queues that no record has continued.
         """
         report = self._report
         report.scanned_from = report.dispatched_from = scan.start_offset
@@ -230,7 +230,7 @@ class Recovery:
     def _feed(
         self, scan: LogScan, numbers: QueueNumbers, wanted: Container[QueueKey] | None = None
     ) -> int:
-        """Feeds what is found, or only the queues `wanted`; gives how many units these get."""
+        """Feed all queues or the `wanted` ones; return how many units the wanted ones got."""
         count = 0
 
         def take(part: ReadPart) -> bool:
@@ -250,7 +250,7 @@ class Recovery:
                 if wanted is not None:
                     batch = [entry for entry in batch if (entry.topic, entry.queue_id) in wanted]
                     count += sum(not entry.sys_flag & TRANSACTION_PREPARED for entry in batch)
-                with suppress(DiskFull):  # The units wait in memory for room.
+                with suppress(DiskFull):  # The units wait in memory for disk space.
                     numbers.feed(batch)
         with suppress(DiskFull):
             numbers.finish()
@@ -264,7 +264,7 @@ class Recovery:
         return sum(queue.max_offset for queue in self._queues)
 
     def _set_end(self, scan: LogScan, store_timestamp: int) -> None:
-        """`store_timestamp` is that of the newest record before those that were read, if known."""
+        """Set the end of the log; `store_timestamp` is that of the last record before the scan."""
         report = self._report
         newest = max(scan.last_store_timestamp, store_timestamp)
         zeroed, removed = self._log.start_at(scan.end_offset, newest)
@@ -275,34 +275,34 @@ class Recovery:
             file = self._log.queue.find(offset)
             if file is not None and offset < scan.end_offset:
                 file.write(blank(file.end_offset - offset), offset - file.first_offset)
-                text = f"the BLANK at {offset} is damaged: it is written anew"
+                text = f"the BLANK at {offset} is damaged: it is rewritten"
                 report.findings.append(Finding("commit log", text))
 
     # -- queues that are wrong ------------------------------------------------------------------
 
     def _gone(self, listed: Iterable[tuple[str, int]]) -> dict[QueueKey, str]:
-        """Queues that have no directory any more."""
+        """Return the listed queues without a directory."""
         return {
-            (_bytes(topic), queue_id): "it was gone"
+            (_bytes(topic), queue_id): "it was missing"
             for topic, queue_id in listed
             if self._queues.get(topic, queue_id) is None
         }
 
     def _emptied(self, listed: Iterable[tuple[str, int]]) -> dict[QueueKey, str]:
-        """Queues whose only units could not be believed, and that nothing has followed since."""
+        """Return the listed queues that lost all their units as invalid."""
         return {
-            (_bytes(topic), queue_id): "none of its units was right"
+            (_bytes(topic), queue_id): "all its units were invalid"
             for topic, queue_id in listed
             if (queue := self._queues.get(topic, queue_id)) is not None and not queue.max_offset
         }
 
     def _with_a_wrong_end(self) -> dict[QueueKey, str]:
-        """Queues whose last unit is not that of a record: what is behind it cannot be told."""
+        """Return the queues with a last unit that matches no record; their rest is unknown."""
         wrong: dict[QueueKey, str] = {}
         for queue in self._queues:
             if queue.is_empty or self._ends_well(queue):
                 continue
-            wrong[_bytes(queue.topic), queue.queue_id] = "its last unit is not that of a record"
+            wrong[_bytes(queue.topic), queue.queue_id] = "its last unit matches no record"
         return wrong
 
     def _ends_well(self, queue: ConsumeQueue) -> bool:
@@ -312,7 +312,7 @@ class Recovery:
             return queue.max_offset == 0
         start, record_bytes, _ = unit
         if record_bytes == FILLER_BYTES or start + record_bytes <= self._log.min_offset():
-            return start >= 0  # Its record is gone with the log's first files.
+            return start >= 0  # Its record is deleted with the log's first files.
         files = self._log.queue
         reader = LogReader(files.find, files.capacity_end, window_bytes=ONE_RECORD_BYTES)
         found = record_at(reader, start, check_crc=False)
@@ -320,15 +320,15 @@ class Recovery:
             own = _bytes(queue.topic), queue.queue_id, number
             if (found.topic, found.queue_id, found.queue_offset) == own:
                 return True
-        # The record may be the damaged one: then the log goes on where the unit says it ends.
+        # If the record itself is damaged, the log continues where the unit says that it ends.
         fault = found if isinstance(found, Fault) else Fault("", found)
         return next_whole(reader, start, fault, files.capacity_end) == start + record_bytes
 
     def rebuild(self, lost: dict[QueueKey, str], ends: Mapping[QueueKey, int] = {}) -> None:
         """Rebuild the queues from the whole log.
 
-        Those whose messages have expired begin at their end, as far as `ends` or their files tell
-        it: consumers may be there that commit nothing to the broker.
+        Queues with only deleted messages begin at their end, as far as `ends` or their files give
+        it. Consumers may depend on it that do not commit to the broker.
         """
         if not lost:
             return
@@ -341,7 +341,7 @@ class Recovery:
                 known[key] = max(queue.max_offset, known.get(key, 0))
                 queue.remove(self._log.queue.disk)
             if not self._all_anew:
-                text = f"queue {key[1]} of {_text(key[0])!r} is made anew from the log: {reason}"
+                text = f"queue {key[1]} of {_text(key[0])!r} is rebuilt from the log: {reason}"
                 self._report.queues_made.add((_text(key[0]), key[1]))
                 is_wrong = reason != NO_UNITS
                 self._report.findings.append(Finding("consume queues", text, is_wrong))
@@ -368,7 +368,7 @@ class Recovery:
         self._report.dispatched_count += self._feed(scan, numbers, lost)
         self._report.gaps += scan.gaps
         for (topic, queue_id), end in known.items():
-            if end and first:  # in a log from 0 on, a message of this number counts as damaged
+            if end and first:  # in a log from 0 on, such a message counts as damaged
                 with suppress(StoreError):  # no queue can have that name
                     self._queues.begin_at(_text(topic), queue_id, end)
         self._queues.covered_offset = self._log.end_offset

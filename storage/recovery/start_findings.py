@@ -1,7 +1,7 @@
-"""Differences between a store at a start and what its last clean stop left.
+"""Differences between a store at its start and after its last clean stop.
 
-The record of that stop (clean_stop) knows of it; each thing that is gone is one finding, also when
-the record is not believed any more in what it says of log and queues.
+The record of that stop (clean_stop) reveals missing files, one finding each. This also works if its
+statements about log and queues are no longer trusted.
 """
 
 from collections.abc import Mapping
@@ -15,25 +15,25 @@ from storage.recovery.clean_stop import CleanStop
 from storage.tables.table_counts import lost_tables
 
 REBUILD_ORDERED = Finding(
-    "store", "a rebuild was ordered: queues, index and transaction table are made anew from the log"
+    "store", "a rebuild was ordered: queues, index and transaction table are rebuilt from the log"
 )
 
 
 def made_anew(doubt: str) -> str:
-    """What becomes of a transaction table in doubt."""
-    return f"it is made anew from the log: {doubt}"
+    """Return what happens to a doubtful transaction table."""
+    return f"it is rebuilt from the log: {doubt}"
 
 
 def record_findings(
     config: StoreConfig, disk: Disk, record: CleanStop | None, *, is_believed: bool
 ) -> list[Finding]:
-    """What has become of the record itself. Raises OSError."""
+    """Return the findings about the record itself. Raises OSError."""
     path = config.clean_stop_path
     if record is not None:
         if is_believed:
             return []
-        text = "log or checkpoint are not as the last clean stop left them, as when another broker "
-        return [Finding("store", text + "had the store since: the end of the log is read", False)]
+        text = "log or checkpoint differ from the last clean stop, perhaps by another broker: "
+        return [Finding("store", text + "the end of the log is read", False)]
     if disk.exists(path):
         return [Finding("store", f"{path} is damaged: the end of the log is read")]
     if disk.exists(config.queue_list_path):
@@ -42,37 +42,37 @@ def record_findings(
 
 
 def lost_end(record: CleanStop | None, end_offset: int) -> list[Finding]:
-    """Whether the log ends earlier than at the last clean stop; no other broker shortens it."""
+    """Return a finding if the log is shorter than at the last clean stop; no broker shortens it."""
     if record is None or record.end_offset <= end_offset:
         return []
-    text = f"it ends at {end_offset}, at the last clean stop it ended at {record.end_offset}"
-    return [Finding("commit log", f"{text}: what was between them is lost")]
+    text = f"it ends at {end_offset}; at the last clean stop, it ended at {record.end_offset}"
+    return [Finding("commit log", f"{text}: the data between them is lost")]
 
 
 def file_findings(config: StoreConfig, disk: Disk, record: CleanStop | None) -> list[Finding]:
-    """What has become of our own small files beside it, and of the tables. Raises OSError."""
+    """Return the findings about TroupeMQ's own small files and the tables. Raises OSError."""
     found = [] if record is None else lost_tables(config, disk, record.tables)
     known = {f"{config.root}/{name}" for name in (() if record is None else record.files)}
     path = config.queue_list_path
     if not disk.exists(path):
         if path in known:
-            found.append(Finding("store", f"{path} is missing: it is made anew"))
+            found.append(Finding("store", f"{path} is missing: it is rebuilt"))
     elif read_checked(disk, path) is None:
-        found.append(Finding("store", f"{path} is damaged: it is made anew"))
+        found.append(Finding("store", f"{path} is damaged: it is rebuilt"))
     path = config.replica_mark_path
     if not disk.exists(path):
         if path in known:
-            text = f"{path} is missing, which says that this was a slave's store: a slave's start"
-            text += " makes it again, a master's does not look for topics that no table names"
+            text = f"{path} is missing, the mark of a slave's store: a slave's start creates it"
+            text += " again, a master's start does not search for topics that no table names"
             found.append(Finding("store", text))
     elif disk.is_dir(path) or disk.read_bytes(path):
-        text = f"{path} is no empty file, as it should be: it counts as the mark of a slave's store"
+        text = f"{path} should be an empty file: it counts as the mark of a slave's store"
         found.append(Finding("store", text))
     return found
 
 
 def checkpoint_findings(checkpoint: Checkpoint, *, log_is_empty: bool) -> list[Finding]:
-    """What has become of the checkpoint, which has been loaded."""
+    """Return the findings about the loaded checkpoint."""
     if not checkpoint.fault or (log_is_empty and not checkpoint.found):
         return []
     return [Finding("checkpoint", f"{checkpoint.fault}: more of the log is read")]
@@ -81,22 +81,22 @@ def checkpoint_findings(checkpoint: Checkpoint, *, log_is_empty: bool) -> list[F
 def index_findings(
     directory: str, known: Mapping[str, str], headers: Mapping[str, str]
 ) -> list[Finding]:
-    """Which index files of the last clean stop are missing, `index_doubts` tells the others."""
+    """Return the index files missing since the last clean stop; `index_doubts` has the others."""
     if known and not headers:
         count = "one file" if len(known) == 1 else f"{len(known)} files"
-        text = f"{directory} is missing or empty, of {count}: it is made anew from the log"
+        text = f"{directory} is missing or empty instead of {count}: it is rebuilt from the log"
         return [Finding("index", text)]
     return [
-        Finding("index", f"{directory}/{name} is missing: it is made anew from the log")
+        Finding("index", f"{directory}/{name} is missing: it is rebuilt from the log")
         for name in sorted(known)
         if name not in headers
     ]
 
 
 def index_doubts(known: Mapping[str, str], headers: Mapping[str, str]) -> dict[str, str]:
-    """By name, why an index file cannot be trusted although nothing in it contradicts itself."""
+    """Return, by name, why an index file is not trusted although it is consistent."""
     doubts = {
-        name: "its header is not as the last clean stop left it"
+        name: "its header differs from the last clean stop"
         for name, header in headers.items()
         if known.get(name, header) != header
     }

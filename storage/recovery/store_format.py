@@ -1,14 +1,14 @@
-"""The number of a store's format, by which a version knows a store that a later one has written.
+"""Format number of a store, which reveals a store written by a later version.
 
-`<root>/troupemq/format.json` (checked_json), written by whoever opens the store to write to it:
+Every start that may write saves `<root>/troupemq/format.json` (checked_json):
 
-    format   the number; a store without this file has 0
-    needs    the first version of TroupeMQ that opens this format
+    format   the number; 0 without this file
+    needs    first version of TroupeMQ that opens this format
 
-    0   up to this file; what RocketMQ 4.9.7 leaves
-    1   this file
+    0   before this file; also stores of RocketMQ 4.9.7
+    1   with this file
 
-RocketMQ leaves the file alone, so a store that it had meanwhile keeps its number.
+RocketMQ ignores the file, so a store that it has used keeps its number.
 """
 
 from json import loads
@@ -21,33 +21,33 @@ from storage.files.disk import Disk
 
 STORE_FORMAT = 1
 NEEDS = "0.1.0"
-"""The first version that opens STORE_FORMAT."""
+"""First version that opens STORE_FORMAT."""
 
 
 def format_of(config: StoreConfig, disk: Disk) -> int:
-    """The number that the file says; 0 if there is none, or if nothing can be made of it."""
+    """Return the stored format number; 0 if the file is missing or invalid."""
     return _number(_read(config, disk))
 
 
 def require_known_format(config: StoreConfig, disk: Disk) -> None:
-    """Raises NewerStore for a store that only a later version opens, StoreError if unreadable.
+    """Raise NewerStore for the format of a later version, StoreError if the file is unreadable.
 
-    A damaged file counts as far as it can be read: what is worse than a number too much is a store
-    that is written to by somebody who does not know it.
+    A damaged file is read as far as possible. A false rejection is better than a write to a store
+    of unknown format.
     """
     found = _read(config, disk)
     if _number(found) <= STORE_FORMAT:
         return
     needs = str(found.get("needs") or "a later version")
     raise NewerStore(
-        f"the store {config.root} has format {_number(found)}, and this version knows those up to"
-        f" {STORE_FORMAT}: start TroupeMQ {needs} or later, or restore the copy from before the"
-        " upgrade; `troupemq store dump` reads it all the same."
+        f"the store {config.root} has format {_number(found)}, but this version supports formats up"
+        f" to {STORE_FORMAT}: start TroupeMQ {needs} or later, or restore the copy from before the"
+        " upgrade; `troupemq store dump` can still read it."
     )
 
 
 def write_format(config: StoreConfig, disk: Disk) -> None:
-    """From now on the store has this version's format. Raises StoreError."""
+    """Set the store's format to that of this version. Raises StoreError."""
     value = {"format": STORE_FORMAT, "needs": NEEDS}
     if _read(config, disk) != value:
         write_checked(disk, config.format_path, value)

@@ -1,8 +1,8 @@
-"""Makes everything that follows from the log anew: queues, index, transaction table.
+"""Rebuild of all files derived from the log: queues, index and transaction table.
 
-The order to do so is a file of its own, `<root>/troupemq/rebuild`. Whoever opens the store and
-finds it removes what was derived, and takes the order away once the queues are on disk again: so
-an interrupted rebuild is begun again by the next start, whatever was left of the old files.
+The order is a file of its own, `<root>/troupemq/rebuild`. The next start that finds it deletes the
+derived files; it removes the order once the queues are synced again. An interrupted rebuild is
+therefore repeated by the next start.
 """
 
 from storage.config import StoreConfig
@@ -12,18 +12,18 @@ from storage.files.lock_file import StoreLock
 from storage.recovery.clean_stop import remove_clean_stop
 
 _DIRECTORIES = ("consumequeue", "consumequeue_ext", "index", "transaction")
-"""Below the root; made from the log."""
+"""Directories of derived files, below the root."""
 
 
 def order_path(config: StoreConfig) -> str:
-    """The file that says so."""
+    """Return the path of the order file."""
     return f"{config.root}/troupemq/rebuild"
 
 
 def order_rebuild(config: StoreConfig, disk: Disk) -> None:
-    """Says that the next start has to do it.
+    """Order a rebuild for the next start.
 
-    Raises StoreLocked when somebody has the store, StoreError when the disk refuses.
+    Raises StoreLocked when the store is in use, StoreError when the disk fails.
     """
     lock = StoreLock(config, disk)
     lock.acquire()
@@ -34,18 +34,18 @@ def order_rebuild(config: StoreConfig, disk: Disk) -> None:
         disk.open(path, create=True).close()
         disk.sync_directory(directory)
     except OSError as error:
-        raise store_error(f"cannot make {path}", error) from error
+        raise store_error(f"cannot create {path}", error) from error
     finally:
         lock.release()
 
 
 def rebuild_is_ordered(config: StoreConfig, disk: Disk) -> bool:
-    """Whether this start has to do it."""
+    """Return whether this start must rebuild."""
     return disk.exists(order_path(config))
 
 
 def remove_derived(config: StoreConfig, disk: Disk) -> list[str]:
-    """Removes what is derived; returns the directories that are gone. Raises OSError."""
+    """Delete the derived files; return the deleted directories. Raises OSError."""
     remove_clean_stop(config, disk)
     paths = [f"{config.root}/{name}" for name in _DIRECTORIES]
     found = [path for path in paths if disk.is_dir(path)]
@@ -56,7 +56,7 @@ def remove_derived(config: StoreConfig, disk: Disk) -> list[str]:
 
 
 def rebuild_is_done(config: StoreConfig, disk: Disk) -> None:
-    """Takes the order away, when the queues are on disk. Raises OSError."""
+    """Remove the order after the queues are synced. Raises OSError."""
     path = order_path(config)
     disk.unlink(path)
     disk.sync_directory(path.rpartition("/")[0])

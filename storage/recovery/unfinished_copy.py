@@ -1,7 +1,7 @@
-"""The mark of a copy that is being made: no start takes such a store.
+"""Mark of a copy in progress, which no start accepts.
 
-`<root>/troupemq/backup.running.json`, made and taken away by storage/backup/. RocketMQ does not
-know it, and would take the store for what is there.
+storage/backup/ creates and removes `<root>/troupemq/backup.running.json`. RocketMQ ignores it and
+would open the incomplete store.
 """
 
 from storage.config import StoreConfig
@@ -10,14 +10,14 @@ from storage.files.disk import Disk
 
 
 def mark_path(root: str) -> str:
-    """Where the mark of a copy lies."""
+    """Return the path of the mark."""
     return f"{root}/troupemq/backup.running.json"
 
 
 def require_finished_copy(config: StoreConfig, disk: Disk) -> None:
-    """Raises UnfinishedCopy for a store that is being copied to, or was when that was ended."""
+    """Raise UnfinishedCopy for a store with a running or aborted copy."""
     if disk.exists(mark_path(config.root)):
         raise UnfinishedCopy(
-            f"the store {config.root} is a copy that is not finished: run `troupemq store backup`"
+            f"the store {config.root} is an unfinished copy: run `troupemq store backup`"
             " or `troupemq store restore` again, as before."
         )

@@ -1,7 +1,7 @@
-"""The store of a slave: its master's log, byte for byte.
+"""Store of a slave: a byte-for-byte copy of its master's log.
 
-replica_log.py         the bytes as they come, published record by record
-replica_scan.py        the records of a stretch of it
-queue_generations.py   queues that begin anew where the master's did
-replica_mark.py        whether a store was a slave's
+replica_log.py         received bytes, published record by record
+replica_scan.py        fast scan of the records of a stretch
+queue_generations.py   queues that begin again as they did at the master
+replica_mark.py        mark of a slave's store
 """

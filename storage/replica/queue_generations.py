@@ -1,12 +1,12 @@
-"""Feeds the queues of a slave, where queues begin anew as they did at its master.
+"""Feed of a slave's queues, which begin again where the master's queues did.
 
-A master that deletes a topic, or a queue without messages, numbers what comes next from 0. All its
-slave ever learns of that is a record with number 0 behind a queue that has others: what that queue
-had is taken out of use, and the queue begins with this record.
+When a master deletes a topic, or a queue without messages, later queue offsets begin at 0. The
+slave sees only a record with queue offset 0 for a queue that has others. It then removes the queue,
+and the new one begins with this record.
 
-Where the record lies tells it from a repetition: what ends before the queue's last record is not
-new. A recovery that cannot be sure (a flipped bit makes the same picture) puts a record 0 at the
-end of the old queue; record 1 shows what it was.
+The physical offset distinguishes this from a repetition: records that end before the queue's last
+record are not new. A flipped bit looks the same, so recovery appends an undecided record 0 to the
+old queue. Record 1 then settles the question.
 
 Source: store/DefaultMessageStore.java (cleanUnusedTopic): a slave of 4.9.7 keeps the old queue.
 """
@@ -23,38 +23,38 @@ from storage.retention.trimming import RemovedQueues, take_out
 
 
 class QueueGenerations:
-    """Told what a Dispatcher tells the queues. One owner, that of the queues."""
+    """Dispatch target in place of the queues. One owner, that of the queues."""
 
     def __init__(self, store: MessageStore) -> None:
         self.removed = RemovedQueues()
-        """What was taken out of use."""
+        """Queues removed since the last `take_removed`."""
         self.begun: dict[str, int] = {}
-        """Topics with queues that have begun anew, and where their newest such record lies."""
+        """Topics with restarted queues, and the physical offset of the newest restart."""
         self._store = store
         self._queues = store.consume_queues
         delay_levels = delay_levels_ms(store.config.message_delay_level)
         self._first_at_end = first_finder(store.commit_log, delay_levels)
 
     def take_removed(self) -> tuple[RemovedQueues, dict[str, int]]:
-        """What was taken out of use, and `begun`; both begin anew."""
+        """Return the removed queues and `begun`, and reset both."""
         taken = self.removed, self.begun
         self.removed, self.begun = RemovedQueues(), {}
         return taken
 
     def append(self, entries: Sequence[DispatchEntry]) -> None:
-        """Adds the units of records, as ConsumeQueues does.
+        """Append the units of records, like ConsumeQueues.
 
-        Raises DiskFull or StoreError; the same entries may then be told again.
+        Raises DiskFull or StoreError; the call may then be repeated with the same entries.
         """
         self._queues.append(entries, look=self._look)
 
     def _look(self, queue: ConsumeQueue, entry: DispatchEntry) -> None:
-        """Sees the records whose number does not continue their queue, before they are added."""
+        """Examine records that do not continue their queue, before they are appended."""
         if _is_before_its_end(queue, entry):
             self._begin_anew(queue, entry)
 
     def _begin_anew(self, queue: ConsumeQueue, entry: DispatchEntry) -> None:
-        """Takes the queue out of use if this record shows that it is of an older generation."""
+        """Remove the queue if this record shows that the queue is of an older generation."""
         first: DispatchEntry | None = None
         if entry.queue_offset == 1:
             first = self._first_at_end(queue)
@@ -67,7 +67,7 @@ class QueueGenerations:
 
 
 def _is_before_its_end(queue: ConsumeQueue, entry: DispatchEntry) -> bool:
-    """Whether a record that the queue does not have has a number that it has."""
+    """Return whether a new record has a queue offset that the queue already has."""
     is_known = entry.end_offset <= queue.max_physical_offset
     has_unit = not entry.sys_flag & TRANSACTION_PREPARED
     return (

@@ -1,8 +1,8 @@
-"""The log of a slave: its master's bytes as they come, published record by record.
+"""Log of a slave: the master's bytes as received, published record by record.
 
-Bytes come in order and are cut anywhere. They are written where they belong at once; the log ends,
-for readers, behind the last record that is whole (or behind a file that a BLANK ends). What of a
-record has come lies behind that end, and is taken away again at a stop.
+Bytes arrive in order, cut anywhere, and are written to their offsets at once. For readers, the log
+ends behind the last whole record, or behind a file that a BLANK ends. A partial record lies behind
+that end; a stop removes it.
 
 Source: store/ha/HAService.HAClient, CommitLog.appendData.
 """
@@ -36,15 +36,15 @@ _OTHER_SIZE = (
 _SIZE = Struct(">i")
 
 STRETCH_BYTES = 64 << 10
-"""Of the log, copied to be taken apart."""
+"""Bytes of the log that one scan copies."""
 
 OVERLAP_BYTES_MIN = 4096
 OVERLAP_BYTES_MAX = 16 << 20
-"""The largest record and more; behind the newest record that is in a queue there are few others."""
+"""More than the largest record; few records are newer than those in the queues."""
 
 
 class ReplicaLog:
-    """Writes what a master sends. One owner; `received_offset` and `is_empty` may be read."""
+    """Writer of the master's bytes. One owner; `received_offset` and `is_empty` may be read."""
 
     def __init__(
         self,
@@ -52,35 +52,38 @@ class ReplicaLog:
         delay_levels: Sequence[int],
         queues: Iterable[ConsumeQueue] = (),
     ) -> None:
-        """`delay_levels` in ms, level 1 first; `queues` know where the newest records begin."""
+        """Initialize the log.
+
+        `delay_levels` are in ms, level 1 first; `queues` give the newest record.
+        """
         self._log = commit_log
         self._newest_record = _newest_record(queues, commit_log.end_offset)
         self._delay_levels = delay_levels
         self._taker = RecordScanner(delay_levels)
         self.received_offset = commit_log.end_offset
-        """Where the master's next byte belongs."""
+        """Offset of the next byte from the master."""
         self.damaged_at = -1
-        """The newest place that holds no record, though one should begin there; -1: none."""
+        """Newest offset where a record should begin but none does, or -1."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether the log may begin anywhere: it has neither bytes nor a place."""
+        """Whether the log may begin at any offset, because it has neither bytes nor an offset."""
         return self.received_offset == 0
 
     def overlap_start(self, end: int) -> int:
-        """From where on this log must be as its master's, so that it is the same up to `end`.
+        """Return the start of the comparison that shows that both logs are equal up to `end`.
 
-        Some bytes would not do: bodies may all be alike. A record's head says where it lies and
-        when it was stored, so at least one is among them, if that is not very far back.
+        Few bytes are not enough, because bodies may be equal. A record's head contains its offset
+        and store timestamp, so the range includes one if it is not too far back.
         """
         newest = min(self._newest_record, end - OVERLAP_BYTES_MIN)
         return max(newest, end - OVERLAP_BYTES_MAX, self._log.min_offset(), 0)
 
     def read(self, offset: int, size: int) -> bytes:
-        """Bytes that have come, of records that are not whole too. Raises OffsetError."""
+        """Return received bytes, also of partial records. Raises OffsetError."""
         pieces: list[bytes] = []
         if offset + size > self.received_offset:
-            raise OffsetError(f"{size} bytes at {offset} lie behind {self.received_offset}")
+            raise OffsetError(f"{size} bytes at {offset} are behind {self.received_offset}")
         while size:
             file = self._log.queue.find(offset)
             if file is None:
@@ -92,21 +95,21 @@ class ReplicaLog:
         return b"".join(pieces)
 
     def check_begin(self, offset: int) -> None:
-        """Raises StoreError for a place where no file of this size can begin."""
+        """Raise StoreError for an offset at which no file of this size can begin."""
         file_bytes = self._log.queue.file_bytes
         if offset % file_bytes:
             raise StoreError(_OTHER_SIZE % ("A log that begins", offset, file_bytes))
 
     def begin_at(self, file: MappedFile) -> None:
-        """The empty log begins with this file."""
+        """Begin the empty log with this file."""
         assert self.is_empty, self.received_offset
         self._log.begin_at(file)
         self.received_offset = file.first_offset
 
     def write(self, data: bytes) -> int:
-        """Writes `data` behind what has come; returns how much of it there were files for.
+        """Write `data` behind the received bytes; return the bytes that existing files took.
 
-        Raises StoreError when the disk refuses: then nothing more than before counts as come.
+        Raises StoreError when the disk fails; the failed piece does not count as received.
         """
         done = 0
         while done < len(data):
@@ -124,10 +127,10 @@ class ReplicaLog:
         return done
 
     def publish(self) -> list[DispatchEntry]:
-        """Publishes the records that are whole now and returns their entries, in order.
+        """Publish the records that are now whole; return their entries in order.
 
-        A damaged place of the master's log is passed over, as readers of it do. Raises StoreError
-        when the master's files have another size.
+        Damage in the master's log is skipped, as readers do. Raises StoreError when the master's
+        files have another size.
         """
         entries: list[DispatchEntry] = []
         offset = self._log.end_offset
@@ -152,7 +155,7 @@ class ReplicaLog:
         return entries
 
     def _take_sound(self, offset: int, entries: list[DispatchEntry]) -> int:
-        """Adds the entries of records that raise no question; returns where they end."""
+        """Add the entries of regular records; return the offset behind them."""
         file = self._log.queue.find(offset)
         if file is None:
             return offset
@@ -160,12 +163,12 @@ class ReplicaLog:
         come = min(self.received_offset, file.end_offset) - offset
         (size,) = _SIZE.unpack_from(file.view, position) if come >= _SIZE.size else (0,)
         if not RECORD_BYTES_MIN <= size <= come:
-            return offset  # nothing to see yet, or nothing to see in this way
+            return offset  # incomplete, or not a regular record
         stretch = file.view[position : position + min(come, max(size, STRETCH_BYTES))]
         return offset + self._taker.scan(bytes(stretch), offset, entries)
 
     def _next(self, offset: int) -> tuple[RecordHead | None, int | None]:
-        """The record there, and where it ends; no end as long as it is not whole."""
+        """Return the record at `offset` and its end; the end is None while it is incomplete."""
         file = self._log.queue.find(offset)
         if file is None or self.received_offset - offset < BLANK_BYTES:
             return None, None
@@ -186,11 +189,11 @@ class ReplicaLog:
         if found is None:
             is_over = come == left and self._log.queue.find(file.end_offset) is not None
             return None, file.end_offset if is_over else None
-        self.damaged_at = offset  # it goes on once something whole has come
+        self.damaged_at = offset  # continues when a whole record has arrived
         return None, next_whole(reader, offset, found, self.received_offset)
 
     def drop_partial(self) -> None:
-        """Takes away what has come of a record that is not whole: zeros again behind the end.
+        """Zero the bytes of a partial record behind the end.
 
         Raises StoreError.
         """
@@ -206,7 +209,7 @@ class ReplicaLog:
 
 
 def _newest_record(queues: Iterable[ConsumeQueue], end: int) -> int:
-    """Where the newest record begins of which a queue knows; `end` if none does."""
+    """Return the physical offset of the newest record with a unit, or `end`."""
     newest = max(queues, key=lambda queue: queue.max_physical_offset, default=None)
     unit = None if newest is None else newest.unit(newest.max_offset - 1)
     return end if unit is None else min(unit[0], end)

@@ -1,10 +1,11 @@
-"""The mark of a store that was a slave's: its tables may lack what its log has.
+"""Mark of a store that belonged to a slave: tables may lack topics of the log.
 
-A slave takes the log as it is written and the tables every few seconds; so who starts as a master
-on what a slave has left may find messages of topics that no table names. The mark,
-`<root>/troupemq/replica`, is made by a slave's start and taken away once the tables of a master
-are complete. Without it nothing may be concluded from queues without a topic: they are what the
-deletion of a topic leaves when it is interrupted.
+A slave copies the log continuously, but the tables only every few seconds. A master that starts on
+a slave's store may therefore find messages of unknown topics. A slave's start creates the mark,
+`<root>/troupemq/replica`; it is removed once a master's tables are complete.
+
+Without the mark, queues without a topic prove nothing: an interrupted deletion of a topic leaves
+them, too.
 """
 
 from protocol.topic_names import RETRY_TOPIC_PREFIX, is_legal_name
@@ -16,7 +17,7 @@ from storage.retention.trimming import KEPT_TOPICS
 
 
 def mark_replica(config: StoreConfig, disk: Disk) -> None:
-    """Says that a slave has this store. Raises StoreError."""
+    """Mark the store as a slave's. Raises StoreError."""
     path = config.replica_mark_path
     directory = path.rpartition("/")[0]
     try:
@@ -25,16 +26,16 @@ def mark_replica(config: StoreConfig, disk: Disk) -> None:
             disk.open(path, create=True).close()
             disk.sync_directory(directory)
     except OSError as error:
-        raise store_error(f"cannot make {path}", error) from error
+        raise store_error(f"cannot create {path}", error) from error
 
 
 def is_marked(config: StoreConfig, disk: Disk) -> bool:
-    """Whether the last who had this store was a slave."""
+    """Return whether the last owner of the store was a slave."""
     return disk.exists(config.replica_mark_path)
 
 
 def unmark(config: StoreConfig, disk: Disk) -> None:
-    """The tables are complete. Raises OSError."""
+    """Remove the mark, because the tables are complete. Raises OSError."""
     path = config.replica_mark_path
     if disk.exists(path):
         if disk.is_dir(path):
@@ -45,9 +46,9 @@ def unmark(config: StoreConfig, disk: Disk) -> None:
 
 
 def queued_topics(store: MessageStore) -> dict[str, int]:
-    """The topics of which the log has messages that can be pulled, and how many queues they need.
+    """Return the topics with consumable messages in the log, and the number of queues they need.
 
-    Not those that are in no table for as long as nobody asks.
+    System topics that are created on demand are left out.
     """
     numbers: dict[str, int] = {}
     begins = store.commit_log.min_offset()
@@ -59,6 +60,6 @@ def queued_topics(store: MessageStore) -> dict[str, int]:
 
 
 def retried_groups(topics: dict[str, int]) -> set[str]:
-    """The groups whose retry topics are among these."""
+    """Return the consumer groups of the retry topics in `topics`."""
     prefix = RETRY_TOPIC_PREFIX
     return {topic.removeprefix(prefix) for topic in topics if topic.startswith(prefix)}

@@ -1,7 +1,7 @@
-"""The records of a stretch of the log, many at a time; for a slave, which gets them as bytes.
+"""Fast scan of received log bytes, many records at a time, for a slave.
 
-Takes what is in every way as a record should be, and stops at the first that is not: it does not
-say why, for `ReplicaLog` looks at that place with care. For layouts see protocol/message.py.
+It accepts regular records and stops at the first other one. `ReplicaLog` examines that place.
+protocol/message.py defines the layouts.
 """
 
 from collections.abc import Sequence
@@ -27,29 +27,28 @@ _TAGS = f"\x02{TAGS}\x01".encode()
 _UNIQ_KEY, _KEYS = (f"{name}\x01".encode() for name in (UNIQ_KEY, KEYS))
 SHAPES_MAX = 1024
 _Shape = tuple[bytes, int, int]
-"""topic, tags code, bytes of all this with the UNIQ_KEY"""
+"""Topic, tags code, and bytes from the topic on, the UNIQ_KEY included."""
 
 
 class RecordScanner:
-    """Takes records apart, and remembers how they were made. One owner.
+    """Scanner of records that caches their shapes. One owner.
 
-    Messages of one producer differ in body and UNIQ_KEY alone. What stands before the value of
-    UNIQ_KEY and behind it, from the topic on, is a shape, which says everything else that is wanted
-    of topic and properties.
+    Messages of one producer differ only in body and UNIQ_KEY. A shape is the text from the topic
+    on, without the value of UNIQ_KEY. It determines all other results from topic and properties.
     """
 
     def __init__(self, delay_levels: Sequence[int]) -> None:
-        """`delay_levels` in ms, level 1 first."""
+        """Initialize the scanner; `delay_levels` are in ms, level 1 first."""
         self._delay_levels = delay_levels
         self._shapes: dict[tuple[bytes, bytes], _Shape] = {}
 
     def scan(self, data: bytes, offset: int, entries: list[DispatchEntry]) -> int:
-        """Adds the entries of the records at the beginning of `data`; returns how long those are.
+        """Add the entries of the records at the beginning of `data`; return their total bytes.
 
-        `offset` is where in the log `data` lies.
+        `offset` is the offset of `data` in the log.
         """
-        # Its own loop, beside the master's sends: 1 µs a record of 300 bytes; with a RecordHead
-        # each (storage/log/reader.py) 3.5.
+        # A separate loop, because it runs beside the master's sends: 1 µs per record of 300 bytes,
+        # instead of 3.5 µs with a RecordHead each (storage/log/reader.py).
         unpack, head_bytes = SCAN_HEADS[0].unpack_from, SCAN_HEADS[0].size
         shape_of, add = self._shapes.get, entries.append
         data_bytes, position = len(data), 0
@@ -92,9 +91,9 @@ class RecordScanner:
         return position
 
     def _look_at(self, tail: bytes) -> tuple[bytes, int, tuple[bytes, ...]] | None:
-        """Topic, tags code and keys of a record, from its topic's length on; None if it is wrong.
+        """Return topic, tags code and keys of a record; None if they are invalid.
 
-        The tags code may be another for a delayed message.
+        `tail` begins with the topic's length. A delayed message needs another tags code.
         """
         topic_end = 1 + tail[0]
         text_at = topic_end + PROPERTIES_LENGTH.size
@@ -110,7 +109,7 @@ class RecordScanner:
         return topic, code, keys
 
     def _remember(self, tail: bytes, text_at: int, shape: _Shape) -> None:
-        """Where UNIQ_KEY is there once, and not within a value, another changes nothing else."""
+        """Cache the shape if UNIQ_KEY occurs once and is not part of a value."""
         before, found, after = tail.partition(_UNIQ_KEY)
         behind = after.partition(_SEPARATOR)[2]
         is_a_name = len(before) == text_at or (len(before) > text_at and before[-1:] == _SEPARATOR)

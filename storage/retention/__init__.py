@@ -1,10 +1,10 @@
-"""Room on the disk: old files that may go, and what is derived of them.
+"""Retention: deletion of old log files, and trimming of the files derived from them.
 
-cleaning.py           which files of the log may go, and why
-trimming.py           what is derived of the log, taken out of use behind its new beginning
-reserve.py            how much disk a store takes at once
-leases.py             readers of the directory that keep the log from an offset on
-archive_manifest.py   how far an archive is, by its manifests
-unarchived.py         which messages no archive has: the rule of cleaning and the retention job
-archive_policy.py     keeps files until the archive has them
+cleaning.py           choice of log files to delete
+trimming.py           removal of derived data of deleted log files
+reserve.py            disk space that a store allocates at once
+leases.py             leases of directory readers, which retain the log
+archive_manifest.py   progress of an archive, from its manifests
+unarchived.py         messages without an archive, for cleaning and the retention job
+archive_policy.py     retention of files until they are archived
 """

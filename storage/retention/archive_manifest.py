@@ -1,10 +1,9 @@
-"""Manifests of an archive: what its runs hold, and how far they are together.
+"""Manifests of an archive: contents of its runs, and progress of all runs together.
 
     <archive>/run=00000001/_manifest.json    {"manifest": …, "crc32c": …}, over canonical JSON
 
-The archive job writes them (spark/archive/files.py says what is in one); cleaning and the retention
-job read how far the newest one is: its `ends` name the last archived message of every queue, over
-all runs.
+The archive job writes them (spark/archive/files.py defines the content). Cleaning and the retention
+job read the newest one: its `ends` give the last archived message of every queue, over all runs.
 """
 
 import json
@@ -23,7 +22,7 @@ RUN_PREFIX = "run="
 
 @dataclass(frozen=True, slots=True)
 class LastMessage:
-    """The last message of a range: enough to know it again."""
+    """Identity of the last message of a range."""
 
     queue_offset: int
     physical_offset: int
@@ -31,17 +30,17 @@ class LastMessage:
 
 
 Ends: TypeAlias = Mapping[tuple[str, int], LastMessage]
-"""By topic and queue id."""
+"""Last archived message by topic and queue id."""
 
 
 def checksum(content: object) -> str:
-    """CRC-32C of what JSON can hold, eight hexadecimal digits."""
+    """Return the CRC-32C of a JSON value, as eight hexadecimal digits."""
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return f"{crc32c(canonical.encode()):08x}"
 
 
 def content_of(text: bytes, path: str) -> dict[str, Any]:
-    """The manifest in a file's bytes. Raises StoreError if they are not those that were written."""
+    """Return the manifest in a file's bytes. Raises StoreError if it is damaged or unknown."""
     try:
         document = json.loads(text)
         content: dict[str, Any] = document["manifest"]
@@ -57,12 +56,12 @@ def content_of(text: bytes, path: str) -> dict[str, Any]:
 
 
 def damaged(path: str) -> StoreError:
-    """What to raise for a manifest that cannot be used."""
+    """Return the error for an unusable manifest."""
     return StoreError(f"{path} is damaged: restore it from a copy, or archive elsewhere")
 
 
 def ends_of(content: Mapping[str, Any], path: str) -> Ends:
-    """How far an archive is with each queue. Raises StoreError."""
+    """Return the last archived message of each queue. Raises StoreError."""
     try:
         found = [
             (
@@ -82,7 +81,7 @@ Made = TypeVar("Made")
 
 
 def made_of(kind: type[Made], values: Mapping[str, Any]) -> Made:
-    """Return a dataclass of these values. Raises TypeError for a text or number that is none."""
+    """Return a dataclass of these values. Raises TypeError for a value of the wrong type."""
     made = kind(**values)
     for each in fields(kind):  # type: ignore[arg-type]
         if each.type in (int, str) and type(values.get(each.name, each.default)) is not each.type:
@@ -91,13 +90,13 @@ def made_of(kind: type[Made], values: Mapping[str, Any]) -> Made:
 
 
 def run_number(name: str) -> int | None:
-    """The number of the run in a directory of this name; None if it is not one's."""
+    """Return the number of the run in a directory of this name, or None."""
     number = name.removeprefix(RUN_PREFIX)
     return int(number) if name != number and number.isdecimal() else None
 
 
 class ArchiveEnds:
-    """How far an archive is; read again only when there is another newest manifest."""
+    """Progress of an archive; it is read again only when the newest manifest changes."""
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self.directory = directory
@@ -106,9 +105,10 @@ class ArchiveEnds:
         self._read: tuple[str, int] | None = None
 
     def read(self) -> Ends:
-        """The same object as before if nothing has changed; empty for an archive without a run.
+        """Return the last archived message of each queue; empty for an archive without a run.
 
-        Raises StoreError with one sentence if there is no such directory or it cannot be read.
+        Unchanged manifests yield the same object. Raises StoreError if the directory is missing or
+        unreadable.
         """
         try:
             if not self._disk.is_dir(self.directory):

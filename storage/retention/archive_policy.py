@@ -1,7 +1,7 @@
-"""Keeps log files until an archive has their messages: the setting retentionArchivePath.
+"""Retention of log files until they are archived, for the setting retentionArchivePath.
 
-An archive that is not there or cannot be read keeps everything. Cheap when nothing has changed: the
-queues are looked at again when the archive has another manifest, or the log another file.
+A missing or unreadable archive retains everything. Without changes, calls are cheap. The queues are
+read again only when the archive has a new manifest, or the log a new file.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from storage.retention.unarchived import StoreOnDisk, Unarchived
 
 
 class ArchivePolicy:
-    """Of one store; any one thread."""
+    """Archive policy of one store. One thread at a time."""
 
     def __init__(self, config: StoreConfig, disk: Disk) -> None:
         self._config, self._disk = config, disk
@@ -27,9 +27,10 @@ class ArchivePolicy:
         self._missing: list[Unarchived] = []
 
     def hold(self, first: MappedFile, last: MappedFile, needed_from: int) -> RetentionHold | None:
-        """From where on the log must stay; None if that is nowhere, or the policy is off.
+        """Return the hold of the archive on the log; None without one or with the policy off.
 
-        `first` and `last` files of the log. Before `needed_from` all queue units are on the disk.
+        `first` and `last` are the outer files of the log. All queue units before `needed_from` are
+        in files.
         """
         name = self._archive.directory
         if not name:
@@ -56,9 +57,9 @@ class ArchivePolicy:
         )
 
     def lost_with(self, file: MappedFile) -> Iterator[tuple[Unarchived, int]]:
-        """What goes with a file that is deleted all the same: queues, and how many messages.
+        """Yield the queues that lose unarchived messages with a deleted file, and their counts.
 
-        As far as that is known; raises OSError.
+        Only known losses are reported. Raises OSError.
         """
         for each in self._missing:
             if each.physical_offset >= file.end_offset:
@@ -69,7 +70,7 @@ class ArchivePolicy:
 
     def _look(self, ends: Ends, first: MappedFile, last: MappedFile, needed_from: int) -> None:
         log_files = (first.first_offset, last.first_offset)
-        # What comes later lies in the last file or behind it, which is never deleted.
+        # Later messages are in the last file or behind it, which is never deleted.
         if (
             ends is self._ends
             and log_files == self._log_files

@@ -1,12 +1,13 @@
-"""The choice of log files that may go; whether the disk has room for more messages.
+"""Choice of log files to delete, and disk usage limits for new messages.
 
-Decides only: nothing here deletes or waits. A file goes when it was last written to so long ago
-as fileReservedTime says, and one of these holds: it is the hour of deleteWhen, the disk is fuller
-than diskMaxUsedSpaceRatio, an operator has asked. Past diskSpaceCleanForciblyRatio files go
-whatever their age. Always the oldest first, and never the file that the log ends in.
+This module only decides; it never deletes or waits. A file expires when its last write is older
+than fileReservedTime and one of these holds: it is the hour of deleteWhen, the disk exceeds
+diskMaxUsedSpaceRatio, or an operator has requested it. Beyond diskSpaceCleanForciblyRatio, files
+expire at any age. The oldest file is always first; the file with the log's end is never deleted.
 
-What somebody holds (TroupeMQ's own) does not go by its age. Past diskSpaceCleanForciblyRatio it
-goes all the same; when an operator has asked, only leases give way, not an archive.
+A retention hold (TroupeMQ extension) keeps a file from expiring by age. Beyond
+diskSpaceCleanForciblyRatio, holds are ignored. On an operator's request, only leases are ignored,
+not an archive.
 
 Source: store/DefaultMessageStore.java (CleanCommitLogService), UtilAll.java.
 """
@@ -23,15 +24,15 @@ from storage.files.mapped_file import MappedFile
 
 FILES_PER_ROUND_MAX = 10
 ROUNDS_ON_REQUEST = 20
-"""How many rounds delete at any hour after an operator has asked (DELETE_EXPIRED_COMMITLOG)."""
+"""Rounds that delete at any hour after a request (DELETE_EXPIRED_COMMITLOG)."""
 UNKNOWN_RATIO = -1.0
 _HOUR_MS = 3_600_000
 
 
 def used_ratio(disk: Disk, path: str) -> float:
-    """Used part of the file system that holds `path`, rounded up to whole hundredths.
+    """Return the used part of the file system that holds `path`, rounded up to whole hundredths.
 
-    As 4.9.7 counts and shows it; UNKNOWN_RATIO where the disk does not say.
+    4.9.7 computes and shows it in the same way. UNKNOWN_RATIO means that the disk gives no answer.
     """
     try:
         ratio = disk.usage_ratio(path)
@@ -42,25 +43,25 @@ def used_ratio(disk: Disk, path: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class DiskUse:
-    """How full the disks are, 0 to 1, and what follows; UNKNOWN_RATIO where no folder is."""
+    """Disk usage, 0 to 1, and its consequences; UNKNOWN_RATIO for a missing directory."""
 
     log: float
     queues: float
     index: float
     wants_room: bool
-    """Past diskMaxUsedSpaceRatio: files that are old enough go at any hour."""
+    """Usage beyond diskMaxUsedSpaceRatio: old files are deleted at any hour."""
     wants_room_at_once: bool
-    """Past diskSpaceCleanForciblyRatio: files go whatever their age."""
+    """Usage beyond diskSpaceCleanForciblyRatio: files are deleted at any age."""
     is_full: bool
-    """Past diskSpaceWarningLevelRatio: no more messages are taken."""
+    """Usage beyond diskSpaceWarningLevelRatio: sends are rejected."""
 
     def __str__(self) -> str:
-        """As 4.9.7 says it to a client whose message it refuses."""
+        """Return the text of 4.9.7 for a client with a rejected message."""
         return f"CL: {self.log:5.2f} CQ: {self.queues:5.2f} INDEX: {self.index:5.2f}"
 
 
 def disk_use(config: StoreConfig, disk: Disk) -> DiskUse:
-    """Asks the disks of the log and of the store's root. What is not known never counts as full."""
+    """Return the usage of the disks of log and store root; unknown usage never counts as full."""
     log, rest = used_ratio(disk, config.commit_log_dir), used_ratio(disk, config.root)
     most = max(log, rest)
     return DiskUse(
@@ -75,44 +76,44 @@ def disk_use(config: StoreConfig, disk: Disk) -> DiskUse:
 
 @dataclass(frozen=True, slots=True)
 class RetentionHold:
-    """Somebody needs the log from an offset on."""
+    """Claim that retains the commit log from an offset."""
 
     offset: int
     who: str
-    """For log lines: the lease, or the archive."""
+    """Name of the lease or archive, for log lines."""
     is_lease: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """A file that may go."""
+    """File to delete."""
 
     file: MappedFile
     reason: str
-    """`old at deleteWhen`, `old and the disk fills up`, `old, on request`, `the disk is full`."""
+    """Reason to delete it, for log lines."""
     losers: tuple[RetentionHold, ...] = ()
-    """Who needs it, and has to do without."""
+    """Holds that are ignored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What one round deletes, and what it would but for those who hold it."""
+    """Files to delete in one round, and the first file that a hold retains."""
 
     expired: Sequence[Expired]
     kept_file: MappedFile | None = None
-    """Old enough, and held."""
+    """Expired file that is retained."""
     kept_for: tuple[RetentionHold, ...] = ()
 
 
 class Cleaning:
-    """The decisions of one store; counts the rounds that an operator has asked for."""
+    """Decisions of one store; counts the rounds left of an operator's request."""
 
     def __init__(self, config: StoreConfig, disk: Disk, clock: Clock) -> None:
         self._config, self._disk, self._clock = config, disk, clock
         self._rounds_on_request = 0
 
     def request(self) -> None:
-        """An operator wants old files to go now: in the next ROUNDS_ON_REQUEST rounds."""
+        """Delete old files at any hour in the next ROUNDS_ON_REQUEST rounds."""
         self._rounds_on_request = ROUNDS_ON_REQUEST
 
     def decide(
@@ -121,11 +122,11 @@ class Cleaning:
         needed_from: int,
         held: Callable[[], Sequence[RetentionHold]] = lambda: (),
     ) -> Decision:
-        """One round: the files that may go now, the oldest first, at most FILES_PER_ROUND_MAX.
+        """Decide one round: files to delete, oldest first, at most FILES_PER_ROUND_MAX.
 
-        `needed_from` is the first offset that must stay, whatever is asked; the last file stays
-        anyway. `held` is asked once, when there is a file that may go. Raises OSError when the disk
-        does not tell a file's age.
+        `needed_from` is the first offset that must stay in any case; the last file always stays.
+        `held` is called once, if any file could be deleted. Raises OSError when a file's age is
+        unavailable.
         """
         use = disk_use(self._config, self._disk)
         reason = self._reason(use)
@@ -157,7 +158,7 @@ class Cleaning:
         return Decision(found)
 
     def _reason(self, use: DiskUse) -> str | None:
-        """Why files that are old enough may go now; None when they may not."""
+        """Return why old files may be deleted now, or None."""
         hour = datetime.fromtimestamp(self._clock.now_ms() / 1000).hour
         if hour in self._config.delete_hours:
             return "old at deleteWhen"

@@ -1,12 +1,12 @@
-"""Leases of readers of a store directory: files that keep the log from an offset on.
+"""Leases of readers of a store directory: files that retain the log from an offset.
 
     <storePathRootDir>/troupemq/leases/<id>.json     {"job": …, "offset": …}, padded with blanks
-    <storePathRootDir>/troupemq/leases/.<id>         the same while it is being made
+    <storePathRootDir>/troupemq/leases/.<id>         lease under construction
 
-The directory is made by a broker of ours when it starts: where there is none, nobody would look. A
-lease is held by a POSIX record lock on byte 0, which ends with its process, whatever ends that; and
-no longer than LEASE_MS_MAX after it was last written. A file that nobody locks is a dead reader's,
-and the broker removes it.
+A TroupeMQ broker creates the directory at its start; without the directory, no broker honors
+leases. A POSIX record lock on byte 0 holds a lease and ends with its process in any case. A lease
+lasts at most LEASE_MS_MAX after its last write. The broker removes unlocked files, because their
+readers have ended.
 """
 
 import json
@@ -22,44 +22,43 @@ from storage.files.disk import Disk, DiskFile
 from storage.retention.unarchived import LogFilesOnDisk, QueueOnDisk
 
 LEASES_MAX = 1000
-"""Of one broker: each costs some system calls in every round of cleaning."""
+"""Maximum leases of one broker; each takes a few system calls per round of cleaning."""
 LEASE_MS_MAX = 24 * 3_600_000
-"""A job that hangs does not keep the log for ever."""
+"""Maximum age of a lease, so that a hanging job does not retain the log forever."""
 JOB_CHARS_MAX = 200
 _FILE_BYTES = 1024
 _SUFFIX = ".json"
 
 
 def leases_dir(root: str) -> str:
-    """Where the leases of a store's readers lie."""
+    """Return the directory of a store's leases."""
     return f"{root}/troupemq/leases"
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """Who needs the log from an offset on."""
+    """Claim of a reader on the log from an offset."""
 
     id: str
     job: str
     offset: int
     until_ms: int
-    """Its end, unless it is renewed; wall clock."""
+    """Expiry if not renewed, wall clock in ms."""
 
 
 class FileLease:
-    """A lease of this process, until `release` or the end of the process."""
+    """Lease of this process, until `release` or the end of the process."""
 
     def __init__(self, disk: Disk, path: str, file: DiskFile, job: str) -> None:
-        """Made by `take`."""
         self._disk, self._path, self._file, self._job = disk, path, file, job
 
     @classmethod
     def acquire(
         cls, disk: Disk, root: str, lease_id: str, job: str, offset: int
     ) -> "FileLease | None":
-        """None where no broker of ours has made the directory. Raises OSError if it cannot be had.
+        """Acquire a lease on the log from byte `offset`.
 
-        `offset`: the first byte of the log that is needed.
+        Return None if no TroupeMQ broker has created the directory. Raises OSError on failure.
         """
         directory = leases_dir(root)
         if not disk.is_dir(directory):
@@ -82,38 +81,38 @@ class FileLease:
         return lease
 
     def move(self, offset: int) -> None:
-        """What lies before `offset` is not needed any more. Raises OSError."""
+        """Release the log before `offset`. Raises OSError."""
         text = json.dumps({"job": self._job[:JOB_CHARS_MAX], "offset": offset})
         self._file.pwrite(text.encode()[:_FILE_BYTES].ljust(_FILE_BYTES), 0)
 
     def release(self) -> None:
-        """Ends it; once more does nothing."""
-        with suppress(OSError):  # the broker removes what nobody locks
+        """Release the lease; further calls do nothing."""
+        with suppress(OSError):  # the broker removes unlocked files
             self._disk.unlink(self._path)
         self._file.close()
 
 
 class LeaseFiles:
-    """What readers of a store have leased, as its broker sees it."""
+    """Leases of a store's readers, as the broker sees them."""
 
     def __init__(self, disk: Disk, root: str) -> None:
         self._disk, self._directory = disk, leases_dir(root)
         self.trouble: str | None = None
-        """Why some lease could not be looked at; it is not kept then."""
+        """Fault of an unreadable lease, which then retains nothing."""
 
     def make(self) -> None:
-        """Lets readers take leases from now on. Raises OSError."""
+        """Create the directory, so that readers can take leases. Raises OSError."""
         self._disk.make_dirs(self._directory, durable=False)
 
     def read(self, now_ms: int) -> list[Lease]:
-        """Those that are held; removes what dead readers have left."""
+        """Return the active leases; remove files of ended readers."""
         self.trouble = None
         found = []
         for name in self._disk.listdir(self._directory)[:LEASES_MAX]:
             try:
                 lease = self._read(name, now_ms)
             except FileNotFoundError:
-                continue  # released meanwhile
+                continue  # just released
             except OSError as error:
                 self.trouble = os_sentence(error)
                 continue
@@ -125,7 +124,7 @@ class LeaseFiles:
         path = f"{self._directory}/{name}"
         try:
             below(self._directory, name, real_path=self._disk.real_path)
-        except OutsideFolder:  # to close the store's own lock file would give the lock up
+        except OutsideFolder:  # closing the store's own lock file would release its lock
             self._disk.unlink(path)
             return None
         if name.startswith("."):
@@ -147,16 +146,16 @@ class LeaseFiles:
         try:
             content = json.loads(text)
             return Lease(lease_id, str(content["job"]), int(content["offset"]), until_ms)
-        except (*ODD_VALUES, RecursionError):  # being written: everything is kept
+        except (*ODD_VALUES, RecursionError):  # being written: retain everything
             return Lease(lease_id, lease_id, 0, until_ms)
 
 
 def lowest_offset(
     disk: Disk, queues_dir: str, queues: Mapping[tuple[str, int], int], end_offset: int
 ) -> int:
-    """The first byte of the log that somebody needs who reads these queues from these offsets on.
+    """Return the first log byte needed by a reader of these queues from these offsets.
 
-    `end_offset`: no unit that is missing yet will point before it. Raises OSError, OutsideFolder.
+    Missing units will not point before `end_offset`. Raises OSError, OutsideFolder.
     """
     lowest = end_offset
     for (topic, queue_id), queue_offset in queues.items():
@@ -171,11 +170,14 @@ def lowest_offset(
 def lowest_in_store(
     disk: Disk, root: str, log_dirs: list[str], queues: Mapping[tuple[str, int], int]
 ) -> int:
-    """The same for a reader of the directory `root`, whose log lies in `log_dirs`."""
+    """Return the first log byte needed by a reader of directory `root`, with logs in `log_dirs`.
+
+    Raises like `lowest_offset`.
+    """
     log = LogFilesOnDisk(disk, log_dirs, None)
     return lowest_offset(disk, f"{root}/consumequeue", queues, log.last_file_offset)
 
 
 def holder_text(job: str, process_id: int | None = None) -> str:
-    """A job as its lease names it: with the process that holds it."""
+    """Return the job with the process and host that hold its lease."""
     return f"{job} (process {process_id or os.getpid()} of {os.uname().nodename})"

@@ -1,8 +1,8 @@
-"""The disk space that a store takes at once, before there is a message to fill it.
+"""Disk space that a store allocates at once, before messages fill it.
 
-Real blocks are given to the log's current file and the one behind it, which is made ahead, and to
-the slots of an index file when its first key comes. Queue files are sparse, and grow with what is
-in them: 20 bytes a message. 4.9.7 makes sparse files, and dies of a full disk when it writes.
+Blocks are allocated for the log's current and next file, and for the slots of an index file at its
+first key. Queue files are sparse and grow by 20 bytes per message. 4.9.7 creates sparse files and
+crashes when it writes to a full disk.
 """
 
 import os
@@ -15,24 +15,24 @@ from storage.files.mapped_file import first_offset_of
 from storage.index.index_layout import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES
 
 LOG_FILES_AHEAD = 2
-"""The current file, and the next one."""
+"""Log files allocated: the current and the next one."""
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """What a store takes, and what there is for it."""
+    """Disk space that a store needs, and the space available."""
 
     total_bytes: int
-    """Of a store that is new."""
+    """Bytes that a new store allocates."""
     missing_bytes: int
-    """Of it, what this store has not got yet."""
+    """Part of these bytes that this store has not allocated yet."""
     free_bytes: int | None
-    """On the disk of the log; None where nobody can tell."""
+    """Free bytes on the log's disk; None if unknown."""
 
     @property
     def fits(self) -> bool:
-        """Whether there is room for what is missing."""
+        """Whether the disk has space for the missing bytes."""
         return self.free_bytes is None or self.missing_bytes <= self.free_bytes
 
     def __str__(self) -> str:
@@ -44,7 +44,7 @@ class Reserve:
 
 
 def reserve_of(config: StoreConfig, disk: Disk, log_files_missing: int) -> Reserve:
-    """What a store with these settings takes; so many log files are still to be made."""
+    """Return the reserve of a store that still lacks `log_files_missing` log files."""
     index_bytes = 0
     if config.message_index_enable:
         index_bytes = HEADER_BYTES + config.max_hash_slots * SLOT_BYTES
@@ -57,11 +57,11 @@ def reserve_of(config: StoreConfig, disk: Disk, log_files_missing: int) -> Reser
 
 
 def require_room(config: StoreConfig, disk: Disk) -> Reserve | None:
-    """A new store does not begin on a disk that it does not fit on: there is nothing to lose yet.
+    """Refuse a new store on a disk that is too small for it, while there is nothing to lose.
 
-    Returns what a new store will take, measured before it is made; None for one with messages,
-    which opens wherever it is, since they can be read. Raises DiskFull; that a directory cannot be
-    read is for whoever opens it to say.
+    Return the reserve of the new store, measured before its creation. A store with messages always
+    opens, because they can be read; it yields None. An unreadable directory also yields None; its
+    opening reports the error. Raises DiskFull.
     """
     try:
         names = disk.listdir(config.commit_log_dir)
@@ -76,17 +76,17 @@ def require_room(config: StoreConfig, disk: Disk) -> Reserve | None:
             f"A new store in {config.root} takes {in_words(reserve.missing_bytes)} of the disk at "
             f"once ({_what(config)}), and {in_words(reserve.free_bytes)} are free: make room, "
             "choose another storePathRootDir, or make the log files smaller "
-            "(mappedFileSizeCommitLog=134217728 for 128 MiB), which is for good."
+            "(mappedFileSizeCommitLog=134217728 for 128 MiB), which cannot be changed later."
         )
     return reserve
 
 
 def little_room(config: StoreConfig, reserve: Reserve) -> str:
-    """What to tell of a store that has not room enough to go on for long."""
+    """Return the warning for a store that will soon lack disk space."""
     return (
         f"the next log file takes {in_words(config.commit_log_file_bytes)}, and "
-        f"{in_words(reserve.free_bytes or 0)} are free: make room, or sends are refused when the "
-        "current file is full; what is stored can be read all the same"
+        f"{in_words(reserve.free_bytes or 0)} are free: make room, or sends are rejected when the "
+        "current file is full; stored messages remain readable"
     )
 
 
@@ -100,7 +100,7 @@ def _what(config: StoreConfig) -> str:
 
 
 def in_words(count: int) -> str:
-    """A number of bytes, rounded, with its unit."""
+    """Return a rounded number of bytes with its unit."""
     size, unit = float(count), 0
     while size >= 1024 and unit + 1 < len(_UNITS):
         size, unit = size / 1024, unit + 1
@@ -108,7 +108,7 @@ def in_words(count: int) -> str:
 
 
 def _free_bytes(disk: Disk, path: str) -> int | None:
-    """Where `path` is, or will be made."""
+    """Return the free bytes of the file system of `path`, or of its nearest existing parent."""
     while not disk.exists(path) and os.path.dirname(path) != path:
         path = os.path.dirname(path)
     try:

@@ -1,7 +1,7 @@
-"""Trimming: queue units, index and tables of messages whose log files are gone, taken out of use.
+"""Trimming: removal of queue units, index entries and queues of deleted log files.
 
-The owner of queues and followers does it, a few queues at a time; the files that nobody uses any
-more are for somebody else to delete, of each directory the oldest first.
+The owner of the queues and dispatch targets does it, a few queues at a time. The caller deletes the
+unused files, the oldest of each directory first.
 """
 
 from collections.abc import Collection, Iterator
@@ -16,25 +16,28 @@ from storage.queues.consume_queue import ConsumeQueue
 from storage.queues.queue_files import UNIT_BYTES
 
 QUEUES_PER_STEP = 32
-"""A millisecond or two of searching."""
+"""Queues per step: one or two milliseconds of search."""
 KEPT_TOPICS = frozenset((SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC))
-"""In no table as long as nobody has asked for them, and still in use."""
+"""Topics with queues in use that no table has before a client asks for them."""
 
 
 @dataclass
 class Trimming:
-    """One pass over all queues and followers; `step` until it says that it is through."""
+    """One pass over all queues and dispatch targets; call `step` until it returns True."""
 
     store: MessageStore
     min_physical: int
     paths: list[str] = field(default_factory=list)
-    """Files out of use."""
+    """Files that are no longer used."""
 
     def __post_init__(self) -> None:
         self._queues: Iterator[ConsumeQueue] = iter(self.store.consume_queues)
 
     def step(self) -> bool:
-        """Some queues, at last the followers; True when that was all. Raises StoreError."""
+        """Trim some queues, or finally the dispatch targets; return True at the end.
+
+        Raises StoreError.
+        """
         for _ in range(QUEUES_PER_STEP):
             queue = next(self._queues, None)
             if queue is None:
@@ -43,27 +46,27 @@ class Trimming:
                 return True
             self.paths += queue.trim_before(self.min_physical)
             if 0 <= queue.max_physical_offset <= self.min_physical:
-                queue.min_offset = queue.max_offset  # of its messages none is left
+                queue.min_offset = queue.max_offset  # all its messages are deleted
         return False
 
 
 @dataclass
 class RemovedQueues:
-    """Queues that are out of use, with all they had."""
+    """Queues removed with all their files."""
 
     queues: list[tuple[str, int, int]] = field(default_factory=list)
-    """Topic, queue id, and the offset that the next message would have had."""
+    """Topic, queue id, and the queue offset of the next message."""
     directories: set[str] = field(default_factory=set)
-    """Until these are synced, a power cut may bring the queues back."""
+    """Directories to sync; until then, a power failure may restore the queues."""
 
 
 def removed_dir(config: StoreConfig) -> str:
-    """Where the files of removed queues lie until they are deleted."""
+    """Return the directory of removed queues' files until their deletion."""
     return f"{config.root}/troupemq/removed"
 
 
 def take_out(store: MessageStore, queue: ConsumeQueue, removed: RemovedQueues) -> None:
-    """Takes a queue with all it has out of use, into `removed`. Raises StoreError."""
+    """Remove a queue with all its files and add it to `removed`. Raises StoreError."""
     next_offset = queue.max_offset
     try:
         store.disk.make_dirs(removed_dir(store.config))
@@ -82,11 +85,11 @@ def remove_queues(
     before: int | None = None,
     queue_ids: Collection[int] | None = None,
 ) -> None:
-    """Removes the queues of topics that are not among `topics`, into `removed`.
+    """Remove the queues of topics outside `topics` and add them to `removed`.
 
-    With None those all of whose messages are gone from the log; with `only` those of that topic,
-    and of these only `queue_ids`, and those without a message that lies behind `before` in the log.
-    Raises StoreError when the disk refuses; `removed` then holds what was done until there.
+    With None, remove the queues with only deleted messages. With `only`, remove the queues of that
+    topic, limited to `queue_ids`, and to queues without a message behind `before` in the log.
+    Raises StoreError when the disk fails; `removed` then holds the queues removed so far.
     """
     log_begins = store.commit_log.min_offset()
     for queue in store.consume_queues:
@@ -105,9 +108,9 @@ def remove_queues(
 
 
 def unused_files(store: MessageStore) -> list[str]:
-    """Files that lie before the beginning of the log or of their queue, the oldest first.
+    """Return files before the beginning of the log or of their queue, oldest first.
 
-    They were taken out of use, and who was to delete them did not come to it. Any thread.
+    They are unused, but their deletion was interrupted. Any thread may call it.
     """
     found = _before(store, store.commit_log.queue.directory, store.commit_log.min_offset())
     for queue in store.consume_queues:

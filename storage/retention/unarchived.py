@@ -1,11 +1,11 @@
-"""Messages of a store that no archive has yet: the rule of cleaning and of the retention job.
+"""Messages without an archive: the rule of cleaning and of the retention job.
 
-An archive has a queue's messages up to the last one that its newest manifest names, if that one is
-still the same or has expired. Of a queue that was made anew, or has lost messages with the power,
-it has none. What the archive job leaves out is not waited for: topics of the system, units without
-a record of their own, and queues that are gone.
+An archive has a queue's messages up to the last one named by its newest manifest, if that message
+is unchanged or deleted. It has no messages of a queue that was recreated or lost messages in a
+power failure. System topics, units without a record of their own, and deleted queues are ignored,
+because the archive job skips them.
 
-Only files are read: whoever writes the queues need not be asked. What is not in them yet lies
+Only files are read, so the owner of the queues is not involved. Data that is not yet in files lies
 behind the checkpoint.
 """
 
@@ -27,7 +27,7 @@ _UNITS_AT_ONCE = 512
 
 @dataclass(frozen=True, slots=True)
 class Unarchived:
-    """The first message of a queue that no archive has."""
+    """First message of a queue that no archive has."""
 
     topic: str
     queue_id: int
@@ -36,10 +36,10 @@ class Unarchived:
 
 
 class LogFilesOnDisk:
-    """The files of the log by their names."""
+    """Files of the log, by name."""
 
     def __init__(self, disk: Disk, directories: Iterable[str], end_offset: int | None) -> None:
-        """`end_offset`: nothing is looked at behind it; None where the files end."""
+        """Initialize the files; reads stop at `end_offset`, or at the end of files for None."""
         found = {
             first: f"{directory}/{name}"
             for directory in directories
@@ -52,10 +52,10 @@ class LogFilesOnDisk:
         self._paths = found
         self.min_offset = self._firsts[0] if self._firsts else 0
         self.last_file_offset = self._firsts[-1] if self._firsts else 0
-        """Where the last file begins, which no cleaning deletes."""
+        """First offset of the last file, which is never deleted."""
 
     def stored_at(self, topic: str, queue_id: int, queue_offset: int, unit: Unit) -> int | None:
-        """When the record of a unit was stored, ms; None if what lies there is not its own."""
+        """Return the store timestamp of a unit's record, ms, or None for a foreign record."""
         offset, size, _ = unit
         place = bisect_right(self._firsts, offset) - 1
         if place < 0 or not 0 < size <= RECORD_BYTES_MAX:
@@ -74,14 +74,14 @@ class LogFilesOnDisk:
 
 
 class QueueOnDisk:
-    """The units of one queue in its files, up to the first that is missing."""
+    """Units of one queue in files, up to the first missing file."""
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
         self._files: list[tuple[int, int, str]] = []
-        """First unit, units, path."""
+        """First unit, number of units, and path of each file."""
         self.end = 0
-        """Behind the last unit."""
+        """Queue offset behind the last unit."""
         for name in disk.listdir(directory):
             first = first_offset_of(name)
             if first is None:
@@ -102,7 +102,7 @@ class QueueOnDisk:
         self.end = max(self.first, self.end)
 
     def units(self, start: int, end: int) -> Iterator[tuple[int, Unit]]:
-        """Queue offset and unit of each from `start` up to `end`, both between first and end."""
+        """Yield queue offset and unit from `start` up to `end`, both within the queue."""
         for first, count, path in self._files:
             limit = min(end, first + count)
             while first <= start < limit:
@@ -116,31 +116,31 @@ class QueueOnDisk:
                 start += wanted
 
     def unit(self, queue_offset: int) -> Unit | None:
-        """None where there is none."""
+        """Return the unit at a queue offset, or None."""
         if not self.first <= queue_offset < self.end:
             return None
         return next((unit for _, unit in self.units(queue_offset, queue_offset + 1)), None)
 
     def first_behind(self, physical_offset: int) -> int:
-        """The first unit that may point to this offset of the log or behind it."""
+        """Return the first queue offset with a unit that may be at or behind that log offset."""
         found, is_sure = first_behind(self.unit, self.first, self.end, physical_offset)
         return found if is_sure else self.first
 
 
 class StoreOnDisk:
-    """A store as its files say it."""
+    """Files of a store."""
 
     def __init__(
         self, disk: Disk, queues_dir: str, log_dirs: Sequence[str], end_offset: int | None = None
     ) -> None:
-        """`end_offset`: where the log ends that may be trusted; None for all there is."""
+        """Initialize the store; the log is trusted up to `end_offset`, or with None completely."""
         self._disk, self._queues_dir = disk, queues_dir
         self.log = LogFilesOnDisk(disk, log_dirs, end_offset)
 
     def first_unarchived(self, ends: Ends) -> list[Unarchived]:
-        """Of every queue that an archive takes and has not got whole, in the order of the log.
+        """Return the first unarchived message of each queue that needs archiving, in log order.
 
-        Raises OSError if the disk does not let one read.
+        Raises OSError if a file is unreadable.
         """
         found = []
         for topic, queue_id in self._queue_names():
@@ -150,7 +150,7 @@ class StoreOnDisk:
         return sorted(found, key=lambda each: each.physical_offset)
 
     def count_between(self, each: Unarchived, begin: int, end: int) -> int:
-        """How many unarchived messages of a queue begin in [begin, end) of the log."""
+        """Return how many unarchived messages of a queue begin in [begin, end) of the log."""
         queue = self._queue(each.topic, each.queue_id)
         first = max(each.queue_offset, queue.first_behind(begin))
         return max(0, queue.first_behind(end) - first)

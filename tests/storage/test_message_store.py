@@ -71,7 +71,7 @@ def test_a_stop_that_cannot_flush_keeps_abort_and_gives_the_store_free() -> None
     made = SmallStore()
     made.send(3)
     made.disk.fail_next("sync", OSError(errno.EIO, "broken"))
-    with pytest.raises(StoreError, match="cannot flush"):
+    with pytest.raises(StoreError, match="cannot sync"):
         made.store.close()
     assert made.disk.exists("/store/abort")
     again = SmallStore(made.disk)

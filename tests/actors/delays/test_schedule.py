@@ -332,7 +332,7 @@ def test_a_message_that_does_not_say_where_it_belongs_is_skipped() -> None:
     with capture_logs() as lines:
         made.system.advance(2000)
     (line,) = [line for line in lines if line["event"] == "delayed messages skipped"]
-    assert line["reason"] == "it does not say where it belongs"
+    assert line["reason"] == "it names no real topic or queue"
 
 
 def test_a_schedule_that_failed_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:

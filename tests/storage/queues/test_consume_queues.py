@@ -193,7 +193,7 @@ def test_all_queues_follow_the_two_ends_of_the_log() -> None:
 @pytest.mark.parametrize("topic", [b"", b"..", b"../../etc", b"a/b", b"a\0b"])
 def test_a_topic_that_is_no_name_is_refused(topic: bytes) -> None:
     queues = ConsumeQueues(config(), FakeDisk())
-    with pytest.raises(StoreError, match="cannot be a directory"):
+    with pytest.raises(StoreError, match="cannot name a directory"):
         queues.append([entry(0, topic=topic)])
 
 

@@ -91,7 +91,7 @@ def test_names_that_are_no_file_of_the_queue_do_no_harm() -> None:
     disk.open(f"{DIRECTORY}/00000000000000000017", create=True).set_size(6000)
     disk.make_dirs(f"{DIRECTORY}/{NAMES[3]}")
     queue = reloaded(disk)
-    assert "has no place" in queue.misfit or "missing before" in queue.misfit
+    assert "does not begin at" in queue.misfit or "missing before" in queue.misfit
     queue.mend()
     queue.remove(disk)
     fill(queue, 0, 400)

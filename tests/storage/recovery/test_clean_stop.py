@@ -76,10 +76,10 @@ def test_it_is_not_believed_when_anything_has_changed(change: Callable[[FakeDisk
 @pytest.mark.parametrize(
     ("what", "said"),
     [
-        ("/store/consumequeue", "there are none in /store/consumequeue"),
+        ("/store/consumequeue", "none found in /store/consumequeue"),
         (
             "/store/consumequeue/Topic/0",
-            "queue 0 of 'Topic' is made anew from the log: it was gone",
+            "queue 0 of 'Topic' is rebuilt from the log: it was missing",
         ),
     ],
 )

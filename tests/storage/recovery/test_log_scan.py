@@ -72,7 +72,7 @@ def test_a_blank_without_a_file_behind_it_is_not_passed() -> None:
     [
         (0, b"\x7f", "lengths"),
         (4, b"\0\0\0\0", "magic"),
-        (28, b"\x01", "says it lies at"),
+        (28, b"\x01", "names the offset"),
         (84, b"\x7f", "lengths"),
         (88, b"?", "CRC"),
     ],

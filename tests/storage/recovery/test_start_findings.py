@@ -28,7 +28,9 @@ def test_a_mark_that_is_gone_is_named_with_what_follows_for_a_slave_and_for_a_ma
     disk.unlink(CONFIG.replica_mark_path)
     found = [each.text for each in file_findings(CONFIG, disk, record) if each.is_wrong]
     assert len(found) == 1 and CONFIG.replica_mark_path in found[0]
-    assert "a slave's start makes it again, a master's does not look for topics" in found[0]
+    assert (
+        "a slave's start creates it again, a master's start does not search for topics" in found[0]
+    )
 
 
 def test_without_a_record_nothing_is_known_to_be_gone() -> None:
@@ -41,7 +43,7 @@ def test_without_a_record_nothing_is_known_to_be_gone() -> None:
 def test_a_log_that_has_become_shorter_is_a_loss_and_a_longer_one_is_not() -> None:
     (found,) = lost_end(RECORD, 900)
     assert (
-        found.is_wrong and "it ends at 900, at the last clean stop it ended at 1000" in found.text
+        found.is_wrong and "it ends at 900; at the last clean stop, it ended at 1000" in found.text
     )
     assert lost_end(RECORD, 1000) == lost_end(RECORD, 1100) == lost_end(None, 5) == []
 

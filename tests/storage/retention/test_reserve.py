@@ -43,7 +43,9 @@ def test_a_new_store_does_not_begin_where_it_has_no_room() -> None:
     needed = reserve_of(CONFIG, FakeDisk(), LOG_FILES_AHEAD).missing_bytes
     require_room(CONFIG, FakeDisk(capacity_bytes=needed))
     disk = FakeDisk(capacity_bytes=needed - 1)
-    with pytest.raises(DiskFull, match=r"16.1 KiB .* are free: make room, .*for good\.$"):
+    with pytest.raises(
+        DiskFull, match=r"16.1 KiB .* are free: make room, .*cannot be changed later\.$"
+    ):
         require_room(CONFIG, disk)
     assert disk.paths() == []
 
