@@ -58,7 +58,7 @@ def test_a_misspelled_key_is_named_with_the_key_that_is_meant() -> None:
 
 def test_well_known_accounts_are_refused_unless_they_are_wanted() -> None:
     texts = {DEFAULT: text(entry("rocketmq2", "12345678"))}
-    with pytest.raises(AclFileError, match="account rocketmq2: everybody knows its secret"):
+    with pytest.raises(AclFileError, match="account rocketmq2: its secret is public"):
         parse_texts(texts, takes_samples=False)
     assert parse_texts(texts, takes_samples=True).accounts
 
