@@ -52,13 +52,16 @@ __all__ = [
 ]
 
 FED_TOGETHER = 64
-"""Records passed to followers in one call. Single calls cost a lone send 12 µs more, of 70, because
-code that rarely runs finds the processor's caches cold.
+"""Records passed to followers in one call.
+
+Single calls cost a lone send 12 µs more, of 70: code that rarely runs finds cold caches.
 """
 
 INDEXED_WORDS_MAX = 128
-"""Words of KEYS that are indexed per message. 4.9.7 indexes all: properties of 32 KiB hold 16,000, and
-a few such messages took seconds of a tick. Dispatch, recovery and a slave agree.
+"""Words of KEYS that are indexed per message.
+
+4.9.7 indexes all: properties of 32 KiB hold 16,000, and a few such messages took seconds of a tick.
+Dispatch, recovery and a slave agree.
 """
 _OF_TRANSACTIONS = frozenset(
     topic.encode() for topic in (HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC)
@@ -286,7 +289,7 @@ def tags_code(tags: bytes) -> int:
 
 
 def tags_code_of(tail: bytes, text_at: int, at: int) -> int:
-    """Return the code of the TAGS whose name may be at `at`; the properties begin at `text_at`."""
+    """Return the code of TAGS, with its name possibly at `at`; properties begin at `text_at`."""
     value_at = at + len(TAGS_NAME)
     if (at == text_at or tail[at - 1] == 2) and tail.find(TAGS_NAME, value_at) < 0:
         value_end = tail.find(b"\x02", value_at)

@@ -122,7 +122,7 @@ class Lagging:
         self._dispatcher = dispatcher
 
     def start_at(self, end_offset: int) -> None:
-        """Separate current followers from lagging ones; the log was recovered up to `end_offset`."""
+        """Separate current from lagging followers; the log was recovered up to `end_offset`."""
         self.behind = {each.name for each in self._followers if each.covered_offset < end_offset}
         self._dispatcher.followers = self.in_time()
 

@@ -35,8 +35,10 @@ _ADVICE_BYTES = 128 << 10
 """Bytes per request: the kernel reads no more than its own read-ahead, usually this size."""
 
 _MAP_BYTES = 32 << 10
-"""Weight of a map for PyPy's collector, which ends maps and closes their descriptors. A queue that is
-opened and closed repeatedly then leaves some 1,500 of them, below the limit of open files.
+"""Weight of a map for PyPy's collector, which ends maps and closes their descriptors.
+
+A queue that is opened and closed repeatedly then leaves some 1,500 of them, below the limit of open
+files.
 """
 
 _SEEK_DATA = 3

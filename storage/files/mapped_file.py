@@ -55,7 +55,7 @@ class MappedFile:
         return self._view is not None
 
     def slice(self, position: int, count: int) -> memoryview:
-        """Return `count` bytes from `position`, uncopied. Keeps the map alive. Raise OffsetError."""
+        """Return uncopied bytes, which keep the map alive. Raise OffsetError."""
         if position < 0 or count < 0 or position + count > self.size_bytes:
             raise OffsetError(f"{count} bytes at {position} do not lie in {self.path}")
         return self.view[position : position + count]
