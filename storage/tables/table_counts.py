@@ -1,7 +1,6 @@
-"""Numbers of entries of the JSON tables at a clean stop, to say at a start what is lost.
+"""Numbers of entries in the JSON tables at a clean stop, for the report of lost tables at a start.
 
-Only tables that a broker has in its config directory. A table that cannot be read is not counted:
-what is wrong with it is its loader's to say.
+Only existing tables are counted. An unreadable one is not: its loader reports the fault.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,14 +22,14 @@ def _filter_count(topics: Entries) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """What a file holds, in words for whoever has lost it."""
+    """Content of a file, in words for the operator."""
 
     table: str
-    """The key of its table."""
+    """Key of the table in the file."""
     what: str
     entry: str
     after: str
-    """What becomes of those who had an entry."""
+    """Effect of the loss."""
     count: Callable[[Entries], int] = len
 
 
@@ -68,11 +67,11 @@ _KINDS = {
         _filter_count,
     ),
 }
-"""By the name of the file."""
+"""By file name."""
 
 
 def count_entries(config: StoreConfig, disk: Disk) -> dict[str, int]:
-    """By the name of each file that is there. Never raises for what is in them."""
+    """Return counts by name of each existing file. Invalid content raises nothing."""
     counts = {}
     for name, kind in _KINDS.items():
         path = f"{config.config_dir}/{name}"
@@ -85,7 +84,7 @@ def count_entries(config: StoreConfig, disk: Disk) -> dict[str, int]:
 
 
 def lost_tables(config: StoreConfig, disk: Disk, known: Mapping[str, int]) -> list[Finding]:
-    """The files that were there at the last clean stop and of which nothing is left."""
+    """Return a finding for each file that existed at the last clean stop and is lost."""
     found = []
     for name, count in known.items():
         path, kind = f"{config.config_dir}/{name}", _KINDS.get(name)
