@@ -58,7 +58,7 @@ _PLACES = {
     "consumequeue_ext": dump_ext,
     "statetable": dump_transactions,
 }
-"""By a parent directory of a file named by its first offset."""
+"""Dumps by parent directory, for files named by their first offset."""
 
 
 def _whole(dump: Callable[[Disk, str], Iterator[Item]]) -> Dump:

@@ -279,7 +279,7 @@ class IndexFile:
         end_ms: int,
         accepts: Callable[[int], bool] = lambda _: True,
     ) -> list[int]:
-        """Return physical offsets of up to `max_count` records with this hash and time, newest first.
+        """Return offsets of up to `max_count` records with this hash and time, newest first.
 
         Times are stored in seconds, so records up to a second before `begin_ms` are found, too.
         Other keys may have the same hash: `accepts` filters them. Any thread: it reads through a

@@ -19,7 +19,7 @@ from storage.queues.dispatch_entry import (
 )
 
 _ROLLED_BACK = 0xC
-"""Both transaction bits: such records are not indexed."""
+"""The two transaction bits: such records are not indexed."""
 
 
 class KeyPart(NamedTuple):

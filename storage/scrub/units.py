@@ -137,8 +137,9 @@ class UnitScrub:
             reader.close()
 
     def begin_file(self) -> None:
-        """Start a file: of records with one queue offset, the last in a file counts, and the newest
-        file.
+        """Start a file of the log.
+
+        Of records with one queue offset, the last one in a file counts, and the newest file.
         """
         self._repaired.clear()
 
@@ -286,7 +287,7 @@ class UnitScrub:
         return unit is None or unit[0] < self.log_min or unit[1] == FILLER_BYTES
 
     def is_filler(self, key: QueueKey, queue_offset: int) -> bool:
-        """Return whether no message ever had this number, because the queue began with a later one."""
+        """Return whether no message ever had this number: the queue began behind it."""
         return self._units.raw(*key, queue_offset) == FILLER
 
     def _points_at_damage(self, unit: Unit) -> bool:
@@ -301,8 +302,7 @@ class UnitScrub:
         return unit is not None and unit[0] == head.physical_offset
 
     def _is_shifted(self, key: QueueKey, queue_offset: int, there: RecordHead) -> bool:
-        """Return whether the queue counts differently from its records, as after a hole in the
-        numbers.
+        """Return whether the queue counts differently from its records, as after a gap.
 
         4.9.7 then continues at the queue's end, so the records around differ by as much.
         """

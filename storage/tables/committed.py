@@ -16,7 +16,7 @@ from storage.tables.json_config import load
 from storage.tables.offsets import parse_offsets, topic_of
 
 Ends = dict[tuple[str, int], int]
-"""By topic and queue id."""
+"""Offsets by topic and queue id."""
 
 
 def highest_offsets(offsets: Mapping[str, Mapping[int, int]]) -> Ends:

@@ -32,7 +32,7 @@ from storage.tables.skipped_entry import LeftOuts, taken_entries
 TAG: Final = "TAG"
 SQL92: Final = "SQL92"
 CLEAN_TIME_SPAN_MS: Final = 24 * 3_600_000
-"""RocketMQ's filterDataCleanTimeSpan."""
+"""Lifetime of a dead filter: RocketMQ's filterDataCleanTimeSpan."""
 _DEAD_BEFORE_LOAD_MS = 30_000
 _TABLE, _GROUPS = "filterDataByTopic", "groupFilterData"
 
@@ -47,7 +47,7 @@ class ConsumerFilter:
     bit_count: int
     """Size of the bit maps that it was made for."""
     positions: tuple[int, ...]
-    """Its bits in the bit maps."""
+    """Bits of the filter in the bit maps."""
     born_ms: int
     client_version: int
     dead_ms: int = 0

@@ -18,7 +18,7 @@ _TABLE = "offsetTable"
 
 
 def parse_delay_offsets(text: str | bytes, left_out: LeftOuts | None = None) -> DelayOffsetTable:
-    """Return the table in the file's text, in its order (a Parse: storage/tables/skipped_entry.py)."""
+    """Return the table in the file's text, in its order (a Parse: skipped_entry.py)."""
     _, levels = parsed_table(text, _TABLE)
     return DelayOffsetTable(taken_entries(levels, _offset, left_out, (_TABLE,)))
 

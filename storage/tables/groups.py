@@ -29,7 +29,7 @@ ALWAYS_PRESENT = (
 """Groups that every broker has."""
 
 TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
-"""Group in whose name transactions are checked."""
+"""Group of the broker's checks of transactions."""
 
 _TABLE = "subscriptionGroupTable"
 
@@ -40,7 +40,7 @@ def always_present() -> list[SubscriptionGroupConfig]:
 
 
 def parse_groups(text: str | bytes, left_out: LeftOuts | None = None) -> SubscriptionGroupTable:
-    """Return the table in the file's text, in its order (a Parse: storage/tables/skipped_entry.py)."""
+    """Return the table in the file's text, in its order (a Parse: skipped_entry.py)."""
     found, groups = parsed_table(text, _TABLE)
     return SubscriptionGroupTable(
         taken_entries(groups, _group, left_out, (_TABLE,)), taken_version(found, left_out)

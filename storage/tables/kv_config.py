@@ -13,12 +13,12 @@ from storage.tables.json_config import parsed_table
 from storage.tables.skipped_entry import LeftOuts, taken_entries
 
 KvTable = dict[str, dict[str, str]]
-"""By namespace and key."""
+"""Values by namespace and key."""
 _TABLE = "configTable"
 
 
 def parse_kv(text: str | bytes, left_out: LeftOuts | None = None) -> KvTable:
-    """Return the table in the file's text, in its order (a Parse: storage/tables/skipped_entry.py).
+    """Return the table in the file's text, in its order (a Parse: skipped_entry.py).
 
     An entry is one key, or a namespace without keys.
     """

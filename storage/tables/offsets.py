@@ -19,7 +19,7 @@ _TABLE = "offsetTable"
 
 
 def parse_offsets(text: str | bytes, left_out: LeftOuts | None = None) -> ConsumerOffsetTable:
-    """Return the table in the file's text, in its order (a Parse: storage/tables/skipped_entry.py).
+    """Return the table in the file's text, in its order (a Parse: skipped_entry.py).
 
     An entry is the offset of one queue, or a key without queues.
     """

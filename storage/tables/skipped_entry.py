@@ -31,7 +31,7 @@ class SkippedEntry:
 
     @property
     def entry(self) -> str:
-        """Its keys as text for a log line."""
+        """Keys of the entry as text for a log line."""
         return ", ".join(map(_shown, self.path[1:] or self.path))
 
     def line(self) -> bytes:
@@ -89,7 +89,7 @@ def raise_fault(fault: str) -> None:
 
 
 def taken_version(found: Mapping[object, object], left_out: LeftOuts | None) -> DataVersion:
-    """Return a table's version, or the first one if it is unusable: then all peers fetch the table."""
+    """Return a table's version; an unusable one restarts, so that peers fetch the table."""
     if found.get(VERSION) is None:
         return DataVersion()
     version: Mapping[object, object] = {VERSION: found[VERSION]}

@@ -59,7 +59,7 @@ def restored_groups(
     now_ms: int,
     queues_made: Collection[tuple[str, int]] = (),
 ) -> tuple[SubscriptionGroupTable, list[str]]:
-    """Return the group table for a start, and the names of restored groups; `retried` must exist."""
+    """Return the group table for a start, and the restored names; `retried` must exist."""
     table, named = loaded.value, set(retried)
     if table is None or not loaded.is_newest or loaded.left_out:
         traces = StoreTraces(disk, path).groups() | groups_of(topic for topic, _ in queues_made)

@@ -67,7 +67,7 @@ _KINDS = {
         _filter_count,
     ),
 }
-"""By file name."""
+"""Kinds by file name."""
 
 
 def count_entries(config: StoreConfig, disk: Disk) -> dict[str, int]:

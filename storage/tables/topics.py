@@ -35,7 +35,7 @@ _TABLE = "topicConfigTable"
 
 
 def parse_topics(text: str | bytes, left_out: LeftOuts | None = None) -> TopicConfigTable:
-    """Return the table in the file's text, in its order (a Parse: storage/tables/skipped_entry.py)."""
+    """Return the table in the file's text, in its order (a Parse: skipped_entry.py)."""
     found, topics = parsed_table(text, _TABLE)
     return TopicConfigTable(
         taken_entries(topics, _entry, left_out, (_TABLE,)), taken_version(found, left_out)

@@ -1,7 +1,7 @@
-"""Later copies of a half message, searched in the transaction table without reading the log.
+"""Search for later copies of a half message in the transaction table, without reading the log.
 
-Every check-back puts the half message into the log again. All copies have the time of birth and the
-producer group in common, and are as long as each other but for the properties that count checks.
+Every check-back appends the half message to the log again. All copies share the birth time and the
+producer group. They also have the same length, except for the properties that count checks.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ from storage.index.key_hash import java_hash
 from storage.transactions.units import UNIT, UNIT_BYTES, TransactionFiles, TransactionUnit
 
 _MARKS = Struct(">Ii")
-"""Time of birth in seconds and hash of the group, as they lie in a unit."""
+"""Birth time in seconds and hash of the group, as in a unit."""
 _MARKS_POSITION = 12
 _UNSIGNED_MASK = 0xFFFFFFFF
 _PGROUP, _CHECK_TIMES = (f"\x02{name}\x01".encode() for name in (PGROUP, TRANSACTION_CHECK_TIMES))
@@ -53,7 +53,7 @@ def copies_behind(
 def _newest_first(
     physical_offset: int, files: TransactionFiles, in_memory: bytes
 ) -> Iterator[bytes]:
-    """The units behind a log offset, a file at a time."""
+    """Yield the units behind a log offset, a file at a time, newest first."""
     yield in_memory
     first = files.search(physical_offset)
     end = files.end

@@ -1,14 +1,14 @@
-"""The transaction state table: which transactions are pending, since when, and whose.
+"""The transaction state table: pending transactions, their age and producer group.
 
-It follows the commit log behind the consume queues. Units lie in `statetable/`
-(units), and `redolog/` says how far they reach (redo_log); what the log
-has beyond that is replayed at start. Changes stay in memory until the log is on disk as far as the
-records that made them: so a table on disk never knows of a record that a power cut has taken.
+It follows the commit log behind the consume queues. Units are in `statetable/` (units), and
+`redolog/` has the covered offset (redo_log). A start replays the rest of the log. Changes stay in
+memory until the log is on disk up to their records. So a table on disk never knows a record that a
+power cut has taken.
 
-What is missing, of a wrong size, damaged or not of this log is removed, and made anew from the
-log's beginning. Files whose transactions are all settled are not read again at start.
+A table that is missing, of a wrong size, damaged or of another log is removed and rebuilt from the
+whole log. A start does not read files with only settled transactions.
 
-The official broker ignores the folder; a table that it left stale is brought up to date.
+The official broker ignores the folder; a table left stale by it is brought up to date.
 """
 
 from collections import deque
@@ -47,14 +47,14 @@ from storage.transactions.units import (
 )
 
 CHANGES_MAX: Final = 4096
-"""In memory alone; then they are written out, as far as the log is on disk."""
+"""Limit of changes in memory; at it they are written out, as far as the log is on disk."""
 _MARKS_MAX, _MARK_BYTES = 4096, 64 << 10
 _PAGE_BYTES: Final = 4096
 
 
 @dataclass(slots=True)
 class UnsyncedTable:
-    """What one sync of the table concerns: the files, and then the offset that they cover."""
+    """One sync of the table: the files, then the offset that they cover."""
 
     files: Unsynced
     covered: Covered
@@ -64,7 +64,7 @@ class UnsyncedTable:
 class TransactionTable:
     """A follower of the log (storage/dispatching/dispatch.py). One owner.
 
-    Another thread may sync what `unsynced` gave (`sync_files`, then `save`).
+    Another thread may sync what `unsynced` returned (`sync_files`, then `save`).
     """
 
     name = "transaction table"
@@ -72,7 +72,7 @@ class TransactionTable:
     def __init__(
         self, config: StoreConfig, disk: Disk, view: View, durable_offset: Callable[[], int]
     ) -> None:
-        """`view` reads the log; below `durable_offset` the log is on disk."""
+        """Create the table; `view` reads the log, which is on disk below `durable_offset`."""
         self._disk, self._view, self._durable_offset = disk, view, durable_offset
         self._files = TransactionFiles(config, disk)
         self._redo_log = TransactionRedoLog(disk, config.root)
@@ -88,10 +88,10 @@ class TransactionTable:
     # -- start-up and end ---------------------------------------------------------------------
 
     def load(self, min_offset: int, end_offset: int) -> str:
-        """Takes what is on disk; returns why it has to be made anew, or nothing.
+        """Load the files; return why they must be rebuilt, or "".
 
-        The log reaches from `min_offset` to `end_offset`. Raises StoreError only when the disk
-        does not let go of what is wrong.
+        The log reaches from `min_offset` to `end_offset`. Raise StoreError only if invalid files
+        cannot be removed.
         """
         covered, reason = self._redo_log.load()
         if covered is not None:
@@ -100,13 +100,14 @@ class TransactionTable:
             self.start_anew(min_offset)
             if end_offset == min_offset:
                 return ""
-            # A crash before the first sync is no reason for doubt then; a full disk is none either.
+            # Without this, a crash before the first sync would raise doubts. A full disk is
+            # acceptable.
             with suppress(StoreError):
                 self._redo_log.save(self._covered)
                 self._synced = self._covered
             return reason
         for path in self.trim_before(min_offset):
-            with suppress(OSError):  # it is tried again at the next start
+            with suppress(OSError):  # the next start tries again
                 self._disk.unlink(path)
         return ""
 
@@ -138,9 +139,9 @@ class TransactionTable:
         return ""
 
     def start_anew(self, min_offset: int) -> None:
-        """Removes all of it: the log has to be dispatched again from its beginning.
+        """Remove everything: the log must be dispatched again from its beginning.
 
-        Raises StoreError.
+        Raise StoreError.
         """
         try:
             self._redo_log.remove()
@@ -156,20 +157,19 @@ class TransactionTable:
         self._synced = Covered(-1)
 
     def close(self) -> None:
-        """Closes the files. Sync before, or the log is replayed from where it was synced last."""
+        """Close the files; without a sync before, the log is replayed from the last one."""
         self._files.close()
 
     # -- following the log --------------------------------------------------------------------
 
     @property
     def covered_offset(self) -> int:
-        """Records that begin below it are known."""
         return self._covered.offset
 
     def dispatch(self, entries: Sequence[Dispatched]) -> None:
-        """Takes records in the order of the log; what is covered is skipped.
+        """Take records in the order of the log; skip those that are covered.
 
-        Raises DiskFull or StoreError from writing out; the records are known all the same.
+        Raise DiskFull or StoreError from writing out; the records are known even then.
         """
         covered = self._covered.offset
         if entries and entries[0].physical_offset < covered:
@@ -192,8 +192,9 @@ class TransactionTable:
             self.write_out()
 
     def write_out(self) -> None:
-        """Writes changes of records that are on disk themselves. Raises DiskFull or StoreError;
-        what could not be written stays in memory.
+        """Write the changes of records that are on disk. Raise DiskFull or StoreError.
+
+        Unwritten changes stay in memory.
         """
         marks, changes, files = self._marks, self._changes, self._files
         durable = self._durable_offset()
@@ -223,7 +224,7 @@ class TransactionTable:
         )
 
     def _written_by(self, end: int) -> tuple[bytearray, dict[int, int], int]:
-        """New units, states of older ones, and how many changes these are, up to a log offset."""
+        """Return new units, states of older ones, and the number of changes, up to a log offset."""
         units, states, count = bytearray(), dict[int, int](), 0
         first = self._files.end
         for record_end, number, state, unit in self._changes:
@@ -239,7 +240,7 @@ class TransactionTable:
         return units, states, count
 
     def _settled_before(self, end: int) -> int:
-        """The beginning of the first file in which something is pending, on disk or in memory."""
+        """Return the start of the first file with pending changes or transactions."""
         oldest = next(iter(self._ledger.pending.values()), None)
         numbers = [end, *(number for _, number, _, _ in self._changes)]
         if oldest is not None:
@@ -249,11 +250,11 @@ class TransactionTable:
     # -- syncing, from another thread too -----------------------------------------------------
 
     def unsynced(self, least_pages: int = 0) -> UnsyncedTable | None:
-        """What to sync if `least_pages` pages were written since, or anything with 0; else None.
+        """Return what to sync if `least_pages` pages were written since, else None.
 
-        The first time anything counts, so that a new table is soon known to be one. With 0 it
-        writes out first, and raises as that does.
-        Sync the `files`, then `save` it, then tell `mark_synced`.
+        0 means anything, and writes out first, with its errors. The first time anything counts, so
+        that a new table soon has its redo log. Sync the `files`, then call `save`, then
+        `mark_synced`.
         """
         if least_pages == 0:
             self.write_out()
@@ -267,19 +268,19 @@ class TransactionTable:
         return UnsyncedTable(files, self._written, dirty)
 
     def save(self, taken: UnsyncedTable) -> None:
-        """Says on disk how far the table reaches; its files are synced. Blocks; any one thread.
+        """Save the covered offset after the files were synced. Blocks; any one thread.
 
-        Raises StoreError.
+        Raise StoreError.
         """
         self._redo_log.save(taken.covered)
 
     def mark_synced(self, taken: UnsyncedTable) -> None:
-        """Notes that what `unsynced` gave is on disk now."""
+        """Note that the result of `unsynced` is on disk."""
         self._files.mark_synced(taken.files, taken.dirty)
         self._synced = taken.covered
 
     def sync(self) -> None:
-        """Brings everything to disk as far as the log is. Raises StoreError."""
+        """Bring everything to disk, as far as the log is. Raise StoreError."""
         taken = self.unsynced()
         if taken is not None:
             sync_files(self._disk, taken.files)
@@ -289,9 +290,9 @@ class TransactionTable:
     # -- cleaning -----------------------------------------------------------------------------
 
     def trim_before(self, min_physical: int) -> list[str]:
-        """Forgets transactions whose half messages are gone; the files to unlink.
+        """Drop transactions with deleted half messages; return the files to unlink.
 
-        The last file stays. Nothing is unlinked here.
+        The last file stays. The caller unlinks the files.
         """
         self._min_physical = max(self._min_physical, min_physical)
         self._ledger.forget_before(min_physical)
@@ -301,23 +302,23 @@ class TransactionTable:
 
     @property
     def pending_count(self) -> int:
-        """How many transactions nothing has settled."""
+        """Number of unsettled transactions."""
         return len(self._ledger.pending)
 
     @property
     def unit_count(self) -> int:
-        """How many transactions the table knows, settled ones included."""
+        """Number of all transactions in the table, settled ones included."""
         return self._ledger.next_number - self._files.first
 
     @property
     def unreadable_count(self) -> int:
-        """Records that could not be read when they were dispatched; they changed nothing."""
+        """Records that were unreadable when dispatched; they changed nothing."""
         return self._ledger.unreadable_count
 
     def pending(self, limit: int, *, after_offset: int = -1) -> list[PendingTransaction]:
-        """Up to `limit` pending transactions, oldest first, behind a log offset. Not to be changed.
+        """Return up to `limit` pending transactions behind a log offset, oldest first.
 
-        The log is not read.
+        The caller must not change them. The log is not read.
         """
         pending = self._ledger.pending
         if after_offset < 0:
@@ -326,7 +327,7 @@ class TransactionTable:
         return list(islice(later, limit))
 
     def find(self, physical_offset: int) -> TransactionUnit | None:
-        """The transaction whose half message lies there; None if there is none."""
+        """Return the transaction of the half message at this offset, or None."""
         pending = self._ledger.pending.get(physical_offset)
         if pending is not None:
             return TransactionUnit._make(UNIT.unpack(pending.packed()))
@@ -343,18 +344,18 @@ class TransactionTable:
         return kept._replace(state=self._states.get(number, kept.state))
 
     def get_pending(self, physical_offset: int) -> PendingTransaction | None:
-        """The pending transaction whose half message lies there, or None. Not to be changed."""
+        """Return the pending transaction of the half message at this offset, or None; read-only."""
         return self._ledger.pending.get(physical_offset)
 
     def oldest_half(self, unless: Container[int] = ()) -> PendingTransaction | None:
-        """The first pending half message that lies at none of these offsets; None without one."""
+        """Return the first pending half message at none of these offsets, or None."""
         for offset, pending in self._ledger.pending.items():
             if pending.is_half and offset not in unless:
                 return pending
         return None
 
     def last_copy(self, half: MessageRecord) -> TransactionUnit | None:
-        """The newest copy of a half message that was replaced; None if it cannot be found."""
+        """Return the newest copy of a replaced half message, or None."""
         pending = self._ledger.newest(identity(half))
         if pending is not None and pending.physical_offset > half.physical_offset:
             return TransactionUnit._make(UNIT.unpack(pending.packed()))
@@ -371,7 +372,7 @@ class TransactionTable:
     # -- verifying ----------------------------------------------------------------------------
 
     def snapshot(self) -> list[TransactionUnit]:
-        """Every unit as it is in the files, with the changes that are only in memory."""
+        """Return all units of the files, with the changes that are only in memory."""
         units = list(map(TransactionUnit._make, UNIT.iter_unpack(self._files.read_all())))
         first = self._files.first
         for _, number, state, unit in self._changes:
@@ -382,9 +383,9 @@ class TransactionTable:
         return units
 
     def verify(self, entries: Iterable[DispatchEntry]) -> list[str]:
-        """How the table differs from what all records of the log say; empty if it does not.
+        """Return the differences of the table from all records of the log.
 
-        With a difference, `start_anew`, and dispatch the log again.
+        After a difference, call `start_anew`, and dispatch the log again.
         """
         check = ExpectedUnits(self._view)
         for entry in entries:
