@@ -186,7 +186,7 @@ class StoreConfig:
             raise WrongSetting("sinkProgressDays and sinkProgressMax must be 1 or more.")
         if self.flush_disk_type not in ("ASYNC_FLUSH", "SYNC_FLUSH"):
             raise WrongSetting(
-                f"flushDiskType is {self.flush_disk_type}: it may be ASYNC_FLUSH or SYNC_FLUSH."
+                f"flushDiskType is {self.flush_disk_type}: use ASYNC_FLUSH or SYNC_FLUSH."
             )
 
     def _check_sizes(self) -> None:

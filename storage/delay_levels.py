@@ -19,7 +19,7 @@ def delay_levels_ms(text: str) -> tuple[int, ...]:
     for word in text.split():
         level = _LEVEL.fullmatch(word)
         if level is None:
-            raise ValueError(f"{word} is not a number and one of s, m, h, d")
+            raise ValueError(f"{word} is not a number with a unit of s, m, h or d")
         found.append(int(level[1]) * _UNIT_MS[level[2]])
     return tuple(found)
 

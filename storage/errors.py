@@ -53,7 +53,7 @@ class OffsetError(Exception):
     """An offset outside the file or the log: a mistake of the caller, not of the disk."""
 
 
-_NOT_ALLOWED = "let the user of this process use it, or name another place"
+_NOT_ALLOWED = "allow the user of this process, or name another place"
 _IN_THE_WAY = "a file is in the way: move it, or name another place"
 _ADVICE = {
     errno.EACCES: _NOT_ALLOWED,
@@ -67,7 +67,7 @@ _ADVICE = {
     errno.ENFILE: "raise the machine's fs.file-max",
     errno.ENOSPC: "make room or delete old files",
     errno.EDQUOT: "make room or raise the quota",
-    errno.EIO: "look after the disk",
+    errno.EIO: "check the disk",
 }
 
 

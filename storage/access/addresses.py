@@ -84,7 +84,7 @@ def _single(text: str, whole: str) -> Range:
     try:
         address = ip_address(text)
     except ValueError:
-        raise _wrong(whole, f"{text!r} is no address" if text != whole else "") from None
+        raise _wrong(whole, f"{text!r} is not an address" if text != whole else "") from None
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         address = address.ipv4_mapped  # peers are converted the same way
     return address.version, int(address), int(address)
@@ -104,10 +104,10 @@ def _network(text: str) -> Range:
 def _unfolded(text: str) -> list[str]:
     head, brace, rest = text.partition("{")
     if not brace or not rest.endswith("}") or not head.endswith((".", ":")):
-        raise _wrong(text, "braces are the last part")
+        raise _wrong(text, "braces must be the last part")
     members = rest[:-1].split(",")
     if "{" in rest or not all(members):
-        raise _wrong(text, "between braces stand numbers, with commas")
+        raise _wrong(text, "write numbers with commas between braces")
     return [head + member for member in members]
 
 
@@ -139,7 +139,7 @@ def _v6_range(text: str) -> Range:
         head, colon, tail = head.rpartition(":")
         below = 16
     if not colon or "*" in head or "-" in head:
-        raise _wrong(text, "a range is the last group, or the last but one before *")
+        raise _wrong(text, "a range must be the last group, or the last but one before *")
     first, last = _ends(tail, _V6_GROUP_MAX, 16, text)
     rest = ":0" if below else ""
     try:
@@ -164,7 +164,7 @@ def _ends(part: str, largest: int, base: int, text: str) -> tuple[int, int]:
 def _number(part: str, largest: int, base: int, text: str) -> int:
     digits = "0123456789abcdef" if base == 16 else "0123456789"
     if not part or not set(part.lower()) <= set(digits) or len(part) > 4:
-        raise _wrong(text, f"{part!r} is no number")
+        raise _wrong(text, f"{part!r} is not a number")
     number = int(part, base)
     if number > largest:
         raise AddressError(f"Netaddress examine scope Exception netaddress is {text}")

@@ -1,12 +1,12 @@
 """A run of `troupemq store backup`: copies a store in use, in a fixed order.
 
-1. Full files of the commit log, which no longer change. 2. The checkpoint, and files that must not
-be ahead of the rest: consumer offsets, delay offsets,
+1. Full files of the commit log, which no longer change.
+2. The checkpoint, and files that must not be ahead of the rest: consumer offsets, delay offsets,
    progress of the transaction table and the sinks.
 3. Files that have grown since: transaction table, full index files, consume queues. Below the
    checkpoint's durable offset all units are in their files; a start rebuilds the rest.
-4. The commit log up to its present end: the cut. No file above points behind the cut. 5. Topics and
-groups: a topic is in its file before the log has a message of it.
+4. The commit log up to its present end: the cut. No file above points behind the cut.
+5. Topics and groups: a topic is in its file before the log has a message of it.
 
 The copy is a state that a crash at the cut might leave, and a start on it recovers as from one.
 Everything acknowledged before the run is below the cut, whether flushed by the broker or not.
@@ -149,8 +149,8 @@ class StoreBackup:
         report.shared_bytes = self._files.shared_bytes
         if copier.unreadable_bytes:
             report.notes.append(
-                f"{copier.unreadable_bytes} bytes could not be read, and are zeros in the copy:"
-                " look after the disk of the store; `troupemq store check` of the copy says what is"
+                f"{copier.unreadable_bytes} bytes are unreadable, and zeros in the copy:"
+                " check the disk of the store; `troupemq store check` of the copy shows what is"
                 " lost."
             )
 
@@ -162,7 +162,7 @@ class StoreBackup:
         disk, root = folder.disk, folder.root
         here, there = disk.real_path(root), self._disk.real_path(self._config.root)
         if f"{here}/".startswith(f"{there}/"):
-            raise StoreError(f"{root} lies in the store itself: name a folder elsewhere.")
+            raise StoreError(f"{root} is inside the store itself: name a folder elsewhere.")
         is_new = disk.listdir(root) in ([], ["troupemq"]) and (
             disk.listdir(f"{root}/troupemq") in ([], ["backup.lock"])
         )
@@ -170,7 +170,7 @@ class StoreBackup:
             return
         if folder.done() is None:
             raise StoreError(
-                f"{root} is neither empty nor a copy that `troupemq store backup` has made: name"
+                f"{root} is neither empty nor a copy made by `troupemq store backup`: name"
                 " another folder."
             )
         if disk.exists(f"{root}/lock"):
@@ -205,7 +205,7 @@ class StoreBackup:
             )
         if self._lease is None and self._disk.exists(self._config.abort_path):
             self.report.notes.append(
-                "No lease could be taken: what the broker deletes meanwhile is not in the copy."
+                "no lease acquired: files that the broker deletes meanwhile are not in the copy."
             )
 
     def _hold(self, offset: int) -> None:
@@ -279,8 +279,8 @@ class StoreBackup:
                     files.go_on(name, self._config.commit_log_file_bytes)
             except FileNotFoundError:
                 self.report.notes.append(
-                    f"{files.source(name)} was deleted before it was copied: its messages are in"
-                    " neither."
+                    f"{files.source(name)} was deleted before it was copied: its messages are"
+                    " missing from store and copy."
                 )
         self._hold(current)
         return firsts[firsts.index(current) :]

@@ -75,8 +75,8 @@ class StoreRestore:
         has_log = any(first_offset_of(name) is not None for name in names)
         if has_log or disk.exists(config.lock_path) or disk.listdir(config.config_dir):
             raise StoreError(
-                f"{config.root} has a store: move it away, or name an empty folder, for a copy is"
-                " never put over one."
+                f"{config.root} has a store: move it away, or name an empty folder; a copy is"
+                " never put over a store."
             )
 
     def _reserve(self, record: BackupRecord) -> None:

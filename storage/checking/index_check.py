@@ -105,7 +105,7 @@ class IndexCheck:
     def _compare_records(self) -> str:
         if self._position >= self._log.end_offset:
             entry = self._entry()
-            return f"entry {self._number} names offset {entry[1]}, where the log has ended"
+            return f"entry {self._number} names offset {entry[1]}, behind the end of the log"
         part = self._reader.read(self._position, SLICE_RECORDS)
         for record in part.entries:
             if reason := self._compare(record):

@@ -137,7 +137,7 @@ class StoreCheck:
     def _rehearse(self) -> None:
         """Report what the next start would report."""
         if not was_stopped_cleanly(self._config, self._disk):
-            self.report.note("store", "it was not stopped cleanly: the next start recovers it")
+            self.report.note("store", "unclean stop: the next start recovers the store")
         store = MessageStore(self._config, OverlayDisk(self._disk), SystemClock())
         try:
             self._next_start = store.rehearse()
@@ -145,7 +145,7 @@ class StoreCheck:
             if not self._next_start.clean:
                 self._queues_then = set(store.consume_queues.names())
         except StoreError as error:
-            self.report.wrong("store", (f"no start is possible: {error}",))
+            self.report.wrong("store", (f"a start would fail: {error}",))
 
     def _queues_made(self) -> set[tuple[str, int]]:
         """Return the queues that the next start creates before it loads the tables."""
@@ -223,10 +223,10 @@ class StoreCheck:
             text = f"{counts.unconfirmed_count} units have no record in the log"
             report.wrong("consume queues", (text,))
         if counts.shifted_count:
-            text = f"{counts.shifted_count} units count otherwise than their records"
+            text = f"{counts.shifted_count} units count differently from their records"
             report.note("consume queues", text)
         if counts.stray_count:
-            text = f"{counts.stray_count} records are of older lives of their topics"
+            text = f"{counts.stray_count} records are of deleted topics of the same name"
             report.note("commit log", text)
         known = self._topics()
         for (topic, queue_id), count in sorted(counts.unknown_queues.items()):
@@ -306,5 +306,5 @@ class StoreCheck:
         for number, name in enumerate(names):
             time_ms = int.from_bytes(data[number * 8 : number * 8 + 8], signed=True)
             if time_ms < 0 or time_ms > extent.last_store_timestamp > 0:
-                text = f"its time of the {name}, {time_ms}, is not one of the log's"
+                text = f"its time of the {name}, {time_ms}, is outside the log's range"
                 report.wrong("checkpoint", (text,))

@@ -147,7 +147,7 @@ def log_extent(disk: Disk, config: StoreConfig) -> LogExtent:
             extent.problems.append(f"{directory}/{name} has {found} bytes instead of {size}")
     for before, after in pairwise(firsts):
         if after != before + size:
-            extent.problems.append(f"{directory} holds nothing between {before + size} and {after}")
+            extent.problems.append(f"{directory} has no files between {before + size} and {after}")
     extent.start = extent.end = firsts[0] if firsts else 0
     if not firsts:
         return extent
@@ -223,7 +223,7 @@ def queue_extents(disk: Disk, config: StoreConfig) -> QueueExtents:
             known = [first for first in firsts if first is not None]
             for before, after in pairwise(known):
                 if after != before + size:
-                    problem = f"{directory} holds nothing between {before + size} and {after}"
+                    problem = f"{directory} has no files between {before + size} and {after}"
                     extents.problems.append(problem)
             extents.ends[key] = _queue_end(disk, directory, known, size, extents)
     return extents

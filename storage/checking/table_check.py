@@ -72,7 +72,7 @@ def found_again(path: str, names: list[str]) -> str:
     shown = ", ".join(names[:_NAMES_MAX])
     if len(names) > _NAMES_MAX:
         shown += f" and {len(names) - _NAMES_MAX} more"
-    return f"{path}: made again, with the usual settings, by queues and offsets: {shown}"
+    return f"{path}: restored with default settings, from queues and offsets: {shown}"
 
 
 def _consequences(
@@ -96,7 +96,7 @@ def _consequences(
     elif isinstance(filters := loaded.value, ConsumerFilters):
         count = len(filters) - len(filters.loaded(0))
         if count:
-            text = f"{path}: {count} filters were made for other bit maps: they are left out"
+            text = f"{path}: {count} filters are for other bit maps: they are skipped"
             yield Finding("config", text, is_wrong=settings.are_known)
     if found:
         yield Finding("config", found_again(path, found))
@@ -120,4 +120,4 @@ def _previous(disk: Disk, path: str, loaded: Loaded[object]) -> Iterator[Finding
     if disk.exists(sidecar) and (
         disk.is_dir(sidecar) or Sidecar.decode(disk.read_bytes(sidecar)) is None
     ):
-        yield Finding("config", f"{sidecar} is damaged: a flipped bit could not be found by it")
+        yield Finding("config", f"{sidecar} is damaged: it cannot identify a flipped bit")

@@ -44,7 +44,7 @@ from storage.queues.dispatch_entry import Dispatched, DispatchEntry, single_entr
 SAVE_BYTES: Final = 64 << 20
 """Growth of the log between saves: what a killed broker reads again for this table."""
 DAY_MS: Final = 86_400_000
-NO_SINK_FILE: Final = "there is none"
+NO_SINK_FILE: Final = "its file is missing"
 
 _MARK = f"\x02{TROUPE_SINK}\x01".encode()
 _REAL_TOPIC = f"\x02{REAL_TOPIC}\x01".encode()

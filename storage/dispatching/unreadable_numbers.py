@@ -37,8 +37,8 @@ def unreadable_number(head: RecordHead) -> tuple[str, bool] | None:
     shown = text[:_SHOWN_BYTES_MAX].decode("utf-8", "replace")
     place = f"record at {head.physical_offset} of {head.topic.decode('utf-8', 'backslashreplace')}"
     return (
-        f"{place}: {name} is {shown!r}, no number to Java; "
-        f"RocketMQ 4.9.7 {effect or 'does not read it there'}",
+        f"{place}: {name} is {shown!r}, not a number in Java; "
+        f"RocketMQ 4.9.7 {effect or 'ignores it there'}",
         effect is not None,
     )
 

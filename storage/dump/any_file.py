@@ -66,7 +66,7 @@ def _whole(dump: Callable[[Disk, str], Iterator[Item]]) -> Dump:
 
     def dump_whole(disk: Disk, path: str, from_number: int | None) -> Iterator[Item]:
         if from_number is not None:
-            raise DumpError(f"{path} is shown as a whole: leave --from out.")
+            raise DumpError(f"{path} is shown as a whole: omit --from.")
         return dump(disk, path)
 
     return dump_whole
@@ -151,7 +151,7 @@ def _recognised(disk: Disk, path: str) -> Dump:
         return _whole(dump_config)
     found = _by_content(disk, path)
     if found is None:
-        raise DumpError(f"{path} is no file of a store, as far as name and content tell.")
+        raise DumpError(f"{path} is not a file of a store, by name and content.")
     return found
 
 

@@ -40,7 +40,7 @@ def dump_index(disk: Disk, path: str, from_number: int | None = None) -> Iterato
         slots = _slot_count(disk, path, file, header)
         yield Item("index file", _header_fields(header, size, slots))
         if slots is None:
-            yield Item("end", {"reason": "the number of slots cannot be told: no entries shown"})
+            yield Item("end", {"reason": "unknown number of slots: no entries shown"})
             return
         yield Item("chains", _chains(file, header, slots))
         yield from _entries(file, header, slots, max(1, from_number or 1))
@@ -172,5 +172,5 @@ def _entries(file: DiskFile, header: IndexHeader, slots: int, number: int) -> It
             "previous": previous,
         }
         if not 0 <= previous < own:
-            fields["meaning"] = "damaged: the chain goes nowhere"
+            fields["meaning"] = "damaged: invalid chain"
         yield Item("entry", fields, counted=True)

@@ -104,7 +104,7 @@ class _LogFile:
         found = first_nonzero(self._file.file, offset - self._first, self._size)
         reason = "the file is full" if offset >= self._end else "zeros follow"
         if found is not None:
-            reason = f"no whole record follows, though not all is zero at {self._first + found}"
+            reason = f"no whole record follows, but a nonzero byte at {self._first + found}"
         return Item("end", {"offset": offset, "records": count, "reason": reason})
 
     def _record(self, offset: int) -> MessageRecord | None:

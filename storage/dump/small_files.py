@@ -31,7 +31,7 @@ def content(disk: Disk, path: str) -> bytes:
     file = opened(disk, path)
     try:
         if file.size() > SMALL_BYTES_MAX:
-            raise DumpError(f"{path} is too large for what its name says: {file.size()} bytes.")
+            raise DumpError(f"{path} is too large for this kind of file: {file.size()} bytes.")
         return file.pread(file.size(), 0) if file.size() else b""
     finally:
         file.close()
@@ -60,9 +60,9 @@ def dump_mark(disk: Disk, path: str) -> Iterator[Item]:
     name = path.rpartition("/")[2]
     meaning = {
         "abort": "a broker has the store open, or has not stopped cleanly",
-        "lock": "byte 0 is locked while a broker runs; this tool does not ask",
+        "lock": "byte 0 is locked while a broker runs (not checked here)",
         "replica": "the store of a slave: a master on it looks for topics that its tables lack",
-        "rebuild": "the next start makes queues, index and transaction table anew",
+        "rebuild": "the next start rebuilds queues, index and transaction table",
     }
     data = content(disk, path)
     yield Item(name, {"bytes": len(data), "meaning": meaning[name], "content": shortened(data)})
@@ -102,7 +102,7 @@ def dump_config(disk: Disk, path: str) -> Iterator[Item]:
     except (ValueError, OverflowError, RecursionError) as error:
         fields["meaning"] = f"cannot be used: {plain(str(error))}"
     if not data.strip():
-        fields["meaning"] = "empty: its version before counts"
+        fields["meaning"] = "empty: the previous version counts"
     if "meaning" in fields:
         fields["content"] = shortened(data)
         yield Item("config file", fields)
@@ -126,14 +126,14 @@ def _sidecar_state(disk: Disk, path: str, data: bytes) -> str:
     try:
         sidecar = Sidecar.decode(disk.read_bytes(f"{_config_name(path)}.crc"))
     except OSError:
-        return "there are none"
+        return "missing"
     if sidecar is None:
         return "damaged"
     digest = Digest.of(data)
     if digest == sidecar.newest:
-        return "fit: what was saved last"
+        return "match: the last saved version"
     if digest == sidecar.previous:
-        return "fit: the version before"
+        return "match: the previous version"
     expected = sidecar.newest if _config_name(path) == path else sidecar.previous
     if expected is not None and without_flipped_bit(data, expected) is not None:
         return "differ by one flipped bit"
@@ -157,7 +157,7 @@ def dump_redo_log(disk: Disk, path: str) -> Iterator[Item]:
         "last_stored": utc(covered.last_timestamp),
         "end_number": covered.end_number,
         "settled_before": covered.settled_before,
-        "crc": "ok" if is_whole else "wrong: the table is made anew",
+        "crc": "ok" if is_whole else "wrong: the table is rebuilt",
     }
     yield Item("transaction redo log", fields)
 

@@ -44,7 +44,7 @@ def _record(fields: dict[str, object]) -> Iterator[str]:
         f"queue {fields['queue_id']}  queue offset {fields['queue_offset']}"
     )
     if "says_offset" in fields:
-        yield f"{_INDENT}damaged: it says that it lies at {fields['says_offset']}"
+        yield f"{_INDENT}damaged: its own offset is {fields['says_offset']}"
     yield f"{_INDENT}stored {fields['stored']} by {fields['store_host']}"
     yield f"{_INDENT}born {fields['born']} by {fields['born_host']}"
     rest = []

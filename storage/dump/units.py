@@ -76,7 +76,7 @@ def _unit_fields(number: int, unit: tuple[int, ...], is_schedule: bool) -> dict[
         "tags_code": tags_code,
     }
     if record_bytes == FILLER_BYTES and physical_offset == 0:
-        fields["meaning"] = "stands for what was gone before the file was made"
+        fields["meaning"] = "stands for messages deleted before the file was created"
     elif is_schedule:
         fields["meaning"] = f"due {utc(tags_code)}"
     elif tags_code <= _EXT_ADDRESS_MAX:

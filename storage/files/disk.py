@@ -181,9 +181,7 @@ def _open_regular(path: str, flags: int) -> int:
     With O_CREAT, raise it for links, too.
     """
     if flags & os.O_CREAT and os.path.islink(path):
-        raise OSError(
-            errno.ELOOP, "it is a link, and what is made here is none: take it away", path
-        )
+        raise OSError(errno.ELOOP, "a link is in the way of a new file: remove it", path)
     fd = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, FILE_MODE)
     mode = os.fstat(fd).st_mode
     if stat.S_ISREG(mode):
@@ -191,7 +189,7 @@ def _open_regular(path: str, flags: int) -> int:
     os.close(fd)
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-    raise OSError(errno.EINVAL, "it is no file but a pipe or a device", path)
+    raise OSError(errno.EINVAL, "not a regular file but a pipe or a device", path)
 
 
 class RealFile:
@@ -214,7 +212,7 @@ class RealFile:
         while written < len(data):
             count = os.pwrite(self._fd, data[written:], position + written)
             if count == 0:
-                raise OSError(errno.EIO, "a write of more than no bytes wrote none", self.path)
+                raise OSError(errno.EIO, "a write wrote no bytes", self.path)
             written += count
 
     def pread(self, count: int, position: int) -> bytes:
@@ -382,7 +380,7 @@ class RealDisk:
         with open(_open_regular(path, os.O_RDONLY), "rb") as file:
             size = os.fstat(file.fileno()).st_size
             if size > READ_WHOLE_BYTES_MAX:
-                raise OSError(errno.EFBIG, f"it has {size} bytes, which nothing here writes", path)
+                raise OSError(errno.EFBIG, f"{size} bytes are more than any valid file has", path)
             return file.read()
 
     def modified_ms(self, path: str) -> int:

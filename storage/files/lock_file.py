@@ -33,7 +33,7 @@ class StoreLock:
         try:
             self._disk.make_dirs(self._root)
         except OSError as error:
-            raise store_error("cannot make the store directory", error) from error
+            raise store_error("cannot create the store directory", error) from error
         if not self._disk.claim(self._root):
             raise self._locked("this process")
         try:
@@ -85,7 +85,7 @@ def create_abort(config: StoreConfig, disk: Disk) -> None:
         disk.open(config.abort_path, create=True).close()
         disk.sync_directory(config.root)
     except OSError as error:
-        raise store_error("cannot make the file abort", error) from error
+        raise store_error("cannot create the file abort", error) from error
 
 
 def remove_abort(config: StoreConfig, disk: Disk) -> None:

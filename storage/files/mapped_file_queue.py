@@ -68,7 +68,7 @@ class MappedFileQueue:
                 missing = f"{self.directory}/{file_name(before.end_offset)}"
                 raise StoreError(
                     f"{missing} is missing between {before.path} and {after.path}: "
-                    "bring it back, or move the files before it away."
+                    "restore it, or move the files before it away."
                 )
 
     @property

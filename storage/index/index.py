@@ -119,8 +119,8 @@ class Index:
         if len(found) > 1 or found[0].has_other_layout():
             raise StoreError(
                 f"{found[0].path} has {found[0].found_bytes} bytes, but maxHashSlotNum and "
-                f"maxIndexNum make {found[0].size_bytes}: set them to what the files were made "
-                "with, or remove them."
+                f"maxIndexNum make {found[0].size_bytes}: set them to the values that "
+                "created the files, or remove the files."
             )
 
     def truncate_behind(self, physical_end: int) -> list[str]:
@@ -135,7 +135,7 @@ class Index:
             None,
         )
         if first is not None:
-            self.doubts.append(_doubt(first, "it knows more than the log"))
+            self.doubts.append(_doubt(first, "it is ahead of the log"))
             removed = self.drop_from(first)
             self.unlink(removed)
         self._covered = min(self._covered, physical_end)
@@ -364,7 +364,7 @@ class Index:
 
 
 def _doubt(path: str, fault: str) -> str:
-    return f"{path}: {fault}: the index is made anew from there on"
+    return f"{path}: {fault}: the index is rebuilt from there on"
 
 
 def _is_name(name: str) -> bool:

@@ -101,7 +101,7 @@ class IndexFile:
                 self._disk.unlink(self.path)
                 raise
         except OSError as error:
-            raise store_error("cannot make an index file", error) from error
+            raise store_error("cannot create an index file", error) from error
         self._write_header()
 
     def load(self) -> str:

@@ -281,7 +281,7 @@ def parse_filters(
         def filter_of(key: object, value: object, topic: str = topic) -> tuple[str, ConsumerFilter]:
             each = _filter_of(topic, text_of(key), value)
             if some_fit and not each.fits(bloom):
-                raise ValueError("it was made for other bit maps than the others")
+                raise ValueError("it is for other bit maps than the others")
             return each.group, each
 
         for each in taken_entries(groups, filter_of, left_out, (_TABLE, topic, _GROUPS)).values():
@@ -301,7 +301,7 @@ def _was_made_for(bloom: BloomFilter, fields: object) -> bool:
 
 def _filter_of(topic: str, group: str, fields: object) -> ConsumerFilter:
     if not isinstance(fields, dict):
-        raise ValueError("it is no object")
+        raise ValueError("it is not an object")
     bits = fields.get("bloomFilterData")
     bits = bits if isinstance(bits, dict) else {}
     positions = bits.get("bitPos") or []

@@ -92,7 +92,7 @@ def load(disk: Disk, path: str, parse: Parse[T]) -> Loaded[T]:
                 return Loaded(value, is_newest, tuple(broken), found, tuple(left_out))
         findings.append(f"{each} {fault}")
     if findings:
-        findings.append("nothing of it is left")
+        findings.append("no version is usable")
     return Loaded(None, not findings, tuple(broken), "; ".join(findings))
 
 
@@ -118,7 +118,7 @@ def parsed_object(text: str | bytes, _: LeftOuts | None = None) -> dict[object, 
     """Return the JSON object in `text` (a Parse). Raise ValueError."""
     value = loads(text)
     if not isinstance(value, dict):
-        raise FastjsonError("it does not hold a JSON object")
+        raise FastjsonError("it is not a JSON object")
     return value
 
 
@@ -129,7 +129,7 @@ def parsed_table(
     found = parsed_object(text)
     table = found.get(name)
     if not isinstance(table, dict):
-        raise FastjsonError(f"there is no table {name} in it")
+        raise FastjsonError(f"it has no table {name}")
     return found, table
 
 

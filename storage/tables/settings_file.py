@@ -33,6 +33,6 @@ def _keep_access(disk: Disk, path: str, new: str) -> None:
     except PermissionError as error:
         disk.unlink(new)
         raise StoreError(
-            f"cannot save {path}: it would not stay the file of its owner, for this process may not"
-            " give files away; make it the broker's own."
+            f"cannot save {path}: this process cannot keep the file's owner, because it may not"
+            " change owners; make the broker its owner."
         ) from error

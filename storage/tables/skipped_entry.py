@@ -120,7 +120,7 @@ def put_back(
     table = parse(dumps(newest).decode("utf-8"), still)
     changed -= {each.path for each in still}
     return table, [
-        replace(each, reason=f"{each.reason}; that of the version before is used")
+        replace(each, reason=f"{each.reason}; the previous version is used")
         if each.path in changed
         else each
         for each in left_out

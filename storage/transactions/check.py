@@ -24,7 +24,7 @@ _COMPARED_AT_ONCE = 1000
 
 
 class ExpectedUnits:
-    """Units that follow from the records of a log, which are passed in order from the first one on."""
+    """Units that follow from the records of a log, passed in order from the first one on."""
 
     def __init__(self, view: View) -> None:
         self._ledger = TransactionLedger(view)
@@ -67,7 +67,7 @@ class ExpectedUnits:
                 number += 1
             if number == len(units) or units[number].physical_offset != offset:
                 if not any(start <= offset < end for start, end, _ in self._lost):
-                    yield f"there is no half message at {offset}"
+                    yield f"the log has no half message at {offset}"
                 continue
             wanted = units[number]
             if unit != wanted and not self._may_be(unit, wanted, later.get(number, ())):

@@ -28,7 +28,7 @@ def copies_behind(
 ) -> Iterator[TransactionUnit]:
     """Units that may be later copies of `half`, newest first; their states may be old.
 
-    `in_memory`: units behind those of the files, in order.
+    `in_memory` has the units behind those of the files, in order.
     """
     raw = b"\x02" + half.properties
     marks = _MARKS.pack(

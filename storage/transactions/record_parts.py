@@ -52,7 +52,7 @@ def head_at(data: memoryview, at: int, offset: int, size: int) -> tuple[tuple[An
     except (IndexError, StructError):
         raise RecordError(f"the record at {offset} is cut off") from None
     if head[0] != size or head[1] != RECORD_MAGIC or head[5] != offset or head[9] < 0:
-        raise RecordError(f"another record lies at {offset}")
+        raise RecordError(f"another record is at {offset}")
     return head, at + layout.size
 
 

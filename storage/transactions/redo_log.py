@@ -34,7 +34,7 @@ _LAYOUT: Final = Struct(
 _CRC: Final = Struct(">I")
 assert _LAYOUT.size == 48
 
-NO_REDO_LOG: Final = "there is none"
+NO_REDO_LOG: Final = "its redo log is missing"
 """Reason for a rebuild if the file is missing."""
 
 

@@ -278,7 +278,7 @@ def test_folders_that_are_no_place_for_a_copy_are_refused() -> None:
         case.backup()
     case = Case()
     folder = BackupFolder(case.small.disk, "/store/copy")
-    with pytest.raises(StoreError, match="in the store itself"):
+    with pytest.raises(StoreError, match="inside the store itself"):
         StoreBackup(CONFIG, case.small.disk, folder, ManualClock()).run()
 
 
@@ -394,5 +394,5 @@ def test_a_restore_is_refused_where_a_store_is_and_begins_anew_after_an_interrup
     store.store.close()
     with pytest.raises(StoreError, match="/new has a store"):
         case.restore()
-    with pytest.raises(StoreError, match="is no copy"):
+    with pytest.raises(StoreError, match="is not a copy"):
         StoreRestore(case.disk, "/elsewhere", NEW).run()

@@ -344,7 +344,7 @@ def test_a_write_and_a_read_that_stop_short_go_on(
     file.pwrite(b"0123456789", 5)
     assert file.pread(100, 5) == b"0123456789" and file.pread(7, 6) == b"1234567"
     monkeypatch.setattr(os, "pwrite", lambda *_: 0)
-    with pytest.raises(OSError, match="wrote none"):
+    with pytest.raises(OSError, match="wrote no bytes"):
         file.pwrite(b"x", 0)
 
 

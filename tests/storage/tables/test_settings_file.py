@@ -85,7 +85,7 @@ def test_a_file_that_could_not_stay_its_owners_is_left_as_it_is(
         raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
 
     monkeypatch.setattr(os, "fchown", refuse)
-    with pytest.raises(StoreError, match=f"cannot save {path}: .*owner.*make it the broker's own"):
+    with pytest.raises(StoreError, match=f"cannot save {path}: .*owner.*make the broker its owner"):
         save_settings(RealDisk(), str(path), "a=2\n")
     assert path.read_text() == "a=1\n" and [*path.parent.iterdir()] == [path]
 

@@ -146,7 +146,7 @@ def test_verify_finds_units_too_many_and_too_few(
     log: TransactionLog, table: TransactionTable
 ) -> None:
     table.dispatch([log.half("a"), log.half("b")])
-    assert table.verify(log.entries()[1:]) == ["there is no half message at 0"]
+    assert table.verify(log.entries()[1:]) == ["the log has no half message at 0"]
     assert table.verify(log.entries()) == []
 
 
@@ -207,7 +207,7 @@ def test_the_scrubber_misses_units(log: TransactionLog, table: TransactionTable)
     table.dispatch([log.plain(), log.half("a")])
     saved(log, table)
     log.disk.open(f"{STATE_TABLE}/{0:020d}").pwrite(bytes(UNIT_BYTES), 0)
-    assert scrubbed(log) == "there is no half message at 0"
+    assert scrubbed(log) == "the log has no half message at 0"
 
 
 def test_the_scrubber_leaves_a_table_that_was_never_synced(log: TransactionLog) -> None:
