@@ -12,22 +12,25 @@ The official broker ignores the folder; a table left stale by it is brought up t
 """
 
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
+from struct import Struct
 from typing import Final
 
 from protocol.message import MessageRecord
+from protocol.properties import PGROUP, TRANSACTION_CHECK_TIMES
 from storage.config import StoreConfig
+from storage.dispatching.dispatch import property_of
 from storage.dispatching.followers import not_of_this_log
 from storage.errors import StoreError, store_error
 from storage.files.disk import Disk
+from storage.index.key_hash import java_hash
 from storage.log.reader import View
 from storage.queues.dispatch_entry import Dispatched, DispatchEntry, single_entries
 from storage.queues.unsynced import Unsynced, sync_files
 from storage.transactions.check import ExpectedUnits
-from storage.transactions.copies import copies_behind
 from storage.transactions.ledger import (
     Change,
     PendingTransaction,
@@ -50,6 +53,15 @@ CHANGES_MAX: Final = 4096
 """Limit of changes in memory; at it they are written out, as far as the log is on disk."""
 _MARKS_MAX, _MARK_BYTES = 4096, 64 << 10
 _PAGE_BYTES: Final = 4096
+
+_COPY_MARKS = Struct(">Ii")
+"""Birth time in seconds and hash of the group, as in a unit."""
+_COPY_MARKS_POSITION = 12
+_UNSIGNED_MASK = 0xFFFFFFFF
+_PGROUP, _CHECK_TIMES = (f"\x02{name}\x01".encode() for name in (PGROUP, TRANSACTION_CHECK_TIMES))
+_COUNT_BYTES_MIN = len(_CHECK_TIMES) + 1
+_GROWTH_BYTES_MAX = 128
+_CANDIDATES_MAX = 1000
 
 
 @dataclass(slots=True)
@@ -360,7 +372,7 @@ class TransactionTable:
         if pending is not None and pending.physical_offset > half.physical_offset:
             return TransactionUnit._make(UNIT.unpack(pending.packed()))
         in_memory = [unit for _, _, _, unit in self._changes if unit]
-        for unit in copies_behind(half, self._files, in_memory):
+        for unit in _copies_behind(half, self._files, in_memory):
             record = self._ledger.read(unit.physical_offset, unit.record_bytes)
             found = self.find(unit.physical_offset)
             if record is None or found is None or found.state == REPLACED:
@@ -392,3 +404,45 @@ class TransactionTable:
             if entry.physical_offset < self.covered_offset:
                 check.expect((entry,))
         return check.differences(self.snapshot(), self._min_physical)
+
+
+def _copies_behind(
+    half: MessageRecord, files: TransactionFiles, in_memory: Sequence[bytes]
+) -> Iterator[TransactionUnit]:
+    """Units that may be later copies of `half`, newest first; their states may be old.
+
+    Every check-back appends the half message to the log again. All copies share birth time and
+    producer group, and the length except for the properties that count checks. The log is not read.
+    `in_memory` has the units behind those of the files, in order.
+    """
+    raw = b"\x02" + half.properties
+    marks = _COPY_MARKS.pack(
+        half.born_timestamp // 1000 & _UNSIGNED_MASK, java_hash(property_of(raw, _PGROUP))
+    )
+    least = 0 if property_of(raw, _CHECK_TIMES) else _COUNT_BYTES_MIN
+    sizes = range(half.record_bytes + least, half.record_bytes + _GROWTH_BYTES_MAX)
+    found: list[TransactionUnit] = []
+    for data in _newest_first(half.physical_offset, files, b"".join(in_memory)):
+        position = len(data)
+        while (position := data.rfind(marks, 0, position + _COPY_MARKS.size - 1)) >= 0:
+            start = position - _COPY_MARKS_POSITION
+            if start >= 0 and start % UNIT_BYTES == 0:
+                unit = TransactionUnit._make(UNIT.unpack_from(data, start))
+                if unit.physical_offset > half.physical_offset and unit.record_bytes in sizes:
+                    found.append(unit)
+                    yield unit
+            if len(found) >= _CANDIDATES_MAX:
+                return
+
+
+def _newest_first(
+    physical_offset: int, files: TransactionFiles, in_memory: bytes
+) -> Iterator[bytes]:
+    """Yield the units behind a log offset, a file at a time, newest first."""
+    yield in_memory
+    first = files.search(physical_offset)
+    end = files.end
+    while end > first:
+        start = max(first, files.file_start(end - 1))
+        yield files.read(start, end - start)
+        end = start
