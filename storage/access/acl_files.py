@@ -2,7 +2,7 @@
 
 The files below `acl/` come first, by name, then the default file. If two files have the same
 account, the first one counts. A save writes NAME.new, readable only by its owner, syncs it and
-renames it over NAME: a power cut leaves the old file or the new one. Servers that share the files
+renames it over NAME. A power cut leaves the old file or the new one. Servers that share the files
 (such as several masters of one process) serialize their changes with DEFAULT.lock.
 """
 

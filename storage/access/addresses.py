@@ -13,8 +13,8 @@
     ::ffff:10.0.0.7   ::ffff:10.0.0.0/104   IPv4 as IPv6; 4.9.7 matches no peer by these
 
 Each pattern becomes ranges of numbers. Patterns that 4.9.7 misreads, or that make it fail at every
-request, are refused. These are a part other than a wildcard behind a wildcard, a range whose end is
-before its start, and a range or wildcard where 4.9.7 compares none.
+request, are refused. Examples are a number behind a wildcard, a range that ends before its start,
+and a range or wildcard where 4.9.7 compares none.
 
 Source: acl/plain/RemoteAddressStrategyFactory.java.
 """

@@ -2,7 +2,7 @@
 
 A file's name is the local time of its creation. Only the last one is written to; full ones are
 closed, and opened for a query. New keys stay in memory until `write_out`, which puts them into the
-files in bulk: an entry put alone costs 7 µs, one of 500 costs 0.4.
+files in bulk. An entry put alone costs 7 µs, one of 500 costs 0.4.
 
 Source: store/index/IndexService.java.
 """

@@ -2,8 +2,8 @@
 
 Its layout is in index_layout.py. Header and slots have real blocks and are mapped for writing.
 Entries are in a sparse region, written with one pwrite per call. Slots and entries are handled as
-words in the byte order of the file and swapped in bulk: 0.3 µs an entry instead of 1.1 with struct
-calls.
+words in the byte order of the file and swapped in bulk. An entry takes 0.3 µs instead of 1.1 with
+struct calls.
 
 Source: store/index/IndexFile.java, IndexHeader.java.
 """

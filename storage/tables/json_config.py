@@ -1,7 +1,7 @@
 """A JSON config file, its previous version NAME.bak, and their checksums NAME.crc.
 
 A save writes and syncs NAME.tmp, keeps the content of NAME as NAME.bak with the same care, renames,
-and syncs the directory: a power cut leaves the old version or the new one. A load finds the newest
+and syncs the directory. A power cut leaves the old version or the new one. A load finds the newest
 usable version; the checksums identify a single flipped bit, which is corrected.
 
 The next save keeps unusable files as NAME.broken, and unusable entries as lines of NAME.left-out.

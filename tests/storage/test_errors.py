@@ -1,4 +1,4 @@
-"""What the system refuses is said to the operator: which file, why, what to do."""
+"""Errors of the system name the file, the reason and the remedy for the operator."""
 
 import errno
 import os
@@ -29,7 +29,7 @@ def test_a_refusal_of_the_system_says_why_and_what_to_do(code: int) -> None:
 
 
 def test_without_a_file_or_a_number_it_says_what_it_knows() -> None:
-    assert os_sentence(OSError("nobody knows")) == "nobody knows."
+    assert os_sentence(OSError("unknown cause")) == "unknown cause."
     assert os_sentence(OSError(errno.EIO, os.strerror(errno.EIO))) == f"{REASONS[errno.EIO]}."
     assert str(store_error("no", OSError(errno.EIO, "I/O"))) == "no: I/O; check the disk."
 

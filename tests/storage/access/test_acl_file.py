@@ -95,11 +95,11 @@ def test_secrets_are_not_shown() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "---\n", "accounts:\n", "accounts: []\n"])
-def test_an_empty_file_knows_nobody(text: str) -> None:
+def test_an_empty_file_has_no_accounts(text: str) -> None:
     assert parse(text).accounts == ()
 
 
-def test_the_accounts_that_everybody_knows_are_named() -> None:
+def test_publicly_known_accounts_are_named() -> None:
     text = account("").replace("account1", "RocketMQ").replace("secret12", "12345678")
     assert parse(text).samples == ("RocketMQ",)
     both = "secretKey: another-secret\n  previousSecretKey"

@@ -64,7 +64,7 @@ def test_well_known_accounts_are_refused_unless_they_are_wanted() -> None:
 
 
 def test_a_default_file_that_has_gone_is_no_empty_one() -> None:
-    """An editor may take it away for a moment; everybody would be refused meanwhile."""
+    """An editor may remove it for a moment, in which all clients would be refused."""
     with pytest.raises(StoreError, match="cannot read"):
         read_texts(FakeDisk(), DEFAULT)
 

@@ -247,7 +247,7 @@ def test_the_ends_of_queues_are_found_behind_files_of_zeros() -> None:
     file.close()
     assert queue_extents(disk, CONFIG) == ends
     (found,) = checked(disk).findings
-    assert found.text.endswith(f"{3000:020d} is empty")  # a start makes this queue anew
+    assert found.text.endswith(f"{3000:020d} is empty")  # a start rebuilds this queue
 
 
 def test_a_flipped_unit_of_the_transaction_table_is_found(tmp_path: Path) -> None:

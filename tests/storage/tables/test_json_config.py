@@ -34,7 +34,7 @@ def loaded(disk: FakeDisk) -> str | None:
 
 
 def written(disk: FakeDisk, path: str, data: bytes) -> None:
-    """As another broker or a damaged disk leaves it."""
+    """Write the file like another broker or a damaged disk."""
     disk.make_dirs("/store/config")
     file = disk.open(path, create=True)
     file.set_size(0)

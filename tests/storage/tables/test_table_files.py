@@ -147,7 +147,7 @@ def loaded(disk: FakeDisk, file: str) -> Loaded[object]:
 
 
 def entries(file: str, table: Any) -> dict[str, object]:
-    """The table's entries as its file has them, by their outer keys; an empty outer one is none."""
+    """Return the table's nonempty entries in file form, by outer key."""
     whole: Any = loads(FORMATS[file](table))
     (found,) = (each for key, each in whole.items() if key != "dataVersion")
     return {key: each for key, each in found.items() if each}
