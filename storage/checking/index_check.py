@@ -1,9 +1,9 @@
 """Comparison of one index file with the commit log, a slice at a time, read-only.
 
 An index file follows from the log. It has the keys of the records in order, each entry chained to
-the previous one of the same slot. So one pass over both finds every fault. Faults are an
-entry without its record or key, a missing key, a wrong time, a broken chain, a wrong slot. Memory: 4 bytes for each
-slot, 20 MB at the default size.
+the previous one of the same slot. So one pass over both finds every fault. Faults are an entry
+without its record or key, a missing key, a wrong time, a broken chain, a wrong slot. Memory: 4
+bytes for each slot, 20 MB at the default size.
 
 Some deviations of RocketMQ are tolerated. Keys may be repeated for a record in the file before, or
 for the newest record at a restart. Entries may be of deleted or damaged records.
