@@ -155,7 +155,6 @@ def encode_acl_file(raw: Mapping[str, Any]) -> bytes:
 
 
 def is_sample(access_key: str, secret: str) -> bool:
-    """Return whether the account is publicly known."""
     return (access_key, secret) in SAMPLES
 
 

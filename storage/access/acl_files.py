@@ -48,7 +48,6 @@ class AclSnapshot:
     warnings: tuple[str, ...] = ()
 
     def file_of(self, access_key: str) -> AclFile | None:
-        """Return the file that contains an account."""
         for file in self.files.values():
             if any(account.access_key == access_key for account in file.accounts):
                 return file

@@ -50,8 +50,6 @@ _EARLY = (
 
 @dataclass(slots=True)
 class BackupReport:
-    """Result of a run."""
-
     log_start: int = 0
     log_end: int = 0
     """The cut: end of the copied log."""
@@ -352,7 +350,6 @@ class StoreBackup:
                 self._copied(f"{directory}/{name}")
 
     def _copied(self, name: str) -> None:
-        """Copy a file, unless it is deleted meanwhile."""
         with suppress(FileNotFoundError):
             self._files.go_on(name)
 

@@ -45,8 +45,6 @@ class CopiedFile(NamedTuple):
 
 @dataclass(slots=True)
 class BackupRecord:
-    """Result of a run."""
-
     source: str
     """Root of the store."""
     taken_ms: int
@@ -98,7 +96,6 @@ class BackupFolder:
         self._lock = file
 
     def release(self) -> None:
-        """Release the lock on the copy."""
         lock, self._lock = self._lock, None
         if lock is not None:
             lock.close()

@@ -13,8 +13,6 @@ from storage.files.mapped_file import first_offset_of
 
 @dataclass(frozen=True, slots=True)
 class RestoreReport:
-    """Result of a restore."""
-
     taken_ms: int
     """Start of the run that made the copy."""
     log_start: int

@@ -65,7 +65,6 @@ class IndexCheck:
         """Open the file; `before` is its predecessor, None for the first. Raise OSError."""
         self.path = file.path
         self.reason = ""
-        """Description of the fault; empty without one."""
         self._log, self._damage, self._reader = log, damage, reader
         self._slot_count, self._entry_count = config.max_hash_slots, config.max_index_entries
         self._entries_start = HEADER_BYTES + self._slot_count * SLOT_BYTES

@@ -51,8 +51,6 @@ _NOT_YET = "units are written some 0.2 s after their records; check again"
 
 @dataclass(slots=True)
 class CheckReport:
-    """Result of a check."""
-
     findings: list[Finding] = field(default_factory=list)
     wrong_counts: Counter[str] = field(default_factory=Counter)
     """Faults by part, including those without a finding."""
@@ -69,7 +67,6 @@ class CheckReport:
         return not self.wrong_counts
 
     def add(self, findings: Iterable[Finding]) -> None:
-        """Add new findings."""
         for each in findings:
             if each in self._known:
                 continue
@@ -80,11 +77,9 @@ class CheckReport:
                 self._known.add(each)
 
     def wrong(self, part: str, texts: Iterable[str]) -> None:
-        """Add faults of one part."""
         self.add(Finding(part, text) for text in texts)
 
     def note(self, part: str, text: str) -> None:
-        """Add a note."""
         self.add((Finding(part, text, is_wrong=False),))
 
 

@@ -126,7 +126,6 @@ class LogExtent:
     end: int = 0
     """End of the last whole record; start of the next file if BLANK follows."""
     capacity_end: int = 0
-    """End of the last file."""
     last_store_timestamp: int = 0
     """Newest time in the last file with records, ms."""
     stale_bytes: int = 0
@@ -197,8 +196,6 @@ def _bytes_from(disk: Disk, path: str, position: int) -> int:
 
 @dataclass(slots=True)
 class QueueExtents:
-    """Extent of all queue files."""
-
     ends: dict[QueueKey, int] = field(default_factory=dict)
     """Queue offset behind the last unit that is not all zeros."""
     physical_end: int = 0

@@ -127,11 +127,9 @@ class Lagging:
         self._dispatcher.followers = self.in_time()
 
     def late(self) -> tuple[Follower, ...]:
-        """Return the lagging followers."""
         return tuple(each for each in self._followers if each.name in self.behind)
 
     def in_time(self) -> tuple[Follower, ...]:
-        """Return the current followers."""
         return tuple(each for each in self._followers if each.name not in self.behind)
 
     def catch_up(self, end_offset: int, go_on: Callable[[], bool] = lambda: True) -> None:

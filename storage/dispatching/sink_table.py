@@ -62,8 +62,6 @@ class Lane(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """The progress of a lane."""
-
     batch: int
     sequence: int
     """Sequence number of the next message of the batch."""
@@ -118,7 +116,6 @@ class SinkTable:
         self._lanes_max = config.sink_progress_max
         self._lanes: dict[Lane, Progress] = {}
         self._counts: Counter[str] = Counter()
-        """Number of lanes by owner."""
         self._covered = SinkCovered(0)
         self._saved = SinkCovered(-1)
         self._copy: SinkCopy | None = None

@@ -131,7 +131,6 @@ def _limited(items: Iterator[Item], path: str, limit: int | None) -> Iterator[It
 
 
 def _recognised(disk: Disk, path: str) -> Dump:
-    """Return the dump for a file."""
     directories, _, name = path.rpartition("/")
     above = directories.split("/")
     if first_offset_of(name) is not None:

@@ -126,7 +126,6 @@ def _entry(file: DiskFile, slots: int, number: int) -> tuple[int, int, int, int]
 
 
 def _chains(file: DiskFile, header: IndexHeader, slots: int) -> dict[str, object]:
-    """Return how the entries share the slots."""
     used, position = 0, HEADER_BYTES
     end = HEADER_BYTES + slots * SLOT_BYTES
     while position < end:
@@ -148,7 +147,6 @@ def _chains(file: DiskFile, header: IndexHeader, slots: int) -> dict[str, object
 def _raw_entries(
     file: DiskFile, header: IndexHeader, slots: int, number: int
 ) -> Iterator[tuple[int, tuple[int, int, int, int]]]:
-    """Yield the used entries with their numbers."""
     while number < header.next_entry:
         position = HEADER_BYTES + slots * SLOT_BYTES + number * ENTRY_BYTES
         count = min(_READ_ENTRIES, header.next_entry - number)

@@ -15,8 +15,6 @@ _TIME_MS_MAX = 253_402_300_799_999
 
 
 class Item(NamedTuple):
-    """One item of a dump."""
-
     kind: str
     """Kind of the item in a word, such as `record`, `unit` or `end`."""
     fields: dict[str, object]

@@ -69,7 +69,6 @@ def dump_mark(disk: Disk, path: str) -> Iterator[Item]:
 
 
 def dump_sidecar(disk: Disk, path: str) -> Iterator[Item]:
-    """Yield the checksums of a config file."""
     sidecar = Sidecar.decode(content(disk, path))
     if sidecar is None:
         yield Item("checksums", {"meaning": "damaged: without effect"})

@@ -49,7 +49,6 @@ STATE_WORDS = {
 
 
 def dump_queue(disk: Disk, path: str, from_number: int | None = None) -> Iterator[Item]:
-    """Yield the items of a ConsumeQueue file."""
     file = opened(disk, path)
     try:
         start = (first_offset_of(path.rpartition("/")[2]) or 0) // UNIT_BYTES
@@ -139,7 +138,6 @@ def _units(
 
 
 def dump_ext(disk: Disk, path: str, from_position: int | None = None) -> Iterator[Item]:
-    """Yield the items of a ConsumeQueueExt file."""
     file = opened(disk, path)
     try:
         first = first_offset_of(path.rpartition("/")[2]) or 0

@@ -170,8 +170,7 @@ class Disk(Protocol):
         `lock_byte` does not do that, because it never refuses the process that holds the lock.
         """
 
-    def release(self, root: str) -> None:
-        """Release a claim."""
+    def release(self, root: str) -> None: ...
 
 
 def _open_regular(path: str, flags: int) -> int:

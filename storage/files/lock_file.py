@@ -67,7 +67,6 @@ class StoreLock:
         )
 
     def release(self) -> None:
-        """Release the directory, if it was acquired."""
         if self._file is not None:
             self._file.close()
             self._file = None

@@ -137,7 +137,6 @@ class MappedFileQueue:
         return gone
 
     def sync(self) -> None:
-        """Bring everything written to the files to disk."""
         for file in self.files:
             file.sync()
 

@@ -23,7 +23,6 @@ class _Inode:
         self.data: memoryview | None = None if below is not None else memoryview(b"")
         """Content, once it may differ from the file below."""
         self.written: list[tuple[int, int]] = []
-        """Written ranges: start, end."""
         self.open_count = 0
 
     def size(self) -> int:
@@ -59,8 +58,6 @@ class _Inode:
 
 
 class OverlayFile:
-    """An open file of an OverlayDisk."""
-
     def __init__(self, path: str, inode: _Inode, files: dict[str, _Inode]) -> None:
         self.path = path
         self._inode, self._files = inode, files
@@ -136,7 +133,6 @@ class OverlayDisk:
         self._files: dict[str, _Inode] = {}
         """Files that are open, or that differ from those below."""
         self._directories: set[str] = set()
-        """Directories created here."""
         self._gone: set[str] = set()
         """Names removed from the disk below, with everything under them."""
 

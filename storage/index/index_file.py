@@ -59,7 +59,6 @@ class IndexFile:
         self.found_bytes = 0
         """Size of the file when it was loaded."""
         self.is_dirty = False
-        """Whether changes may not be on disk."""
         self._disk = disk
         self._slot_count = slot_count
         self._entry_count = entry_count
@@ -79,7 +78,6 @@ class IndexFile:
 
     @property
     def room(self) -> int:
-        """Number of entries that still fit."""
         return max(0, self._entry_count - self.next_entry)
 
     # -- opening and closing ------------------------------------------------------------------

@@ -95,7 +95,6 @@ def fault_of(file: DiskFile, header: IndexHeader, slot_count: int, entry_count: 
 
 
 def _impossible(header: IndexHeader, last: int, slot_count: int, entry_count: int) -> str:
-    """Return the contradiction within the header, or ""."""
     if not 0 <= last <= max(entry_count - 1, 0):
         return f"its header has an invalid count of {last} entries"
     if not min(last, 1) <= header.used_slots <= min(last, slot_count):

@@ -99,7 +99,6 @@ class TopicHashes:
         self._known: dict[bytes, int] = {}
 
     def of(self, topic: bytes) -> int:
-        """Return the unsigned hash of `topic#`."""
         value = self._known.get(topic)
         if value is None:
             if len(self._known) >= _TOPICS_MAX:

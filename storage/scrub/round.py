@@ -50,11 +50,9 @@ class Scrub:
 
     @property
     def counts(self) -> ScrubCounts:
-        """Counts so far."""
         return self._check.counts
 
     def pop_findings(self) -> Findings:
-        """Return the findings since the last call."""
         taken, self._check.findings = self._check.findings, Findings()
         return taken
 
@@ -69,7 +67,6 @@ class Scrub:
             yield from self._check.verify_unit(key, queue_offset, walked=False)
 
     def steps(self) -> Iterator[None]:
-        """Run the whole round in steps."""
         for first in reversed(self._check.log.firsts()):
             yield from self._file(first)
         for key in list(self._low):
@@ -119,7 +116,6 @@ class Scrub:
         runs: dict[QueueKey, _Run],
         doubts: list[tuple[QueueKey, int, int]],
     ) -> None:
-        """Compare a record with its unit."""
         counts = self._check.counts
         counts.record_count += 1
         found = unreadable_number(head)

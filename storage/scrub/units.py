@@ -56,8 +56,6 @@ class UnitRepair(NamedTuple):
 
 @dataclass(slots=True)
 class ScrubCounts:
-    """Counts of a round."""
-
     record_count: int = 0
     log_bytes: int = 0
     """Bytes walked, gaps included."""
@@ -65,7 +63,6 @@ class ScrubCounts:
     """Units that agree with their records."""
     repaired_count: int = 0
     damaged_count: int = 0
-    """Units with damaged records."""
     newer_count: int = 0
     """Records with queue offsets behind the queues' files as of the start."""
     stray_count: int = 0
@@ -125,14 +122,12 @@ class UnitScrub:
         self.log_min = firsts[0] if firsts else self.log.end_offset
 
     def forget(self) -> None:
-        """Clear all caches."""
         self.find_log_min()
         self._units.forget()
         self.log.forget()
         self._look.forget()
 
     def close(self) -> None:
-        """Close the open files."""
         for reader in (self.log, self._look, self._units):
             reader.close()
 

@@ -101,7 +101,6 @@ class ConsumerFilters:
         return any(group in filters for filters in self._by_topic.values())
 
     def copy(self) -> "ConsumerFilters":
-        """Return an independent copy."""
         return ConsumerFilters(self.bloom, self)
 
     def __iter__(self) -> Iterator[ConsumerFilter]:
@@ -168,7 +167,6 @@ class ConsumerFilters:
                 self._put(replace(each, dead_ms=now_ms))
 
     def unregister(self, group: str, now_ms: int) -> None:
-        """Mark all filters of a group as dead."""
         self.keep_only(group, (), now_ms)
 
     def forget_long_dead(self, now_ms: int, span_ms: int = CLEAN_TIME_SPAN_MS) -> int:

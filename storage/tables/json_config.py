@@ -33,8 +33,6 @@ LEFT_OUT_BYTES_MAX = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class Loaded(Generic[T]):
-    """Result of loading a config file."""
-
     value: T | None = None
     """None if no version is usable, or none exists."""
     is_newest: bool = True

@@ -55,10 +55,8 @@ def offset_key(topic: str, group: str) -> str:
 
 
 def group_of(key: str) -> str:
-    """Return the group of such a key."""
     return key.rpartition(TOPIC_GROUP_SEPARATOR)[2]
 
 
 def topic_of(key: str) -> str:
-    """Return the topic of such a key."""
     return key.rpartition(TOPIC_GROUP_SEPARATOR)[0]

@@ -21,13 +21,10 @@ VERSION = "dataVersion"
 
 @dataclass(frozen=True, slots=True)
 class SkippedEntry:
-    """One entry, and the reason."""
-
     path: tuple[object, ...]
     """Keys that lead to it from the top of the file."""
     reason: str
     value: object
-    """Value in the file."""
 
     @property
     def entry(self) -> str:
@@ -128,7 +125,6 @@ def put_back(
 
 
 def _at(value: object, path: tuple[object, ...]) -> object:
-    """Return the value at these keys, or None."""
     for key in path:
         value = value.get(key) if isinstance(value, dict) else None
     return value

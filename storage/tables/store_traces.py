@@ -106,7 +106,6 @@ class StoreTraces:
         return {topic: count for topic, count in numbers.items() if _is_text(topic)}
 
     def groups(self) -> set[str]:
-        """Return all groups with traces."""
         found = {group for _, group, _ in self._consumed() if group}
         found |= groups_of(self._names(f"{self._root}/consumequeue"))
         return {group for group in found if group and _is_text(group)}

@@ -25,7 +25,6 @@ class _Kind:
     """Content of a file, in words for the operator."""
 
     table: str
-    """Key of the table in the file."""
     what: str
     entry: str
     after: str

@@ -33,7 +33,6 @@ class ExpectedUnits:
         self._lost: tuple[tuple[int, int, str], ...] = ()
 
     def expect(self, entries: Sequence[DispatchEntry]) -> None:
-        """Take the next records."""
         for _, number, state, unit in self._ledger.changes_of(entries):
             if self._later is not None:
                 self._later.setdefault(number, set()).add(state)

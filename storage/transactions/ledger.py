@@ -74,7 +74,6 @@ class PendingTransaction:
     """An unsettled half message; about half a kilobyte of memory each."""
 
     number: int
-    """Number of its unit."""
     physical_offset: int
     record_bytes: int
     timestamp_s: int
@@ -93,7 +92,6 @@ class PendingTransaction:
     prepared_queue_offset: int = -1
 
     def packed(self) -> bytes:
-        """Return the unit of the transaction."""
         return UNIT.pack(
             self.physical_offset, self.record_bytes, self.timestamp_s, self.group_hash, self.state
         )
@@ -148,7 +146,6 @@ class TransactionLedger:
         return True
 
     def forget_before(self, min_physical: int) -> None:
-        """Drop transactions with deleted half messages."""
         pending = self.pending
         while pending and (oldest := next(iter(pending))) < min_physical:
             self._remove(pending[oldest])

@@ -314,7 +314,6 @@ class TransactionTable:
 
     @property
     def pending_count(self) -> int:
-        """Number of unsettled transactions."""
         return len(self._ledger.pending)
 
     @property

@@ -57,8 +57,6 @@ _STATE_SIZE_RANGE = range(1, 1 << 31)
 
 
 class TransactionUnit(NamedTuple):
-    """One transaction of the table."""
-
     physical_offset: int
     record_bytes: int
     timestamp_s: int
@@ -73,7 +71,6 @@ class TransactionFiles:
         self.directory = f"{config.root}/transaction/statetable"
         self.file_units = config.consume_queue_file_bytes // CONSUME_QUEUE_UNIT_BYTES
         self.end = 0
-        """Number of the next unit to be written."""
         self._disk = disk
         self._file_bytes = self.file_units * UNIT_BYTES
         self._files = QueueFiles(disk, self._file_bytes, _OPEN_FILES_MAX)
@@ -83,7 +80,6 @@ class TransactionFiles:
 
     @property
     def first(self) -> int:
-        """Number of the first existing unit."""
         return self._firsts[0] if self._firsts else self.end
 
     def file_start(self, number: int) -> int:
@@ -234,7 +230,6 @@ class TransactionFiles:
         return b"".join(parts)
 
     def unit(self, number: int) -> TransactionUnit | None:
-        """Return one unit, or None."""
         data = self.read(number, 1)
         return TransactionUnit(*UNIT.unpack(data)) if data else None
 
