@@ -2,7 +2,7 @@
 
     <copy>/troupemq/backup.json            of the last completed run (checked_json)
     <copy>/troupemq/backup.running.json    exists during a run and after an interrupted one, with
-                                            what it has copied; prevents a start on the copy
+                                           what it has copied; prevents a start on the copy
     <copy>/troupemq/backup.next/<path>     replacements of files, moved when the run ends
     <copy>/troupemq/backup.next.json       the record of a run that is ending
     <copy>/troupemq/backup.lock            locked by the process that works on the copy

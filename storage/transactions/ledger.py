@@ -2,12 +2,12 @@
 
     record                                         effect
     of RMQ_SYS_TRANS_HALF_TOPIC                    opens one; replaces an older half message with
-                                                    TRANSACTION_CHECK_TIMES or
-                                                    TRAN_PREPARED_QUEUE_OFFSET
+                                                   TRANSACTION_CHECK_TIMES or
+                                                   TRAN_PREPARED_QUEUE_OFFSET
     type commit, prepared_transaction_offset       marks the half message there as committing
     of RMQ_SYS_TRANS_OP_HALF_TOPIC, TAGS d         settles the half message with the queue offset in
-                                                    its body: committed if committing, else rolled
-                                                    back
+                                                   its body: committed if committing, else rolled
+                                                   back
     of TRANS_CHECK_MAX_TIME_TOPIC                  discards the half message with the same UNIQ_KEY
     type prepared (older stores)                   opens one, which type commit or rollback settles
 

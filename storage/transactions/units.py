@@ -6,7 +6,7 @@ All integers big-endian. Unit n of the table starts at byte 24·n.
     0       8     i64   physical_offset   first byte of the half message in the commit log
     8       4     i32   record_bytes
     12      4     u32   timestamp_s       birth time, seconds since 1970; the same in every copy
-                                           made by a check-back
+                                          made by a check-back
     16      4     i32   group_hash        Java's hashCode of the producer group, 0 without one
     20      4     i32   state             one of the values below
 
