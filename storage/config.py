@@ -1,4 +1,4 @@
-"""The settings of a store: sizes in bytes, times in ms, RocketMQ's key beside each field."""
+"""Settings of a store: sizes in bytes, times in ms, RocketMQ's key beside each field."""
 
 import os
 from dataclasses import dataclass, field, fields
@@ -11,9 +11,9 @@ from storage.errors import WrongSetting
 CONSUME_QUEUE_UNIT_BYTES = 20
 _HOURS_PER_DAY = 24
 _INT_MAX = (1 << 31) - 1
-"""The largest Java int, which these settings are there; no position in a file is more."""
+"""Limit of a Java int, and so of any position in a file."""
 _INDEX_ENTRIES_MIN = 2
-"""The first of a file is never used."""
+"""Entry 0 of a file is never used."""
 _AT_LEAST_1 = frozenset(
     (
         *("commit_log_file_bytes", "consume_queue_file_bytes", "consume_queue_ext_file_bytes"),
@@ -26,37 +26,37 @@ _WRONG_HOURS = "deleteWhen is %s: write hours of the day from 00 to 23, several 
 
 
 def key(name: str, *, default: Any, live: bool = False, secret: bool = False) -> Any:
-    """A field that is filled from the setting `name` of a server's properties file.
+    """Return a field that is filled from the setting `name` of a server's properties file.
 
-    `live`: everybody reads it where it is used, so that an administrator may change it while the
-    server runs; whatever keeps a copy of it takes the next value at its next start. `secret`: it is
-    shown nowhere.
+    A `live` setting is read where it is used, so an administrator may change it at run time. A
+    component that keeps a copy takes the new value at its next start. A `secret` value is never
+    shown.
     """
     metadata = {"key": name, "live": live, "secret": secret}
     return field(default=default, repr=not secret, metadata=metadata)
 
 
 def keys_of(config: type[Any]) -> dict[str, str]:
-    """Which field of a configuration class each external key fills."""
+    """Return the field name for each external key of a configuration class."""
     return {item.metadata["key"]: item.name for item in fields(config) if "key" in item.metadata}
 
 
 def live_keys_of(config: type[Any]) -> dict[str, str]:
-    """The same of those that may change while the server runs."""
+    """Return `keys_of` reduced to the settings that may change while the server runs."""
     live = {item.name for item in fields(config) if item.metadata.get("live")}
     return {external: name for external, name in keys_of(config).items() if name in live}
 
 
 def secret_keys_of(config: type[Any]) -> set[str]:
-    """The external keys whose values are shown nowhere."""
+    """Return the external keys of values that are never shown."""
     return {item.metadata["key"] for item in fields(config) if item.metadata.get("secret")}
 
 
 @dataclass(frozen=True)
 class StoreConfig:
-    """Everything a store needs to know; names and defaults are those of RocketMQ 4.9.7.
+    """Configuration of a store; names and defaults are those of RocketMQ 4.9.7.
 
-    Raises WrongSetting when a value cannot work.
+    Raise WrongSetting for a value that cannot work.
     """
 
     root: str = key("storePathRootDir", default=os.path.expanduser("~/store"))
@@ -74,9 +74,9 @@ class StoreConfig:
     message_index_enable: bool = key("messageIndexEnable", default=True)
     message_index_safe: bool = key("messageIndexSafe", default=False)
     max_query_count: int = key("maxMsgsNumBatch", default=64, live=True)
-    """The most messages that one query by key finds."""
+    """Maximum number of messages that one query by key finds."""
     default_query_max_num: int = key("defaultQueryMaxNum", default=32, live=True)
-    """What a query for a UNIQ_KEY gets, however many it asks for."""
+    """Number of messages that a query for a UNIQ_KEY gets, whatever number it requests."""
     check_crc_on_recover: bool = key("checkCRCOnRecover", default=True)
     warm_mapped_file_enable: bool = key("warmMapedFileEnable", default=False)
     message_delay_level: str = key(
@@ -103,7 +103,7 @@ class StoreConfig:
     delete_when: str = key("deleteWhen", default="04", live=True)
     """Hours of the day, local time, several separated by `;`."""
     disk_max_used_percent: int = key("diskMaxUsedSpaceRatio", default=75, live=True)
-    """Kept within 10 and 95, as 4.9.7 does."""
+    """Kept within 10 and 95, as in 4.9.7."""
     clean_file_forcibly_enable: bool = key("cleanFileForciblyEnable", default=True, live=True)
     disk_clean_forcibly_ratio: float = key(
         "rocketmq.broker.diskSpaceCleanForciblyRatio", default=0.85, live=True
@@ -118,18 +118,17 @@ class StoreConfig:
     )
 
     retention_archive_dir: str = key("retentionArchivePath", default="")
-    """TroupeMQ's own: no file goes by its age before this archive has its messages. Empty: off."""
+    """Archive that must have a file's messages before it expires by age; empty: off. Extension."""
 
     scrub_enable: bool = key("scrubEnable", default=True)
-    """This and the next are TroupeMQ's own."""
+    """TroupeMQ extensions: this setting and the next."""
     scrub_duty_percent: int = key("scrubDutyPercent", default=10, live=True)
     """Percent of one processor."""
 
     sink_progress_days: int = key("sinkProgressDays", default=30)
-    """How long after its last message it is known how far a sink was; TroupeMQ's own, as the next.
-    """
+    """Days for which a sink's progress is kept after its last message. TroupeMQ extension."""
     sink_progress_max: int = key("sinkProgressMax", default=20_000)
-    """Of how many pairs of a task and a topic that is known."""
+    """Maximum number of pairs of task and topic with known progress. TroupeMQ extension."""
 
     max_transfer_bytes_in_memory: int = key(
         "maxTransferBytesOnMessageInMemory", default=256 << 10, live=True
@@ -142,11 +141,11 @@ class StoreConfig:
     )
     max_transfer_count_on_disk: int = key("maxTransferCountOnMessageInDisk", default=8, live=True)
     clock_behind_max_ms: int = key("clockBehindMaxMs", default=600_000)
-    """How much earlier than the store's newest message a start's clock may be; TroupeMQ's own."""
+    """Maximum lag of the clock behind the newest stored message at a start. TroupeMQ extension."""
     access_in_memory_max_ratio: int = key("accessMessageInMemoryMaxRatio", default=40)
-    """Percent of the machine's memory that counts as still cached behind the log's end."""
+    """Percent of the machine's memory that counts as cached before the end of the commit log."""
     offset_check_in_slave: bool = key("offsetCheckInSlave", default=False)
-    """Whether a slave tells readers the right offset, or only to come again."""
+    """Whether a slave corrects readers' offsets, instead of only telling them to retry."""
 
     def __post_init__(self) -> None:
         if not self.root:
@@ -187,7 +186,7 @@ class StoreConfig:
             raise WrongSetting("sinkProgressDays and sinkProgressMax must be 1 or more.")
         if self.flush_disk_type not in ("ASYNC_FLUSH", "SYNC_FLUSH"):
             raise WrongSetting(
-                f"flushDiskType is {self.flush_disk_type}: it may be ASYNC_FLUSH or SYNC_FLUSH."
+                f"flushDiskType is {self.flush_disk_type}: use ASYNC_FLUSH or SYNC_FLUSH."
             )
 
     def _check_sizes(self) -> None:
@@ -208,7 +207,7 @@ class StoreConfig:
 
     @property
     def delete_hours(self) -> frozenset[int]:
-        """The hours of the day in which files that are old enough go. Raises WrongSetting."""
+        """Hours of the day in which expired files are deleted. Raises WrongSetting."""
         try:
             return frozenset(
                 parse_int(hour.strip()) for hour in self.delete_when.split(";") if hour.strip()

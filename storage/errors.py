@@ -1,59 +1,59 @@
-"""Errors between the store and its disk, each one sentence for the operator."""
+"""Errors of the store and its disk, each one sentence for the operator."""
 
 import errno
 
 
 class StoreError(Exception):
-    """The disk, or what lies on it, does not allow to go on; the text says what to do.
+    """The disk or its content prevents further work; the text says what to do.
 
-    Whoever catches it stops accepting writes; nothing here is the fault of a client.
+    The component that catches it stops accepting writes. No client causes this error.
     """
 
 
 class StoreLocked(StoreError):
-    """Another process, or another store in this one, has the directory open."""
+    """Another process, or another store in this process, has the directory open."""
 
 
 class WrongSetting(StoreError):
-    """A setting that cannot work; the text names its key."""
+    """An invalid setting; the text names its key."""
 
 
 class NewerStore(StoreError):
-    """A later version has written the store; the text says which one opens it."""
+    """A store that a later version has written; the text names a version that opens it."""
 
 
 class UnfinishedCopy(StoreError):
-    """The store is a copy that is being made, or whose making was interrupted."""
+    """A store that is the target of a running or interrupted copy."""
 
 
 class ClockBehind(StoreError):
-    """The clock says an earlier time than the store had long ago."""
+    """The clock is far behind the newest time in the store."""
 
 
 class NotPermitted(StoreError):
-    """What lies there may not be read or written by this process, or is no such file or folder."""
+    """A path that this process cannot read or write, or that is not the expected file or folder."""
 
 
 class TooManyFiles(StoreError):
-    """The process, or the machine, may not open another file."""
+    """The process or the machine has reached its limit of open files."""
 
 
 class DiskFull(StoreError):
-    """No room for what had to be written; nothing of it counts as written."""
+    """No space for a write; no part of it counts as written."""
 
 
 class SyncFailed(StoreError):
-    """A flush failed once, so this file's unflushed bytes cannot be trusted until it is reopened.
+    """A flush failed once, so this file's unflushed bytes are untrusted until it is reopened.
 
     The kernel may have marked the failed pages clean: a second flush that succeeds proves nothing.
     """
 
 
 class OffsetError(Exception):
-    """An offset outside what the file or the log holds; the caller's mistake, not the disk's."""
+    """An offset outside the file or the log: a mistake of the caller, not of the disk."""
 
 
-_NOT_ALLOWED = "let the user of this process use it, or name another place"
+_NOT_ALLOWED = "allow the user of this process, or name another place"
 _IN_THE_WAY = "a file is in the way: move it, or name another place"
 _ADVICE = {
     errno.EACCES: _NOT_ALLOWED,
@@ -67,7 +67,7 @@ _ADVICE = {
     errno.ENFILE: "raise the machine's fs.file-max",
     errno.ENOSPC: "make room or delete old files",
     errno.EDQUOT: "make room or raise the quota",
-    errno.EIO: "look after the disk",
+    errno.EIO: "check the disk",
 }
 
 
@@ -85,19 +85,19 @@ _KINDS = {
 
 
 def reason_of(error: OSError) -> str:
-    """Why the system refused, and what an operator can do, in words without a full stop."""
+    """Return the reason for a system error and advice for the operator, without a full stop."""
     reason = error.strerror or str(error)
     advice = _ADVICE.get(error.errno or 0)
     return f"{reason}; {advice}" if advice else reason
 
 
 def os_sentence(error: OSError) -> str:
-    """An OSError as one sentence: which file, why, what to do."""
+    """Return an OSError as one sentence: file, reason, advice."""
     return f"{error.filename}: {reason_of(error)}." if error.filename else f"{reason_of(error)}."
 
 
 def store_error(what: str, error: OSError) -> StoreError:
-    """An OSError as one sentence: what could not be done, on which file, why."""
+    """Return an OSError as a StoreError that names operation, file, reason and advice."""
     name = f" ({error.filename})" if error.filename else ""
     if error.errno == errno.ENOSPC:
         return DiskFull(f"{what}{name}: the disk is full; make room or delete old files.")
@@ -105,5 +105,5 @@ def store_error(what: str, error: OSError) -> StoreError:
 
 
 def kind_of(error: OSError) -> type[StoreError]:
-    """What an operator has to mend of it: permissions, room, limits, or something else."""
+    """Return the error class for what the operator must fix: permissions, space, limits, other."""
     return _KINDS.get(error.errno or 0, StoreError)

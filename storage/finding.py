@@ -1,12 +1,12 @@
-"""One thing that a start, or a check of a store, has to say."""
+"""A finding of a start, or of a check of a store."""
 
 from typing import NamedTuple
 
 
 class Finding(NamedTuple):
-    """Something that is wrong, or (a note) that an operator may want to know."""
+    """Something wrong, or (a note) something that an operator may want to know."""
 
     part: str
-    """commit log, consume queues, index, checkpoint, config, transaction table, store."""
+    """One of: commit log, consume queues, index, checkpoint, config, transaction table, store."""
     text: str
     is_wrong: bool = True

@@ -52,16 +52,19 @@ from storage.transactions.redo_log import NO_REDO_LOG
 from storage.transactions.table import TransactionTable
 
 _CATCH_UP_RECORDS = 2048
-"""Dispatched at a time by `catch_up`."""
+"""Records that `catch_up` dispatches at a time."""
 
 
 STOP_CATCH_UP_MS = 2000
-"""At a clean stop the followers that are behind get so long: what is then still missing in the
-index RocketMQ would never add. We do, at the next start."""
+"""Time in which a clean stop brings lagging followers up to date.
+
+RocketMQ would never add index entries that are missing afterwards; TroupeMQ adds them at its next
+start.
+"""
 
 
 class MessageStore:
-    """The parts are used directly; this class puts them together and takes them apart.
+    """The parts of a store, assembled; callers use the parts directly.
 
     Each part has one owner at a time. `open` and `close` use all of them.
     """
@@ -69,7 +72,7 @@ class MessageStore:
     def __init__(
         self, config: StoreConfig, disk: Disk, clock: Clock, open_parts: OpenParts = PartsHere
     ) -> None:
-        """`open_parts`: who reads the log where a start has to."""
+        """Create the closed store; `open_parts` reads the commit log where a start must."""
         self._open_parts = open_parts
         self.config = config
         self.disk = disk
@@ -80,9 +83,9 @@ class MessageStore:
         self.consume_queues = ConsumeQueues(config, disk)
         self.index = Index(config, disk, clock) if config.message_index_enable else None
         self.damage = Damage()
-        """What of the log is damaged: written by recovery, then by the scrubber alone."""
+        """Damaged ranges of the commit log: written by recovery, then only by the scrubber."""
         self.followers: list[Follower] = [self.index] if self.index is not None else []
-        """What is derived of the log behind the queues; the index first."""
+        """Derived files other than the consume queues; the index first."""
         log = self.commit_log
         self.transaction_table = TransactionTable(
             config, disk, log.view, lambda: log.flushed_offset
@@ -95,16 +98,16 @@ class MessageStore:
         reader = DispatchReader(self.commit_log, delay_levels)
         self.lagging = Lagging(self.followers, reader, self.dispatcher)
         self.found_end_offset = 0
-        """Where the log ended when it was opened: what follows was written by this process."""
+        """End of the commit log at the open; this process has written everything behind it."""
         self._lock = StoreLock(config, disk)
 
-    # -- the day's beginning and end ------------------------------------------------------------
+    # -- open and close -------------------------------------------------------------------------
 
     def open(self) -> RecoveryReport:
-        """Takes the store and brings it to the end of its log.
+        """Lock and load the store, then recover it to the end of its commit log.
 
-        Raises StoreLocked when somebody else has it, StoreError when it cannot be used; nothing
-        stays open or locked then, and the parts are not to be used again.
+        Raise StoreLocked if it is in use, StoreError if it cannot be used. Then nothing stays open
+        or locked, and the parts must not be used again.
         """
         self._lock.acquire()
         try:
@@ -114,9 +117,10 @@ class MessageStore:
             raise
 
     def rehearse(self) -> RecoveryReport:
-        """What `open` would report, on a disk that keeps nothing (OverlayDisk). Takes no lock.
+        """Return the report that `open` would, on a disk that keeps nothing (OverlayDisk).
 
-        What would be made anew from the whole log is named only. Raises StoreError as `open` does.
+        Take no lock. A rebuild from the whole commit log is only reported. Raise StoreError like
+        `open`.
         """
         try:
             return self._open(names_only=True)
@@ -145,7 +149,7 @@ class MessageStore:
             report.removed_files += self._load_index(report, stop)
         except OSError as error:
             raise store_error("cannot open the store", error) from error
-        # From here on files change: a crash now must be found by the next start.
+        # From here on files change: the next start must notice a crash.
         create_abort(self.config, self.disk)
         write_format(self.config, self.disk)
         recovery = Recovery(
@@ -185,10 +189,10 @@ class MessageStore:
         return report
 
     def _load_tables(self, report: RecoveryReport, *, was_ours: bool) -> None:
-        """Those that follow the log; what cannot be believed of them is made anew behind."""
+        """Load the tables that follow the commit log; schedule the rebuild of doubtful ones."""
         min_offset, end_offset = self.commit_log.min_offset(), report.end_offset
         doubt = self.transaction_table.load(min_offset, end_offset)
-        # There may be none in another broker's store, nor in one that was new when it crashed.
+        # It may be missing in another broker's store, or in a new one that crashed.
         if doubt and (doubt != NO_REDO_LOG or (was_ours and report.clean)):
             report.findings.append(Finding("transaction table", made_anew(doubt)))
         doubt = self.sink_table.load(min_offset, end_offset)
@@ -196,7 +200,7 @@ class MessageStore:
             report.findings.append(Finding("sink table", made_anew(doubt)))
 
     def _last_stop(self, report: RecoveryReport, record: CleanStop | None) -> CleanStop | None:
-        """The record of the last clean stop, if nobody has changed the store since."""
+        """Return the record of the last clean stop, if the store is unchanged since."""
         queue, checkpoint = self.commit_log.queue, self.checkpoint
         report.findings += checkpoint_findings(checkpoint, log_is_empty=not queue.files)
         if not report.clean:
@@ -207,7 +211,7 @@ class MessageStore:
         return stop
 
     def _load_index(self, report: RecoveryReport, stop: CleanStop | None) -> list[str]:
-        """Loads the index; returns the files that it removed."""
+        """Load the index; return the files that it removed."""
         if self.index is None:
             return []
         headers = index_headers(self.disk, self.index.directory)
@@ -218,15 +222,15 @@ class MessageStore:
             if stop.index == headers:
                 covered_offset = stop.index_covered_offset
         elif not headers and self.commit_log.queue.files:
-            text = f"there is none in {self.index.directory}: it is made from the log"
+            text = f"no file in {self.index.directory}: it is rebuilt from the commit log"
             report.findings.append(Finding("index", text, is_wrong=False))
         return self.index.load(report.clean, self.checkpoint.index_ms, covered_offset, doubtful)
 
     def _note_stop(self) -> None:
-        """Writes down how the store is left; everything is on disk by now."""
+        """Record the state of the store; everything must be on disk already."""
         index, log = self.index, self.commit_log
         if next(log.walk(self.dispatcher.dispatched_offset), None) is not None:
-            return  # Not all of it has been dispatched: the next start has to read.
+            return  # Not everything has been dispatched: the next start must read the log.
         stop = CleanStop(
             log.min_offset(),
             log.end_offset,
@@ -243,10 +247,10 @@ class MessageStore:
         write_clean_stop(self.config, self.disk, stop)
 
     def close(self) -> None:
-        """Stops cleanly; the caller has dispatched everything it appended.
+        """Stop cleanly; the caller has dispatched everything it appended.
 
-        Raises StoreError when something cannot be flushed: everything is closed and unlocked all
-        the same, and `abort` stays, so that the next start recovers.
+        Raise StoreError if something cannot be flushed. Even then everything is closed and
+        unlocked, but `abort` stays, so that the next start recovers.
         """
         deadline_ms = self.clock.monotonic_ms() + STOP_CATCH_UP_MS
         try:
@@ -261,7 +265,7 @@ class MessageStore:
             self._close_files()
 
     def abandon(self) -> None:
-        """Closes everything without flushing; `abort` stays. For a store that has failed."""
+        """Close a failed store without flushing; `abort` stays."""
         self._close_files()
 
     def _close_files(self) -> None:
@@ -276,9 +280,9 @@ class MessageStore:
     # -- flushing -------------------------------------------------------------------------------
 
     def save_checkpoint(self) -> None:
-        """Saves up to where log and queues are on disk. Blocks; any one thread may call it.
+        """Save the checkpoint of what is on disk. Blocks; any one thread may call it.
 
-        The index timestamp is set by whoever syncs full index files (`checkpoint.advance`).
+        The component that syncs full index files sets the index timestamp (`checkpoint.advance`).
         """
         self.checkpoint.advance(
             physic_ms=self.commit_log.flushed_store_timestamp,
@@ -290,7 +294,7 @@ class MessageStore:
         self.checkpoint.save()
 
     def flush(self) -> None:
-        """Everything appended and dispatched is on disk afterwards. Raises StoreError."""
+        """Bring everything appended and dispatched to disk. Raise StoreError."""
         self.dispatcher.feed()
         self.commit_log.sync(self.commit_log.end_offset)
         try:
@@ -311,19 +315,19 @@ class MessageStore:
     # -- dispatching and reading ----------------------------------------------------------------
 
     def catch_up(self) -> int:
-        """Brings queues and followers to the end of the log, which it returns.
+        """Bring queues and followers to the end of the commit log, and return that offset.
 
-        For whoever has the store to itself: this may mean to read all of the log.
+        The caller must be the only user of the store: this may read the whole log.
         """
         end_offset = self.dispatch_rest()
         self.lagging.catch_up(end_offset)
         return end_offset
 
     def dispatch_rest(self) -> int:
-        """Dispatches, out of the log, what was appended but not dispatched; returns the log's end.
+        """Dispatch records that were appended but not dispatched; return the end of the log.
 
-        For a dispatching actor that starts again after it died with entries in its hands. Followers
-        that are behind stay so.
+        For a restarted dispatching actor that lost the entries in its hands. Followers that lag
+        stay so.
         """
         log, dispatcher = self.commit_log, self.dispatcher
         delay_levels = delay_levels_ms(self.config.message_delay_level)

@@ -1,17 +1,17 @@
-"""Suggestions for misspelled names: settings, keys of files, arguments, commands."""
+"""Suggestions for misspelled names of settings, file keys, arguments and commands."""
 
 from collections.abc import Iterable
 from re import ASCII
 from re import compile as compile_pattern
 
 CLOSE_RATIO = 0.8
-"""Similarity from which a name counts as misspelled; 1 is equal but for case and separators."""
+"""Minimum similarity of a misspelled name; 1 is equality but for case and separators."""
 
 HINT_RATIO = 0.6
-"""Similarity from which a name that is refused anyway gets a suggestion."""
+"""Minimum similarity of a suggestion for a name that is refused anyway."""
 
 NAME_CHARS_MAX = 100
-"""Longer names get no suggestion: a comparison takes time with the square of the length."""
+"""Longest name with a suggestion: the time of a comparison grows with the square of the length."""
 
 _WORD = compile_pattern(r"[A-Z]?[a-z]+|[A-Z]+|[0-9]+", ASCII)
 
@@ -19,11 +19,11 @@ _WORD = compile_pattern(r"[A-Z]?[a-z]+|[A-Z]+|[0-9]+", ASCII)
 def closest(name: str, known: Iterable[str], ratio: float = CLOSE_RATIO) -> str | None:
     """Return the known name that `name` misspells, or None.
 
-    Case and separators do not count, nor does the order of words: enableAcl is aclEnable.
+    Case, separators and the order of words do not count: enableAcl means aclEnable.
     """
     if not 0 < len(name) <= NAME_CHARS_MAX:
         return None
-    from difflib import SequenceMatcher  # here: only misspelled names need it
+    from difflib import SequenceMatcher  # only misspelled names need it
 
     matcher = SequenceMatcher(autojunk=False)
     matcher.set_seq2(_plain(name))
@@ -41,7 +41,7 @@ def closest(name: str, known: Iterable[str], ratio: float = CLOSE_RATIO) -> str 
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
-    """Return the question with the closest known name, or `otherwise` without one."""
+    """Return a question with the closest known name, or `otherwise` without one."""
     found = closest(name, known, HINT_RATIO)
     return otherwise if found is None else f"did you mean {found}?"
 

@@ -1,11 +1,10 @@
-"""The files of access control: who may do what, as plain_acl.yml says it.
+"""Files of access control: accounts and permissions from plain_acl.yml.
 
     conf/
-    ├── plain_acl.yml       the default file: what is new goes here     acl_file
-    └── acl/                more of the same, at any depth               acl_files
+    ├── plain_acl.yml       the default file, which gets new entries    acl_file
+    └── acl/                further files, at any depth                 acl_files
         └── *.yml *.yaml
+    account         the account that a TroupeMQ program presents to such servers
 
-    account         the account that a program of ours shows to such servers
-
-All of them together are one snapshot, read whole and replaced whole; it is never changed.
+All files together form one immutable snapshot, read as a whole and replaced as a whole.
 """

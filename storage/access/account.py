@@ -1,7 +1,7 @@
-"""The account that a program shows to servers: from its environment, or from a file.
+"""The account that a program presents to servers: from its environment or from a file.
 
-A file has the keys of mqadmin's conf/tools.yml: accessKey, secretKey, and securityToken if there is
-one. None of them stands on a command line, which everybody on the machine can read.
+The file has the keys of mqadmin's conf/tools.yml: accessKey, secretKey, and optionally
+securityToken. No command-line option takes them, because every user of the machine can read it.
 """
 
 from collections.abc import Mapping
@@ -14,11 +14,11 @@ ACL_FILE = "TROUPEMQ_ACL_FILE"
 ACCESS_KEY, SECRET_KEY = "TROUPEMQ_ACCESS_KEY", "TROUPEMQ_SECRET_KEY"
 SECURITY_TOKEN = "TROUPEMQ_SECURITY_TOKEN"
 BROKER_ACCESS_KEY, BROKER_SECRET_KEY = "TROUPEMQ_BROKER_ACCESS_KEY", "TROUPEMQ_BROKER_SECRET_KEY"
-"""A broker's own account, which no program that it starts is to have."""
+"""A broker's own account, which is kept from the programs that it starts."""
 
 
 def account_of(access_key: str, secret_key: str, security_token: str = "") -> Credentials | None:
-    """None where both are empty. Raises ValueError for one without the other."""
+    """Return the account, or None if both keys are empty. Raise ValueError for one alone."""
     if not access_key and not secret_key:
         return None
     if not access_key or not secret_key:
@@ -27,7 +27,7 @@ def account_of(access_key: str, secret_key: str, security_token: str = "") -> Cr
 
 
 def account_of_environment(environment: Mapping[str, str]) -> Credentials | None:
-    """The one that its variables name, or its file; None without. Raises StoreError."""
+    """Return the account of the variables, else of their file, else None. Raise StoreError."""
     names = ACCESS_KEY, SECRET_KEY, SECURITY_TOKEN
     try:
         found = account_of(*(environment.get(name, "") for name in names))
@@ -39,8 +39,8 @@ def account_of_environment(environment: Mapping[str, str]) -> Credentials | None
 
 
 def account_of_file(path: str) -> Credentials | None:
-    """The one of a file; None of one that names none. Raises StoreError."""
-    # Only here: who has no such file needs no YAML.
+    """Return the account in a file, or None if it has no keys. Raise StoreError."""
+    # Imported here: without such a file a program needs no YAML.
     from storage.access.acl_file import read_keys
 
     try:

@@ -8,17 +8,17 @@
       admin: false
       defaultTopicPerm, defaultGroupPerm: PERM      absent: DENY
       topicPerms, groupPerms: [NAME=PERM]
-      previousSecretKey: text               ours, as all below: still valid, while clients change
-      broker: false                         it may register brokers and feed slaves
-      monitor: false                        it may look at everything that is no secret
-      allowedRemoteAddresses: [text]        only from there
+      previousSecretKey: text               extension, like all below: still valid
+      broker: false                         may register brokers and feed slaves
+      monitor: false                        may read everything except secrets
+      allowedRemoteAddresses: [text]        the only source addresses
       requireTls: false
-      aclMaxAgeSeconds: 0                   how old a signature may be; 0: any age, 4.9.7's rule
+      aclMaxAgeSeconds: 0                   max age of a signature; 0: any age, 4.9.7's rule
     dataVersion: [{counter, timestamp}]     the first one counts
 
-PERM is DENY, PUB, SUB, PUB|SUB or SUB|PUB; anything else means DENY. Unknown keys are passed over.
-The text is read as events, so that no tag makes an object; anchors, tags, keys that come twice and
-texts of more than FILE_BYTES_MAX are refused (4.9.7: CVE-2022-1471).
+PERM is DENY, PUB, SUB, PUB|SUB or SUB|PUB; anything else means DENY. Unknown keys are skipped. The
+text is read as events, so that no tag creates an object. Anchors, tags, duplicate keys and texts of
+more than FILE_BYTES_MAX are refused (4.9.7: CVE-2022-1471).
 
 Source: acl/plain/PlainPermissionManager.java, PlainAccessConfig.java, Permission.java.
 """
@@ -38,9 +38,9 @@ from storage.errors import StoreError
 FILE_BYTES_MAX = 1 << 20
 _DEPTH_MAX = 8
 _DEPTH_WORDS = "maximum nesting depth"
-"""libyaml's, of a thousand and more."""
+"""Part of libyaml's error at a depth of 1000 or more."""
 _DIGITS_MAX = 18
-"""A longer number stays text: nobody counts so far, and JSON has no room for it."""
+"""A longer number stays text: JSON has no room for it."""
 
 _KEY_CHARS_MIN = 7
 
@@ -56,10 +56,10 @@ ACCOUNT_KEYS = {
     *("topicPerms", "groupPerms"),
 }
 SHOWN_KEYS = ACCOUNT_KEYS | _FILE_KEYS
-"""What a sentence may quote: a secret may have slipped into the place of any other text."""
+"""Keys that an error may quote; any other text may be a misplaced secret."""
 _SINGLE_KEYS = ACCOUNT_KEYS - {"allowedRemoteAddresses", "topicPerms", "groupPerms"}
 _EXACT_TEXTS = {"accessKey", "secretKey", "previousSecretKey"}
-"""Keys whose value must mean the same to every reader of YAML."""
+"""Keys with a value that must mean the same to every YAML parser."""
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _RESOLVER = yaml.SafeLoader("")
@@ -67,26 +67,26 @@ _INT, _BOOL, _NULL, _STR = (f"tag:yaml.org,2002:{name}" for name in ("int", "boo
 _TRUE = {"true", "yes", "on"}
 
 SAMPLES = {("RocketMQ", "12345678"), ("rocketmq2", "12345678")}
-"""Accounts of the file that comes with RocketMQ: everybody knows them."""
+"""Publicly known accounts of the file that RocketMQ ships."""
 
 
 class AclFileError(StoreError):
-    """A file of access control that cannot be used; one sentence that names the entry."""
+    """An invalid file of access control; the text names the entry."""
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Who asks, and what it may do."""
+    """An account and its permissions."""
 
     access_key: str
     secrets: tuple[SecretKey, ...] = field(repr=False)
-    """The one that is used, and the one before it while there is one."""
+    """The current secret key, then the previous one if it is still valid."""
     admin: bool = False
     broker: bool = False
     monitor: bool = False
     white: Addresses = NOWHERE
     allowed: Addresses | None = None
-    """None: it may come from everywhere."""
+    """Source addresses; None means all."""
     require_tls: bool = False
     max_age_s: int = 0
     default_topic_perm: int = DENY
@@ -96,18 +96,18 @@ class Account:
 
     @property
     def is_privileged(self) -> bool:
-        """Whether it may do more than use topics and groups: its seals are always looked at."""
+        """Whether it exceeds the use of topics and groups; its signatures are always verified."""
         return self.admin or self.broker or self.monitor
 
     @property
     def has_lists(self) -> bool:
-        """An administrator with lists is judged by them; one without passes."""
+        """Whether permission lists exist; an administrator without them may do everything."""
         return bool(self.topic_perms or self.group_perms)
 
 
 @dataclass(frozen=True, slots=True)
 class AclFile:
-    """One file; `raw` is what is written back, with the keys that nobody knows here."""
+    """A parsed file; `raw` is the content to write back, with unknown keys."""
 
     path: str
     accounts: tuple[Account, ...]
@@ -116,22 +116,22 @@ class AclFile:
     raw: dict[str, Any] = field(repr=False)
     unknown_keys: tuple[str, ...] = ()
     samples: tuple[str, ...] = ()
-    """Its accounts that everybody knows the secret of."""
+    """Accounts in this file with a public secret."""
 
 
 def parse_acl_file(path: str, data: bytes) -> AclFile:
-    """The file with this content. Raises AclFileError."""
+    """Return the file with this content. Raise AclFileError."""
     raw = _Reader(path, data).whole()
     accounts, samples, unknown = [], [], sorted(raw.keys() - _FILE_KEYS)
     seen: set[str] = set()
     if isinstance(raw.get(ACCOUNTS), dict):
-        raise _error(path, ACCOUNTS, "it is no list: begin each account with a dash")
+        raise _error(path, ACCOUNTS, "not a list: begin each account with a dash")
     for number, entry in enumerate(as_list(raw.get(ACCOUNTS)), 1):
         if not isinstance(entry, dict):
-            raise _error(path, f"account {number}", "it is no list of keys and values")
+            raise _error(path, f"account {number}", "not a list of keys and values")
         account = _account(path, number, entry)
         if account.access_key in seen:
-            raise _error(path, f"account {account.access_key}", "it is there twice")
+            raise _error(path, f"account {account.access_key}", "duplicate entry")
         seen.add(account.access_key)
         accounts.append(account)
         unknown += sorted(entry.keys() - ACCOUNT_KEYS)
@@ -143,29 +143,28 @@ def parse_acl_file(path: str, data: bytes) -> AclFile:
 
 
 def read_keys(path: str, data: bytes) -> dict[str, str]:
-    """The texts of a file of keys alone, such as mqadmin's tools.yml. Raises AclFileError."""
+    """Return the texts of a flat file such as mqadmin's tools.yml. Raise AclFileError."""
     return {key: _text(value) for key, value in _Reader(path, data).whole().items()}
 
 
 def encode_acl_file(raw: Mapping[str, Any]) -> bytes:
-    """The text of a file; comments are lost, as in 4.9.7."""
+    """Return the text of a file; comments are lost, as in 4.9.7."""
     return yaml.safe_dump(
         dict(raw), sort_keys=False, allow_unicode=True, default_flow_style=False
     ).encode()
 
 
 def is_sample(access_key: str, secret: str) -> bool:
-    """Whether everybody knows these."""
     return (access_key, secret) in SAMPLES
 
 
 def parse_perm(text: str) -> int:
-    """The bits of a permission; what nobody knows is DENY, as in 4.9.7."""
+    """Return the bits of a permission; an unknown one is DENY, as in 4.9.7."""
     return PERMS.get(text.strip(), DENY)
 
 
 def split_perm(entry: str) -> tuple[str, int] | None:
-    """Resource and permission of `NAME=PERM`; None for another form."""
+    """Return resource and permission of `NAME=PERM`, or None for another form."""
     name, equals, perm = entry.partition("=")
     if not equals or "=" in perm or not name.strip() or not perm.strip():
         return None
@@ -177,23 +176,21 @@ def _account(path: str, number: int, entry: dict[str, Any]) -> Account:
     where = f"account {name or number}"
     for key in sorted(entry.keys() & _SINGLE_KEYS):
         if isinstance(entry[key], list | dict):
-            raise _error(path, where, f"{key} has several values: it may have one")
+            raise _error(path, where, f"{key} has several values: give one")
     secrets = [_text(entry.get("secretKey"))]
     if _text(entry.get("previousSecretKey")):
         secrets.append(_text(entry["previousSecretKey"]))
     if min(map(len, (name, *secrets))) < _KEY_CHARS_MIN:
-        raise _error(
-            path, where, "its accessKey and its secretKey must be longer than 6 characters"
-        )
+        raise _error(path, where, "accessKey and secretKey must be longer than 6 characters")
     flags = {flag: _flag(path, where, entry, flag) for flag in _FLAGS}
     max_age_s = entry.get("aclMaxAgeSeconds") or 0
     if not isinstance(max_age_s, int) or max_age_s < 0:
-        raise _error(path, where, "aclMaxAgeSeconds is wrong: it is a number of seconds")
+        raise _error(path, where, "invalid aclMaxAgeSeconds: give a number of seconds")
     white = _addresses(path, where, [_text(entry.get("whiteRemoteAddress"))])
     allowed = _texts(path, where, entry, "allowedRemoteAddresses")
     topics = _perms(path, where, entry, "topicPerms")
     groups = _perms(path, where, entry, "groupPerms")
-    # 4.9.7 has one table of both, in which a group is its retry topic, and topics come last.
+    # 4.9.7 has one table for both, in which a group is its retry topic, and topics come last.
     groups |= {topic: topics.pop(topic) for topic in [*topics] if _is_retry(topic)}
     return Account(
         name,
@@ -215,7 +212,7 @@ def _account(path: str, number: int, entry: dict[str, Any]) -> Account:
 def _flag(path: str, where: str, entry: dict[str, Any], key: str) -> bool:
     text = _text(entry.get(key, False)).lower()
     if text not in ("true", "false", ""):
-        raise _error(path, where, f"{key} is wrong: it may be true or false")
+        raise _error(path, where, f"invalid {key}: write true or false")
     return text == "true"
 
 
@@ -224,7 +221,7 @@ def _perms(path: str, where: str, entry: dict[str, Any], key: str) -> dict[str, 
     for number, text in enumerate(_texts(path, where, entry, key), 1):
         split = split_perm(text)
         if split is None:
-            raise _error(path, where, f"entry {number} of {key} is wrong: write NAME=PERM")
+            raise _error(path, where, f"invalid entry {number} of {key}: write NAME=PERM")
         found[split[0]] = split[1]
     return found
 
@@ -249,7 +246,7 @@ def _version(raw: Mapping[str, Any]) -> DataVersion:
 
 
 def as_list(value: Any) -> list[Any]:
-    """A list; one text alone stands for a list of one."""
+    """Return `value` as a list; a single text becomes a list of one."""
     if value is None:
         return []
     return value if isinstance(value, list) else [value]
@@ -258,7 +255,7 @@ def as_list(value: Any) -> list[Any]:
 def _texts(path: str, where: str, entry: Mapping[str, Any], key: str) -> list[str]:
     values = as_list(entry.get(key))
     if any(isinstance(each, list | dict) for each in values):
-        raise _error(path, where, f"{key} is no list of texts")
+        raise _error(path, where, f"{key} is not a list of texts")
     return [_text(each) for each in values]
 
 
@@ -275,48 +272,48 @@ def _error(path: str, where: str, why: str) -> AclFileError:
 
 
 class _Reader:
-    """Events of one document, as dicts, lists, texts, numbers and truth values."""
+    """Converts the YAML events of one document to plain Python values."""
 
     def __init__(self, path: str, data: bytes) -> None:
         self._path = path
         if len(data) > FILE_BYTES_MAX:
-            raise AclFileError(f"{path}: it has more than {FILE_BYTES_MAX} bytes.")
+            raise AclFileError(f"{path}: the file has more than {FILE_BYTES_MAX} bytes.")
         self._events = self._parsed(data)
 
     def _parsed(self, data: bytes) -> Iterator[Any]:
-        """As far as somebody reads on: to parse what lies deep takes time by the square."""
+        """Yield events lazily: parsing deep nesting takes quadratic time."""
         try:
             yield from yaml.parse(data, Loader=_LOADER)
         except (yaml.YAMLError, ValueError, OverflowError) as error:
             mark = getattr(error, "problem_mark", None)
             line = f" in line {mark.line + 1}" if mark is not None else ""
             if _DEPTH_WORDS in str(error):  # libyaml 0.2.6 looks so far ahead
-                raise AclFileError(f"{self._path}: it lies too deep{line}.") from None
-            raise AclFileError(f"{self._path}: it is no YAML{line}.") from None
+                raise AclFileError(f"{self._path}: nested too deeply{line}.") from None
+            raise AclFileError(f"{self._path}: invalid YAML{line}.") from None
 
     def whole(self) -> dict[str, Any]:
-        """The document; an empty one has no keys."""
+        """Return the document; an empty one has no keys."""
         documents: list[dict[str, Any]] = []
         for event in self._events:
             where = f"line {event.start_mark.line + 1}"
             if not isinstance(event, yaml.DocumentStartEvent):
                 continue
             if documents:
-                raise _error(self._path, where, "a second document begins: write all into one")
+                raise _error(self._path, where, "a second document begins: write one document")
             value = self._value(next(self._events), "", 0)
             if value is not None and not isinstance(value, dict):
-                raise AclFileError(f"{self._path}: it does not begin with keys.")
+                raise AclFileError(f"{self._path}: the file must begin with keys.")
             documents.append(value or {})
         return documents[0] if documents else {}
 
     def _value(self, event: Any, key: str, depth: int) -> Any:
         where = f"line {event.start_mark.line + 1}"
         if isinstance(event, yaml.AliasEvent) or event.anchor is not None:
-            raise _error(self._path, where, "anchors are not taken")
+            raise _error(self._path, where, "anchors are not supported")
         if event.tag is not None:
-            raise _error(self._path, where, "tags are not taken")
+            raise _error(self._path, where, "tags are not supported")
         if depth > _DEPTH_MAX:
-            raise _error(self._path, where, "it lies too deep")
+            raise _error(self._path, where, "nested too deeply")
         if isinstance(event, yaml.ScalarEvent):
             return self._scalar(event, key, where)
         if isinstance(event, yaml.SequenceStartEvent):
@@ -325,10 +322,10 @@ class _Reader:
         for each in self._inside():
             name = self._value(each, "", depth + 1)
             if not isinstance(name, str):
-                raise _error(self._path, where, "one of its keys is no text")
+                raise _error(self._path, where, "a key is not text")
             if name in found:
-                shown = name if name in SHOWN_KEYS else "one of its keys"
-                raise _error(self._path, where, f"{shown} is there twice")
+                shown = name if name in SHOWN_KEYS else "name withheld"
+                raise _error(self._path, where, f"duplicate key: {shown}")
             found[name] = self._value(next(self._events), name, depth + 1)
         return found
 
@@ -349,5 +346,5 @@ class _Reader:
         if tag == _INT and digits.isdecimal() and (digits[0] != "0" or text == "0"):
             return int(text) if len(digits) <= _DIGITS_MAX else text
         if key in _EXACT_TEXTS and tag != _STR:
-            raise _error(self._path, where, f"{key} is not the same to everybody: put it in quotes")
+            raise _error(self._path, where, f"YAML parsers disagree on {key}: put it in quotes")
         return text.lower() in _TRUE if tag == _BOOL else text

@@ -1,9 +1,9 @@
-"""All files of access control together: read into one snapshot, changed and written one by one.
+"""All files of access control, read into one snapshot and written one at a time.
 
-The files below `acl/` come first, by their names, then the default file; an account that is in two
-of them is the one of the first. Writing makes NAME.new, which only its owner may read, syncs it and
-renames it over NAME: a power cut leaves the old file or the new one. Servers that share the files
-(several masters of one process do) change them one after the other: DEFAULT.lock.
+The files below `acl/` come first, by name, then the default file. If two files have the same
+account, the first one counts. A save writes NAME.new, readable only by its owner, syncs it and
+renames it over NAME. A power cut leaves the old file or the new one. Servers that share the files
+(such as several masters of one process) serialize their changes with DEFAULT.lock.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,7 +30,7 @@ from storage.spelling import closest
 
 _SUFFIXES = (".yml", ".yaml")
 _FILES_MAX = 1000
-"""Files of one broker; they are read again every few seconds."""
+"""Maximum files of one broker; they are read again every few seconds."""
 
 _DEPTH_MAX = 8
 
@@ -39,16 +39,15 @@ Texts = dict[str, bytes]
 
 @dataclass(frozen=True, slots=True)
 class AclSnapshot:
-    """Everything that the files say; never changed."""
+    """Immutable content of all files."""
 
     accounts: Mapping[str, Account] = field(default_factory=dict)
     white: Addresses = NOWHERE
     files: Mapping[str, AclFile] = field(default_factory=dict)
-    """By path, in the order in which they count."""
+    """The files by path, in order of precedence."""
     warnings: tuple[str, ...] = ()
 
     def file_of(self, access_key: str) -> AclFile | None:
-        """The file that an account is in."""
         for file in self.files.values():
             if any(account.access_key == access_key for account in file.accounts):
                 return file
@@ -56,12 +55,11 @@ class AclSnapshot:
 
     @property
     def admin_count(self) -> int:
-        """How many accounts are administrators."""
         return sum(account.admin for account in self.accounts.values())
 
 
 def read_texts(disk: Disk, default_path: str) -> Texts:
-    """The content of every file, in the order in which they count. Raises StoreError."""
+    """Return the content of every file, in order of precedence. Raise StoreError."""
     folder = default_path.rpartition("/")[0] + "/acl"
     paths = [path for path in _below(disk, folder, 0) if path != default_path]
     if len(paths) > _FILES_MAX:
@@ -72,7 +70,7 @@ def read_texts(disk: Disk, default_path: str) -> Texts:
             found[path] = disk.read_bytes(path)
         except OSError as error:
             if isinstance(error, FileNotFoundError) and path != default_path:
-                continue  # it has gone since the folder was read
+                continue  # removed since the folder was read
             raise store_error(f"cannot read {path}", error) from error
     return found
 
@@ -89,7 +87,7 @@ def _below(disk: Disk, folder: str, depth: int) -> Iterator[str]:
 
 
 def parse_texts(texts: Texts, *, takes_samples: bool) -> AclSnapshot:
-    """What all files say together. Raises AclFileError."""
+    """Return the snapshot of all files. Raise AclFileError."""
     files = {path: parse_acl_file(path, text) for path, text in texts.items()}
     accounts: dict[str, Account] = {}
     white = Addresses()
@@ -97,7 +95,7 @@ def parse_texts(texts: Texts, *, takes_samples: bool) -> AclSnapshot:
     for path, file in files.items():
         if file.samples and not takes_samples:
             raise AclFileError(
-                f"{path}, account {file.samples[0]}: everybody knows its secret, which comes with"
+                f"{path}, account {file.samples[0]}: its secret is public, because it comes with"
                 " RocketMQ; choose another one, or set aclAllowSampleCredentials=true."
             )
         if file.unknown_keys:
@@ -121,9 +119,9 @@ def _with_hint(key: str) -> str:
 
 
 def with_account(file: AclFile, access_key: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The file with these values for one account; None takes a key away.
+    """Return the content with `values` set for one account; a value of None removes its key.
 
-    What they do not name stays as it is; an account that is not there is made.
+    Other keys stay as they are. A missing account is created.
     """
     listed = _accounts(file)
     entry = next((each for each in listed if str(each.get("accessKey")) == access_key), None)
@@ -136,25 +134,22 @@ def with_account(file: AclFile, access_key: str, values: Mapping[str, Any]) -> d
 
 
 def without_account(file: AclFile, access_key: str) -> dict[str, Any]:
-    """The file without this account."""
     kept = [entry for entry in _accounts(file) if str(entry.get("accessKey")) != access_key]
     return {**file.raw, ACCOUNTS: kept}
 
 
 def with_white_list(file: AclFile, addresses: list[str]) -> dict[str, Any]:
-    """The file with these global white addresses."""
     return {**file.raw, WHITE_LIST: addresses}
 
 
 def with_version(raw: Mapping[str, Any], version: DataVersion) -> dict[str, Any]:
-    """The file with this version."""
     counted = {"counter": version.counter, "timestamp": version.timestamp}
     return {**{key: raw[key] for key in raw if key != VERSION}, VERSION: [counted]}
 
 
 @contextmanager
 def locked_files(disk: Disk, default_path: str) -> Iterator[None]:
-    """Nobody else changes them meanwhile; waits for whoever does. Raises StoreError."""
+    """Hold the lock for changes of the files, and wait for it. Raise StoreError."""
     path = f"{disk.real_path(default_path)}.lock"
     try:
         file = disk.open(path, create=True)
@@ -172,12 +167,12 @@ def locked_files(disk: Disk, default_path: str) -> Iterator[None]:
 
 
 def save_acl_file(disk: Disk, path: str, data: bytes) -> None:
-    """Makes `data` the file's content, durably and for its owner alone. Raises StoreError."""
+    """Save `data` durably, readable only by the file's owner. Raise StoreError."""
     replace_file(disk, path, data, lambda _, new: disk.make_private(new))
 
 
 def with_versions(snapshot: AclSnapshot, versions: Mapping[str, DataVersion]) -> AclSnapshot:
-    """The same with other versions of its files."""
+    """Return the snapshot with other versions of its files."""
     files = {
         path: replace(file, version=versions.get(path, file.version))
         for path, file in snapshot.files.items()

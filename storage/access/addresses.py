@@ -1,20 +1,20 @@
-"""The addresses of plain_acl.yml: from where somebody is let in without a key.
+"""The address patterns of plain_acl.yml: sources that need no key.
 
-    (empty)                                 nobody
-    *   *.*.*.*   *:*:*:*:*:*:*:*           everybody
-    10.0.0.7   ::1                          that address
+    (empty)                                 no address
+    *   *.*.*.*   *:*:*:*:*:*:*:*           every address
+    10.0.0.7   ::1                          one address
     10.0.0.1,10.0.0.2                       each of them, without blanks
     10.0.0.{1,2}   2001:db8::{a,b}          each of these as the last part
     10.0.0.*   10.0.*.*   10.*.*.*          everything behind a part
     10.0.0.4-9   10.0.1-20.*                a range, both ends included, in parts 2 to 4
-    1050::5:1-200   1050::5:*               the same in the last group, in hexadecimal
-    1050::5:1-20:*                          the same in the last but one
-    10.0.0.0/8   2001:db8::/32              a network; ours alone
-    ::ffff:10.0.0.7   ::ffff:10.0.0.0/104   the same of IPv4; 4.9.7 lets in no peer by these
+    1050::5:1-200   1050::5:*               a range in the last group, in hexadecimal
+    1050::5:1-20:*                          a range in the last group but one
+    10.0.0.0/8   2001:db8::/32              a network; TroupeMQ extension
+    ::ffff:10.0.0.7   ::ffff:10.0.0.0/104   IPv4 as IPv6; 4.9.7 matches no peer by these
 
-Each comes to ranges of numbers. What 4.9.7 takes and then understands otherwise than it reads, or
-fails at with every request, is refused: a part behind a wildcard that is none, a range that ends
-before it begins, a range or a wildcard where 4.9.7 compares none.
+Each pattern becomes ranges of numbers. Patterns that 4.9.7 misreads, or that make it fail at every
+request, are refused. Examples are a number behind a wildcard, a range that ends before its start,
+and a range or wildcard where 4.9.7 compares none.
 
 Source: acl/plain/RemoteAddressStrategyFactory.java.
 """
@@ -29,20 +29,18 @@ _V4_PARTS, _V4_PART_MAX = 4, 255
 _V6_GROUPS, _V6_GROUP_MAX = 8, 0xFFFF
 _V4_MAX, _V6_MAX = (1 << 32) - 1, (1 << 128) - 1
 _MAPPED = 0xFFFF
-"""Before an IPv4 address that is written as IPv6."""
+"""Prefix of an IPv4 address that is written as IPv6."""
 
 Range = tuple[int, int, int]
-"""Version of the protocol, first and last address as numbers."""
+"""IP version, first and last address as numbers."""
 
 
 class AddressError(StoreError):
-    """Text that is no address here; a sentence that names it."""
+    """An invalid address pattern; the text names it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """A set of addresses."""
-
     ranges: tuple[Range, ...] = ()
 
     def __contains__(self, address: IPv4Address | IPv6Address) -> bool:
@@ -60,7 +58,7 @@ NOWHERE = Addresses()
 
 
 def parse_addresses(text: str) -> Addresses:
-    """The addresses that one text of the file means. Raises AddressError."""
+    """Return the addresses that one pattern means. Raise AddressError."""
     if not text.strip():
         return Addresses()
     if text in _EVERYBODY:
@@ -86,9 +84,9 @@ def _single(text: str, whole: str) -> Range:
     try:
         address = ip_address(text)
     except ValueError:
-        raise _wrong(whole, f"{text!r} is no address" if text != whole else "") from None
+        raise _wrong(whole, f"{text!r} is not an address" if text != whole else "") from None
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
-        address = address.ipv4_mapped  # so are peers
+        address = address.ipv4_mapped  # peers are converted the same way
     return address.version, int(address), int(address)
 
 
@@ -106,15 +104,15 @@ def _network(text: str) -> Range:
 def _unfolded(text: str) -> list[str]:
     head, brace, rest = text.partition("{")
     if not brace or not rest.endswith("}") or not head.endswith((".", ":")):
-        raise _wrong(text, "braces are the last part")
+        raise _wrong(text, "braces must be the last part")
     members = rest[:-1].split(",")
     if "{" in rest or not all(members):
-        raise _wrong(text, "between braces stand numbers, with commas")
+        raise _wrong(text, "write numbers with commas between braces")
     return [head + member for member in members]
 
 
 def _v4_range(text: str) -> Range:
-    """From the first part that is no number on, everything is open."""
+    """Return the range; every part behind the first open one is open."""
     parts = text.split(".")
     if len(parts) != _V4_PARTS:
         raise _wrong(text, "it needs four parts")
@@ -141,7 +139,7 @@ def _v6_range(text: str) -> Range:
         head, colon, tail = head.rpartition(":")
         below = 16
     if not colon or "*" in head or "-" in head:
-        raise _wrong(text, "a range is the last group, or the last but one before *")
+        raise _wrong(text, "a range must be the last group, or the last but one before *")
     first, last = _ends(tail, _V6_GROUP_MAX, 16, text)
     rest = ":0" if below else ""
     try:
@@ -166,7 +164,7 @@ def _ends(part: str, largest: int, base: int, text: str) -> tuple[int, int]:
 def _number(part: str, largest: int, base: int, text: str) -> int:
     digits = "0123456789abcdef" if base == 16 else "0123456789"
     if not part or not set(part.lower()) <= set(digits) or len(part) > 4:
-        raise _wrong(text, f"{part!r} is no number")
+        raise _wrong(text, f"{part!r} is not a number")
     number = int(part, base)
     if number > largest:
         raise AddressError(f"Netaddress examine scope Exception netaddress is {text}")

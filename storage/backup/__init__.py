@@ -1,10 +1,11 @@
-"""Copies of a store that is written to, and stores made from them.
+"""Copies of a store in use, and stores restored from them.
 
-    record    what is in a copy, how far each file reaches, and whether the last run has ended
-    copying   one file, at the pace of the caller: whole, or what was added to it
-    backup    a run: what is copied, in which order, and where the log of the copy ends
+    record    content of a copy, and the state of its last run
+    copying   copies one file, whole or its growth, at the caller's pace
+    backup    one run: what is copied, in which order, up to which log offset
     restore   a store from a copy
 
-Who copies has neither the store nor its lock: the broker goes on, and is told of it by a lease
-(storage/retention/leases.py). Used by the command line alone (troupemq/store_backup.py).
+A backup owns neither the store nor its lock. The broker keeps running and learns of the backup by a
+lease (storage/retention/leases.py). Only the command line uses this room
+(troupemq/store_backup.py).
 """

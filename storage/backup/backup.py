@@ -1,15 +1,15 @@
-"""A run of `troupemq store backup`: what is copied of a store that is written to, in which order.
+"""A run of `troupemq store backup`: copies a store in use, in a fixed order.
 
-1. The files of the log that are full: nothing in them changes any more.
-2. The checkpoint and what else must not know more than the rest: consumer offsets, delays, how far
-   the transaction table and the sinks are.
-3. What has grown since: transaction table, full index files, consume queues. Below the checkpoint's
-   durable offset all units are in their files; a start makes what lies behind it anew.
-4. The log up to its end as it is then: the cut. So nothing above points behind it.
+1. Full files of the commit log, which no longer change.
+2. The checkpoint, and files that must not be ahead of the rest: consumer offsets, delay offsets,
+   progress of the transaction table and the sinks.
+3. Files that have grown since: transaction table, full index files, consume queues. Below the
+   checkpoint's durable offset all units are in their files; a start rebuilds the rest.
+4. The commit log up to its present end: the cut. No file above points behind the cut.
 5. Topics and groups: a topic is in its file before the log has a message of it.
 
-So the copy is what a crash at the cut might have left, and a start on it recovers as from one. All
-that was acknowledged when the run began is below the cut, flushed by the broker or not.
+The copy is a state that a crash at the cut might leave, and a start on it recovers as from one.
+Everything acknowledged before the run is below the cut, whether flushed by the broker or not.
 """
 
 from collections.abc import Sequence
@@ -50,21 +50,19 @@ _EARLY = (
 
 @dataclass(slots=True)
 class BackupReport:
-    """What a run did."""
-
     log_start: int = 0
     log_end: int = 0
-    """The cut."""
+    """The cut: end of the copied log."""
     copied_bytes: int = 0
     shared_bytes: int = 0
-    """Of files that take no room of their own."""
+    """Bytes of files that take no space of their own."""
     file_count: int = 0
     notes: list[str] = field(default_factory=list)
-    """What an operator should know, a sentence each."""
+    """Sentences for the operator."""
 
 
 class StoreBackup:
-    """One run. Nothing of the store is changed but for a lease."""
+    """One run; the only change to the store is a lease."""
 
     def __init__(
         self,
@@ -78,7 +76,7 @@ class StoreBackup:
         spare_bytes: int = 0,
         also: Sequence[str] = (),
     ) -> None:
-        """`spare_bytes` of the copy's disk have to stay free; `also`: further files to keep."""
+        """Create a run that leaves `spare_bytes` free; `also` names further files to keep."""
         self._config, self._disk, self._folder, self._clock = config, disk, folder, clock
         self._files = RunFiles(config, disk, folder, clock, pace, share)
         self._spare_bytes, self._also = spare_bytes, also
@@ -87,10 +85,10 @@ class StoreBackup:
         self.report = BackupReport()
 
     def run(self) -> BackupReport:
-        """Makes the copy, or brings it up to date.
+        """Make the copy or bring it up to date.
 
-        Raises StoreError: DiskFull where there is no room for it. The run is to be repeated then;
-        what the run before has left can be restored meanwhile.
+        Raise StoreError, and DiskFull without space for the copy. Then the run must be repeated;
+        until then the result of the run before can be restored.
         """
         require_known_format(self._config, self._disk)
         require_finished_copy(self._config, self._disk)
@@ -130,7 +128,7 @@ class StoreBackup:
         files.copy_small(self._tables(late=True))
         self._mend_queues()
         self._keep_also()
-        if last is not None:  # by now nobody is still writing it
+        if last is not None:  # the broker has finished writing it by now
             self._copy_log(last, self.report.log_end, again=True)
 
     def _end(self, taken_ms: int) -> None:
@@ -140,7 +138,7 @@ class StoreBackup:
             if int(name.rpartition("/")[2]) < first:
                 del found[name]
         report.log_start = min(first, report.log_end)
-        self._files.note()  # what is not in the copy after all goes
+        self._files.note()  # drop what has left the copy after all
         root = self._config.root
         self._folder.finish(
             BackupRecord(root, taken_ms, report.log_start, report.log_end, dict(found))
@@ -149,20 +147,20 @@ class StoreBackup:
         report.shared_bytes = self._files.shared_bytes
         if copier.unreadable_bytes:
             report.notes.append(
-                f"{copier.unreadable_bytes} bytes could not be read, and are zeros in the copy:"
-                " look after the disk of the store; `troupemq store check` of the copy says what is"
+                f"{copier.unreadable_bytes} bytes are unreadable, and zeros in the copy:"
+                " check the disk of the store; `troupemq store check` of the copy shows what is"
                 " lost."
             )
 
     # -- before anything is copied ---------------------------------------------------------------
 
     def _require_a_place(self) -> None:
-        """An empty folder, or a copy that nobody has used as a store."""
+        """Require an empty folder, or a copy that no broker has used as a store."""
         folder = self._folder
         disk, root = folder.disk, folder.root
         here, there = disk.real_path(root), self._disk.real_path(self._config.root)
         if f"{here}/".startswith(f"{there}/"):
-            raise StoreError(f"{root} lies in the store itself: name a folder elsewhere.")
+            raise StoreError(f"{root} is inside the store itself: name a folder elsewhere.")
         is_new = disk.listdir(root) in ([], ["troupemq"]) and (
             disk.listdir(f"{root}/troupemq") in ([], ["backup.lock"])
         )
@@ -170,7 +168,7 @@ class StoreBackup:
             return
         if folder.done() is None:
             raise StoreError(
-                f"{root} is neither empty nor a copy that `troupemq store backup` has made: name"
+                f"{root} is neither empty nor a copy made by `troupemq store backup`: name"
                 " another folder."
             )
         if disk.exists(f"{root}/lock"):
@@ -180,11 +178,11 @@ class StoreBackup:
             )
 
     def _require_same_log(self, before: BackupRecord) -> None:
-        """The copy is of this log, as far as both reach."""
+        """Require that the copy is of this log, as far as both reach."""
         firsts, cut = self._log_files(), before.log_end
         first = self._file_of(max(0, cut - 1))
         if not cut or (firsts and firsts[0] > first):
-            return  # all of the copy is older than the log
+            return  # the whole copy is older than the log
         name = self._log_name(first)
         source, target = self._files.source(name), self._folder.path(name)
         if first in firsts and self._files.copier.is_alike(source, target, cut - first):
@@ -196,7 +194,7 @@ class StoreBackup:
         )
 
     def _take_lease(self) -> None:
-        """The broker keeps the files of the log until they are copied."""
+        """Make the broker retain the log files until they are copied."""
         root, firsts = self._config.root, self._log_files()
         lease_id, first = f"backup-{self._clock.now_ms()}", min(firsts, default=0)
         with suppress(OSError):
@@ -205,7 +203,7 @@ class StoreBackup:
             )
         if self._lease is None and self._disk.exists(self._config.abort_path):
             self.report.notes.append(
-                "No lease could be taken: what the broker deletes meanwhile is not in the copy."
+                "no lease acquired: files that the broker deletes meanwhile are not in the copy."
             )
 
     def _hold(self, offset: int) -> None:
@@ -214,7 +212,7 @@ class StoreBackup:
                 self._lease.move(offset)
 
     def _require_room(self) -> None:
-        """Once, before the first file is copied that takes room: for all of the log."""
+        """Check the space for the whole log, before copying the first file that takes any."""
         if self._has_room:
             return
         self._has_room = True
@@ -225,7 +223,7 @@ class StoreBackup:
         total, free = self._folder.disk.capacity(self._folder.root)
         if total and wanted + self._spare_bytes > free:
             if self._was_whole and not self._files.copier.copied_bytes:
-                self._folder.unmark()  # it is what it was
+                self._folder.unmark()  # the copy is unchanged
             spare = f", of which the broker needs {in_words(self._spare_bytes)}"
             raise DiskFull(
                 f"the copy takes {in_words(wanted)} more, and {in_words(free)} are free in"
@@ -236,7 +234,7 @@ class StoreBackup:
     # -- the log ---------------------------------------------------------------------------------
 
     def _log_files(self) -> list[int]:
-        """The first offset of each file of the log, in order."""
+        """Return the first offset of each file of the log, in order."""
         names = self._disk.listdir(self._config.commit_log_dir)
         found = (first_offset_of(name) for name in names)
         return [first for first in found if first is not None]
@@ -248,7 +246,7 @@ class StoreBackup:
         return f"{LOG_DIRECTORY}/{file_name(first)}"
 
     def _current(self, firsts: Sequence[int]) -> int:
-        """The file that is written to: the last with a record. Those before it are full."""
+        """Return the first offset of the file being written: the last with a record."""
         for first in reversed(firsts[1:]):
             path = self._files.source(self._log_name(first))
             with (
@@ -260,9 +258,9 @@ class StoreBackup:
         return firsts[0]
 
     def _copy_full_log_files(self) -> list[int]:
-        """Those that are full now, the oldest first; gives those that are not.
+        """Copy the files that are full now, the oldest first; return the others.
 
-        Not those that become full meanwhile: a broker may write faster than this copies.
+        Files that fill up meanwhile do not count: a broker may write faster than this copies.
         """
         files, firsts = self._files, self._log_files()
         if not firsts:
@@ -279,14 +277,14 @@ class StoreBackup:
                     files.go_on(name, self._config.commit_log_file_bytes)
             except FileNotFoundError:
                 self.report.notes.append(
-                    f"{files.source(name)} was deleted before it was copied: its messages are in"
-                    " neither."
+                    f"{files.source(name)} was deleted before it was copied: its messages are"
+                    " missing from store and copy."
                 )
         self._hold(current)
         return firsts[firsts.index(current) :]
 
     def _copy_log_end(self) -> int | None:
-        """What the log has by now; where its last record begins, None without one."""
+        """Copy the log up to its present end; return the offset of its last record, or None."""
         firsts = self._copy_full_log_files()
         if not firsts:
             return None
@@ -308,7 +306,7 @@ class StoreBackup:
         return last
 
     def _clear_behind(self, last_file: int, end: int) -> None:
-        """What a run that was interrupted may have left behind the cut."""
+        """Remove what an interrupted run may have left behind the cut."""
         folder = self._folder
         self._files.copier.clear_behind(folder.path(self._log_name(last_file)), end - last_file)
         for name in folder.disk.listdir(folder.path(LOG_DIRECTORY)):
@@ -317,7 +315,7 @@ class StoreBackup:
                 folder.disk.unlink(folder.path(f"{LOG_DIRECTORY}/{name}"))
 
     def _copy_log(self, start: int, end: int, *, again: bool = False) -> None:
-        """The log from one offset to another; `again`: also what is there already."""
+        """Copy the log from `start` to `end`; with `again`, also what is there already."""
         file_bytes, first = self._config.commit_log_file_bytes, self._file_of(start)
         again_from = start - first if again else None
         while True:
@@ -352,12 +350,11 @@ class StoreBackup:
                 self._copied(f"{directory}/{name}")
 
     def _copied(self, name: str) -> None:
-        """One file, unless it goes meanwhile."""
         with suppress(FileNotFoundError):
             self._files.go_on(name)
 
     def _mend_queues(self) -> None:
-        """Queues that were deleted while they were copied, and perhaps begun anew."""
+        """Copy again the queues that were deleted, and perhaps recreated, during the run."""
         found = self._files.found
         firsts: dict[str, str] = {}
         for name in sorted(each for each in found if each.startswith(f"{_QUEUES}/")):
@@ -371,7 +368,7 @@ class StoreBackup:
             self._copy_queue(directory)
 
     def _is_as_copied(self, name: str) -> bool:
-        """Whether the first unit of a file is still the one that was copied."""
+        """Return whether the first unit of a file is still the copied one."""
         source, folder = self._files.source(name), self._folder
         with suppress(FileNotFoundError):
             if folder.disk.exists(folder.aside(name)):
@@ -380,7 +377,7 @@ class StoreBackup:
         return False
 
     def _keep_also(self) -> None:
-        """Settings, accounts and the like, under their last names; of a folder its files."""
+        """Copy settings, accounts and the like under their base names; of a folder, its files."""
         for path in self._also:
             place = f"{ALSO}/{path.rstrip('/').rpartition('/')[2]}"
             if not self._disk.is_dir(path):

@@ -1,7 +1,7 @@
-"""The copying of one file at the pace of its caller: whole, or what was added to it.
+"""Copying of one file, whole or its growth, at the caller's pace.
 
-Holes and zeros are not written, so that a sparse file stays one. What the disk cannot read becomes
-zeros, and is counted: a copy of a store whose disk fails has the rest.
+Holes and zeros are not written, so that a sparse file stays sparse. Unreadable bytes become zeros
+and are counted, so that a store on a failing disk yields a copy of the rest.
 """
 
 import fcntl
@@ -15,16 +15,16 @@ from storage.files.disk import Disk, DiskFile
 from storage.log.reader import pread_or_zeros
 
 CHUNK_BYTES: Final = 1 << 20
-"""Read and written at a time: between two of them the caller may wait."""
+"""Bytes read and written at a time; the caller may wait between two chunks."""
 ALIKE_BYTES: Final = 64 << 10
-"""Compared before a copy is added to: no two logs have so much in common at one place."""
+"""Bytes compared before a copy grows: two logs never share so many at one position."""
 _FICLONE: Final = 0x40049409
-"""ioctl of linux/fs.h: the target shares the blocks of the source until one of them changes."""
+"""The ioctl of linux/fs.h that shares the blocks of the source until one file changes."""
 
 Pace: TypeAlias = Callable[[int], None]
-"""Told how many bytes were copied; returns when more may be."""
+"""Receives the number of copied bytes; returns when more may be copied."""
 Share: TypeAlias = Callable[[str, str], bool]
-"""Makes a file that takes no room, of one that does not change any more; False: copy it."""
+"""Creates a file without space of its own from a constant one; False means copy it."""
 
 
 class FileCopier:
@@ -36,7 +36,7 @@ class FileCopier:
         self.unreadable_bytes = 0
 
     def is_alike(self, source: str, target: str, end: int) -> bool:
-        """Whether the two files have the same bytes just below `end`."""
+        """Return whether the two files have the same bytes just before `end`."""
         start = max(0, end - ALIKE_BYTES)
         disk = self._folder.disk
         if not disk.exists(target):
@@ -48,9 +48,9 @@ class FileCopier:
             return of.pread(end - start, start) == to.pread(end - start, start)
 
     def copy(self, source: str, target: str, end: int | None = None) -> int:
-        """A file made anew, of the source's size and with its bytes below `end`; on the disk.
+        """Create the target, with the source's size and its bytes below `end`, and sync it.
 
-        Gives the end of what is not zeros.
+        Return the end of the nonzero bytes.
         """
         self._folder.will_change(target)
         if self._folder.disk.exists(target):
@@ -58,7 +58,7 @@ class FileCopier:
         return self._into(source, target, 0, end)
 
     def add(self, source: str, target: str, start: int, end: int) -> int:
-        """The bytes [start, end) for a file that is there; the same."""
+        """Copy [start, end) into an existing file; return the end of the nonzero bytes."""
         return self._into(source, target, start, end)
 
     def _into(self, source: str, target: str, start: int, end: int | None) -> int:
@@ -100,7 +100,7 @@ class FileCopier:
             return data
 
     def clear_behind(self, target: str, position: int) -> None:
-        """Nothing but zeros behind a position of a file that is there: it becomes a hole."""
+        """Turn everything behind a position of an existing file into a hole."""
         with closing(self._folder.disk.open(target)) as file:
             size = file.size()
             if position < size and file.data_after(position) is not None:
@@ -110,7 +110,7 @@ class FileCopier:
 
 
 def clone(source: str, target: str) -> bool:
-    """A Share by reflink, where the file system can (XFS, Btrfs)."""
+    """Share a file by reflink, where the file system can (XFS, Btrfs)."""
     new = f"{target}.clone"
     try:
         with open(source, "rb") as of, open(new, "wb") as to:
@@ -125,7 +125,7 @@ def clone(source: str, target: str) -> bool:
 
 
 def hard_link(source: str, target: str) -> bool:
-    """A Share by a second name, where both are on one file system; else by reflink."""
+    """Share a file by a hard link within one file system; else by reflink."""
     try:
         os.link(os.path.realpath(source), target)
     except OSError:

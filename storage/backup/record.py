@@ -1,18 +1,18 @@
-"""The record of a copy of a store: what is in it, how far each file reaches, did the run end.
+"""The record of a copy of a store: its files, how far each reaches, and whether the run ended.
 
-    <copy>/troupemq/backup.json            of the last run that ended (checked_json)
-    <copy>/troupemq/backup.running.json    there while a run is under way, or was interrupted: what
-                                           it has copied so far. No start takes such a store
-    <copy>/troupemq/backup.next/<path>     what takes the place of other files when the run ends
+    <copy>/troupemq/backup.json            of the last completed run (checked_json)
+    <copy>/troupemq/backup.running.json    exists during a run and after an interrupted one, with
+                                           what it has copied; prevents a start on the copy
+    <copy>/troupemq/backup.next/<path>     replacements of files, moved when the run ends
     <copy>/troupemq/backup.next.json       the record of a run that is ending
-    <copy>/troupemq/backup.lock            locked by whoever is at work there
+    <copy>/troupemq/backup.lock            locked by the process that works on the copy
 
-A run adds to files only behind what the record says of them, and puts all else aside. So a run that
-is interrupted leaves the copy of the run before as it was. Once backup.next.json is on the disk the
-run has ended: what is left to be done, who comes next does (`settle`).
+A run appends to files only behind what the record says of them, and puts everything else aside. So
+an interrupted run leaves the copy of the run before intact. Once backup.next.json is on disk, the
+run has ended; the next process completes the remaining steps (`settle`).
 
-A copy may have been in other hands: a record with a name that leads out of the copy is refused, and
-so is a link in the copy that does.
+A copy may come from an untrusted place. A record with a name that leads out of the copy is refused,
+and so is a link in the copy that does.
 """
 
 from collections.abc import Iterable
@@ -31,42 +31,41 @@ from storage.recovery.unfinished_copy import mark_path
 _DIRECTORY = "troupemq"
 LOG_DIRECTORY = "commitlog"
 ALSO = "also"
-"""Where files lie, in a copy, that are not of the store."""
+"""Folder in a copy for files from outside the store."""
 
 
 class CopiedFile(NamedTuple):
-    """One file of a copy."""
-
     size: int
-    """Of the original, bytes."""
+    """Size of the original, bytes."""
     through: int
-    """The copy has what was there below this position; zeros behind it do not count."""
+    """The copy has everything below this position; zeros behind it do not count."""
     modified_ms: int
-    """When the original had been written last; -1 if it may have been again since."""
+    """Last modification of the original; -1 if it may have been modified since."""
 
 
 @dataclass(slots=True)
 class BackupRecord:
-    """What a run has left."""
-
     source: str
-    """The root of the store."""
+    """Root of the store."""
     taken_ms: int
     log_start: int
     log_end: int
     """The cut: records below it are in the copy, none behind."""
     files: dict[str, CopiedFile] = field(default_factory=dict)
-    """By their paths below the root of the copy."""
+    """The files by path below the root of the copy."""
 
 
 class BackupFolder:
-    """The directory of a copy. One owner, which `take` makes sure of."""
+    """The directory of a copy. One owner, ensured by `take`."""
 
     def __init__(
         self, disk: Disk, root: str, log_dir: str = "", *, follows_links: bool = False
     ) -> None:
-        """`log_dir`: where the log lies, if not below `root`. `follows_links`: of a store, whose
-        folders may be links that its operator has made."""
+        """Create the closed folder.
+
+        `log_dir` is the directory of the log if it is not below `root`. `follows_links` is for a
+        store, in which folders may be links of its operator.
+        """
         self.disk, self.root = disk, root
         self._log_dir = log_dir
         own = f"{root}/{_DIRECTORY}"
@@ -76,14 +75,14 @@ class BackupFolder:
         self._lock: DiskFile | None = None
         self._real_path = None if follows_links else disk.real_path
         self._checked: set[str] = set()
-        """Directories that are known not to lead out of the copy."""
+        """Directories known not to lead out of the copy."""
         self._changed: set[str] = set()
-        """Directories with names that may not be on the disk yet."""
+        """Directories with names that may not be on disk yet."""
 
-    # -- who is at work
+    # -- lock
 
     def take(self) -> None:
-        """Nobody else works on it until `release`. Raises StoreLocked, StoreError."""
+        """Lock the copy until `release`. Raise StoreLocked, StoreError."""
         below(self.root, _DIRECTORY, real_path=self._real_path)
         try:
             self.disk.make_dirs(f"{self.root}/{_DIRECTORY}")
@@ -97,15 +96,14 @@ class BackupFolder:
         self._lock = file
 
     def release(self) -> None:
-        """Others may."""
         lock, self._lock = self._lock, None
         if lock is not None:
             lock.close()
 
-    # -- what is there
+    # -- content
 
     def done(self) -> BackupRecord | None:
-        """The last run that ended; None without one. Raises OutsideFolder."""
+        """Return the last completed run, or None. Raise OutsideFolder."""
         return self._record(self._done_path)
 
     def _record(self, path: str) -> BackupRecord | None:
@@ -124,11 +122,11 @@ class BackupFolder:
                 ) from None
 
     def is_ending(self) -> bool:
-        """Whether a run has ended that has not been settled."""
+        """Return whether a run has ended but is not settled."""
         return self.disk.exists(self._next_path)
 
     def under_way(self) -> dict[str, CopiedFile] | None:
-        """What a run that was interrupted had copied; None if none was."""
+        """Return what an interrupted run had copied; None without one."""
         if not self.disk.exists(self._mark_path):
             return None
         found = read_checked(self.disk, self._mark_path)
@@ -139,7 +137,7 @@ class BackupFolder:
         return {}
 
     def path(self, name: str) -> str:
-        """Return where a file of the copy lies. Raises OutsideFolder."""
+        """Return the path of a file of the copy. Raise OutsideFolder."""
         folder, names = self.root, name.split("/")
         if self._log_dir and names[0] == LOG_DIRECTORY:
             folder, names = self._log_dir, names[1:]
@@ -151,10 +149,10 @@ class BackupFolder:
         return below(directory, last, real_path=self._real_path)
 
     def aside(self, name: str) -> str:
-        """Return where a file is put that takes another one's place at the end of the run.
+        """Return the path that holds a replacement until the end of the run.
 
-        Raises OutsideFolder, also where a link leads out of the copy: what lies there would be
-        moved into it.
+        Raise OutsideFolder, also where a link leads out of the copy: its target would be moved into
+        it.
         """
         path = below(self._aside, *name.split("/"))
         if self._real_path is not None:
@@ -165,7 +163,7 @@ class BackupFolder:
     # -- a run
 
     def begin(self, copied: dict[str, CopiedFile]) -> None:
-        """From now on the copy is marked as unfinished. Raises StoreError."""
+        """Mark the copy as unfinished. Raise StoreError."""
         self.note(copied)
         try:
             self.disk.remove_tree(self._aside)
@@ -173,7 +171,7 @@ class BackupFolder:
             raise store_error(f"cannot use {self.root}", error) from error
 
     def note(self, copied: dict[str, CopiedFile]) -> None:
-        """What has been copied by now, and is on the disk. Raises StoreError."""
+        """Record what has been copied and synced. Raise StoreError."""
         try:
             self.sync_names()
         except OSError as error:
@@ -181,21 +179,21 @@ class BackupFolder:
         write_checked(self.disk, self._mark_path, {"files": copied})
 
     def will_change(self, path: str) -> None:
-        """A name in the directory of `path`, which is made if need be. Raises OSError."""
+        """Announce a change in the directory of `path`, and create the directory. Raise OSError."""
         directory = path.rpartition("/")[0]
         if directory not in self._changed:
             self.disk.make_dirs(directory)
             self._changed.add(directory)
 
     def sync_names(self) -> None:
-        """The names that have changed are on the disk. Raises OSError."""
+        """Bring the changed names to disk. Raise OSError."""
         for directory in sorted(self._changed):
             if self.disk.is_dir(directory):
                 self.disk.sync_directory(directory)
         self._changed.clear()
 
     def finish(self, record: BackupRecord) -> None:
-        """The run has ended, and all that it has copied is on the disk. Raises StoreError."""
+        """Record that the run has ended, with all files on disk. Raise StoreError."""
         try:
             self.sync_names()
         except OSError as error:
@@ -204,7 +202,7 @@ class BackupFolder:
         self.settle()
 
     def settle(self) -> None:
-        """Does what is left to be done of a run that has ended. Raises StoreError."""
+        """Complete the remaining steps of a run that has ended. Raise StoreError."""
         record = self._record(self._next_path)
         if record is None:
             return
@@ -227,7 +225,7 @@ class BackupFolder:
             raise store_error(f"cannot finish the copy {self.root}", error) from error
 
     def remove(self, names: Iterable[str]) -> None:
-        """Files that are not in the copy any more, with directories left empty. Raises OSError."""
+        """Delete files that left the copy, and directories left empty. Raise OSError."""
         for name in sorted(names):
             path = self.path(name)
             if self.disk.exists(path):
@@ -237,19 +235,19 @@ class BackupFolder:
                 self.disk.remove_tree(directory)
 
     def hand_over(self) -> None:
-        """A store that was restored is whole: a start may take it. Raises OSError."""
+        """Allow starts on a store that was restored completely. Raise OSError."""
         self.unmark()
         self.disk.unlink(self._lock_path)
 
     def unmark(self) -> None:
-        """It is whole. Raises OSError."""
+        """Remove the mark of an unfinished copy. Raise OSError."""
         if self.disk.exists(self._mark_path):
             self.disk.unlink(self._mark_path)
             self.disk.sync_directory(f"{self.root}/{_DIRECTORY}")
 
 
 def require_done(folder: BackupFolder) -> BackupRecord:
-    """The last run that ended. Raises StoreError where none has."""
+    """Return the last completed run. Raise StoreError without one."""
     folder.settle()
     record = folder.done()
     if record is not None:
@@ -258,7 +256,7 @@ def require_done(folder: BackupFolder) -> BackupRecord:
         raise StoreError(
             f"the copy {folder.root} is not finished: run `troupemq store backup` again."
         )
-    raise StoreError(f"{folder.root} is no copy that `troupemq store backup` has made.")
+    raise StoreError(f"{folder.root} is not a copy made by `troupemq store backup`.")
 
 
 def _files_of(found: dict[str, Any]) -> dict[str, CopiedFile]:

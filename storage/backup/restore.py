@@ -1,4 +1,4 @@
-"""A store made from a copy: what the last run that ended has left, and none of what came later."""
+"""A store made from a copy: the result of the last completed run, and nothing later."""
 
 from dataclasses import dataclass
 
@@ -13,31 +13,32 @@ from storage.files.mapped_file import first_offset_of
 
 @dataclass(frozen=True, slots=True)
 class RestoreReport:
-    """What was restored."""
-
     taken_ms: int
-    """When the run began that had made the copy."""
+    """Start of the run that made the copy."""
     log_start: int
     log_end: int
     copied_bytes: int
     was_interrupted: bool
-    """Whether a later run did not end: what it has copied is left out."""
+    """Whether a later run was interrupted: its part is left out."""
 
 
 class StoreRestore:
-    """One run; repeated after an interruption it begins anew."""
+    """One run; after an interruption it starts again from the beginning."""
 
     def __init__(
         self, disk: Disk, copy_root: str, config: StoreConfig, pace: Pace = lambda _: None
     ) -> None:
-        """`config`: of the store that is to be made."""
+        """Create a run; `config` is that of the new store."""
         self._disk, self._config = disk, config
         self._copy = BackupFolder(disk, copy_root)
         self._store = BackupFolder(disk, config.root, config.commit_log_dir, follows_links=True)
         self._copier = FileCopier(disk, self._store, pace)
 
     def run(self) -> RestoreReport:
-        """Raises StoreError: no copy, one that never ended, a store in the way, a full disk."""
+        """Restore the store.
+
+        Raise StoreError for no copy, one without a completed run, an existing store or a full disk.
+        """
         self._copy.take()
         try:
             record = require_done(self._copy)
@@ -72,12 +73,12 @@ class StoreRestore:
         has_log = any(first_offset_of(name) is not None for name in names)
         if has_log or disk.exists(config.lock_path) or disk.listdir(config.config_dir):
             raise StoreError(
-                f"{config.root} has a store: move it away, or name an empty folder, for a copy is"
-                " never put over one."
+                f"{config.root} has a store: move it away, or name an empty folder; a copy is"
+                " never put over a store."
             )
 
     def _reserve(self, record: BackupRecord) -> None:
-        """Real blocks for the file that is written to next, as every file of a log has."""
+        """Allocate real blocks for the file written next, as in every log."""
         names = [name for name in record.files if name.startswith("commitlog/")]
         if names:
             file = self._disk.open(self._store.path(max(names)))

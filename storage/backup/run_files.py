@@ -1,7 +1,8 @@
-"""The files of a run of a backup: what the copy has of each, and what it lacks.
+"""The files of a backup run: what the copy has of each, and what it lacks.
 
-A file that only grows is added to at its place. What is small, or changes anywhere, is copied whole
-and put aside until the run ends; so is a growing file that is not the one that the last run had.
+A file that only grows is extended in place. A file that is small, or that changes anywhere, is
+copied whole and put aside until the run ends. So is a growing file that was replaced since the last
+run.
 """
 
 from collections.abc import Iterable
@@ -14,16 +15,16 @@ from storage.config import StoreConfig
 from storage.files.disk import Disk
 
 _NOTE_BYTES = 256 << 20
-"""What a run that is interrupted copies once more, at most, and one file of the log."""
+"""Bytes, besides one log file, that an interrupted run copies twice at most."""
 _NOTE_FILES = 2000
 _SURE_MS = 2000
-"""A file that was written to this long ago has another time when it is written to again."""
+"""Age after which a later write is sure to change a file's modification time."""
 _READS_MAX = 10
-"""Of small files, until they are twice the same."""
+"""Reads of small files until two in a row agree."""
 
 
 class RunFiles:
-    """Those of one run, by their names in the copy. One owner; raises OSError, StoreError."""
+    """The files of one run by name in the copy. One owner; raises OSError, StoreError."""
 
     def __init__(
         self,
@@ -38,18 +39,18 @@ class RunFiles:
         self.copier = FileCopier(disk, folder, pace)
         self._share = share
         self.found: dict[str, CopiedFile] = {}
-        """The copy as it will be when the run ends."""
+        """Content of the copy at the end of the run."""
         self.known: dict[str, CopiedFile] = {}
-        """What was in the folder when the run began."""
+        """Content of the folder at the start of the run."""
         self._in_place: dict[str, CopiedFile] = {}
-        """What is at its place, copied by this run or by one that was interrupted."""
+        """Files in place, copied by this run or by an interrupted one."""
         self._kept: frozenset[str] = frozenset()
-        """What the last run that ended needs as it is, as far as its record says."""
+        """Files that the last completed run needs unchanged, as far as its record says."""
         self._noted = (0, 0)
         self.shared_bytes = 0
 
     def begin(self, before: BackupRecord | None, interrupted: dict[str, CopiedFile]) -> None:
-        """Marks the copy as unfinished."""
+        """Mark the copy as unfinished."""
         known = before.files if before is not None else {}
         self._kept = frozenset(known)
         self.known = {**known, **interrupted}
@@ -57,13 +58,13 @@ class RunFiles:
         self._folder.begin(self._in_place)
 
     def source(self, name: str) -> str:
-        """Where a file of the store lies."""
+        """Return the path of a file in the store."""
         if name.startswith(f"{LOG_DIRECTORY}/"):
             return f"{self._config.commit_log_dir}/{name.removeprefix(f'{LOG_DIRECTORY}/')}"
         return f"{self._config.root}/{name}"
 
     def share(self, name: str) -> bool:
-        """Whether a file that does not change any more is in the copy, and takes no room there."""
+        """Try to share a constant file without space of its own; return whether that worked."""
         if self._share is None or name in self.known:
             return False
         source, target = self.source(name), self._folder.path(name)
@@ -79,9 +80,9 @@ class RunFiles:
         return True
 
     def go_on(self, name: str, end: int | None = None, *, again_from: int | None = None) -> None:
-        """What the copy lacks of a file that only grows, up to `end`.
+        """Copy what the copy lacks of a file that only grows, up to `end`.
 
-        `again_from`: what is there from this position on is copied once more.
+        What is there from `again_from` on is copied again.
         """
         source, target = self.source(name), self._folder.path(name)
         modified_ms, size = self._modified_ms(source), self._size(source)
@@ -106,7 +107,7 @@ class RunFiles:
             self._took(name, copied)
 
     def _took(self, name: str, copied: CopiedFile) -> None:
-        """A file lies at its place; now and then that is noted for a run after an interruption."""
+        """Note a file in place; at times, save the notes for a run after an interruption."""
         self.found[name] = self._in_place[name] = copied
         count, copied_bytes = self._noted
         if (
@@ -116,12 +117,12 @@ class RunFiles:
             self.note()
 
     def note(self) -> None:
-        """What is in its place is known to whoever comes next."""
+        """Save the list of files in place for the next run."""
         self._folder.note(self._in_place)
         self._noted = len(self._in_place), self.copier.copied_bytes
 
     def copy_small(self, names: Iterable[str]) -> None:
-        """Files that are replaced or written as a whole, as they are at one moment."""
+        """Copy files that are replaced or written as a whole, all at one moment."""
         wanted = list(names)
         found = self._read_all(wanted)
         for _ in range(_READS_MAX):
@@ -140,7 +141,7 @@ class RunFiles:
         return found
 
     def put_aside(self, name: str, data: bytes) -> None:
-        """A small file, as it will be when the run ends; what is not of the store is private."""
+        """Put aside a small file for the end of the run; one from outside the store is private."""
         path = self._folder.aside(name)
         self._folder.will_change(path)
         with closing(self._folder.disk.open(path, create=True)) as file:
@@ -153,7 +154,7 @@ class RunFiles:
         self.copier.copied_bytes += len(data)
 
     def copy_aside(self, directory: str) -> None:
-        """Files that are written to at any place."""
+        """Put aside files that are written at any position."""
         for each in self._disk.listdir(f"{self._config.root}/{directory}"):
             name = f"{directory}/{each}"
             with suppress(FileNotFoundError):

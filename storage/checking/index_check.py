@@ -1,12 +1,12 @@
-"""Compares one index file with the log, a slice at a time, without touching either.
+"""Comparison of one index file with the commit log, a slice at a time, read-only.
 
-An index file follows from the log: the keys of its records in order, entry by entry, each chained
-to the one before it with the same slot. So one pass over both tells everything: an entry whose
-record is not there or has no such key, a key that is missing, a wrong time, a broken chain, a slot
-that leads elsewhere. Memory: 4 bytes for each slot, 20 MB at the default size.
+An index file follows from the log. It has the keys of the records in order, each entry chained to
+the previous one of the same slot. So one pass over both finds every fault. Faults are an entry
+without its record or key, a missing key, a wrong time, a broken chain, a wrong slot. Memory: 4
+bytes for each slot, 20 MB at the default size.
 
-Tolerated is what comes from RocketMQ: keys of a record that is in the file before, or was the
-newest at a restart, a second time; and entries of records that are deleted or damaged.
+Some deviations of RocketMQ are tolerated. Keys may be repeated for a record in the file before, or
+for the newest record at a restart. Entries may be of deleted or damaged records.
 """
 
 from array import array
@@ -49,7 +49,7 @@ _ANY = _AnyHash()
 class IndexCheck:
     """One pass over one file: `step` until it returns True, then `reason`; `close` in any case.
 
-    Any thread, beside the writer: what is put meanwhile is not looked at.
+    Any thread, beside the writer: entries that are put meanwhile are ignored.
     """
 
     def __init__(
@@ -62,10 +62,9 @@ class IndexCheck:
         file: IndexFile,
         before: IndexFile | None,
     ) -> None:
-        """`before` is the file before it, None for the first. Raises OSError."""
+        """Open the file; `before` is its predecessor, None for the first. Raise OSError."""
         self.path = file.path
         self.reason = ""
-        """Why the file is wrong, in words; empty as long as nothing is found."""
         self._log, self._damage, self._reader = log, damage, reader
         self._slot_count, self._entry_count = config.max_hash_slots, config.max_index_entries
         self._entries_start = HEADER_BYTES + self._slot_count * SLOT_BYTES
@@ -84,13 +83,12 @@ class IndexCheck:
         self._slots_seen = 0
 
     def close(self) -> None:
-        """Gives the descriptor back."""
         self._file.close()
 
     def step(self) -> bool:
-        """Compares a few hundred records or some thousand slots; True when it has come to an end.
+        """Compare a few hundred records or some thousand slots; return True at the end.
 
-        Raises OSError when the file or the log cannot be read.
+        Raise OSError if the file or the log cannot be read.
         """
         if self._is_full and not self._chunk:
             self.reason = fault_of(self._file, self._header, self._slot_count, self._entry_count)
@@ -106,7 +104,7 @@ class IndexCheck:
     def _compare_records(self) -> str:
         if self._position >= self._log.end_offset:
             entry = self._entry()
-            return f"entry {self._number} names offset {entry[1]}, where the log has ended"
+            return f"entry {self._number} names offset {entry[1]}, behind the end of the log"
         part = self._reader.read(self._position, SLICE_RECORDS)
         for record in part.entries:
             if reason := self._compare(record):
@@ -117,13 +115,13 @@ class IndexCheck:
         return self._skip_below(part.next_offset)
 
     def _compare(self, record: DispatchEntry) -> str:
-        """The entries up to and with those of one record."""
+        """Compare the entries up to and including those of one record."""
         offset = record.physical_offset
         if reason := self._skip_below(offset):
             return reason
         keys = () if record.sys_flag & _ROLLED_BACK == _ROLLED_BACK else record.keys
         hashes = [self._hashes.index_hash(record.topic, key) for key in keys]
-        # Earlier versions and 4.9.7 index all words of KEYS, here the first ones are known.
+        # Earlier versions and 4.9.7 index all words of KEYS; only the first ones are known here.
         known = frozenset(hashes) if len(keys) < INDEXED_WORDS_MAX else _ANY
         first = self._begun if offset == self._before_end else 0
         for key_hash in hashes[first:]:
@@ -148,13 +146,13 @@ class IndexCheck:
         return ""
 
     def _is_repeated(self, entry: Entry, offset: int, known: Container[int]) -> bool:
-        """Whether it is once more a key of this record, or of the one with keys before it."""
+        """Return whether the entry repeats a key of this record or of the last with keys."""
         if entry[1] == offset:
             return entry[0] in known
         return entry[1] == self._last_hashes[0] and entry[0] in self._last_hashes[1]
 
     def _skip_below(self, offset: int) -> str:
-        """Passes entries of records before `offset` that are deleted, damaged or repeated."""
+        """Skip entries of records before `offset` that are deleted, damaged or repeated."""
         while self._number < self._end:
             entry = self._entry()
             if entry[1] >= offset:
@@ -168,7 +166,7 @@ class IndexCheck:
         return ""
 
     def _take(self, entry: Entry, timestamp: int | None) -> str:
-        """Checks chain and time of the entry that is next, and goes on; None: any time will do."""
+        """Check chain and time of the next entry and advance; None means any time."""
         key_hash, _, seconds, previous = entry
         number = self._number
         self._number += 1
@@ -191,7 +189,10 @@ class IndexCheck:
         return min(max((timestamp - begin) // 1000, 0), SECONDS_MAX)
 
     def _may_be_first(self, seconds: int, timestamp: int) -> bool:
-        """The very first entry counts from the end of the file before, which may be deleted."""
+        """Return whether the time fits the first entry of a file.
+
+        It counts from the end of the file before, which may be deleted.
+        """
         if self._before_ms is None:
             return seconds >= 0
         return seconds == min(max((timestamp - self._before_ms) // 1000, 0), SECONDS_MAX)
@@ -234,7 +235,7 @@ def checks_of(
     reader: DispatchReader,
     files: tuple[IndexFile, ...],
 ) -> Iterator[IndexCheck]:
-    """A check for each of these files (`Index.files`), oldest first; those deleted are passed."""
+    """Yield a check for each file (`Index.files`), oldest first; skip deleted ones."""
     before: IndexFile | None = None
     for file in files:
         if file.next_entry <= 1:

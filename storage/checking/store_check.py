@@ -1,12 +1,12 @@
-"""Checks a whole store directory without changing it: what `troupemq store check` says.
+"""Check of a whole store directory without changes: `troupemq store check`.
 
-First the next start is rehearsed, by the code of the start itself, on a disk that keeps nothing:
-what it would repair, leave out or lose is found. Then comes what a start does not read: log and
-queues against each other in both directions, the index, the transaction table. A store that was
-written by 4.9.7 is checked by the same rules.
+First the code of the start itself rehearses the next start, on a disk that keeps nothing. This
+finds what the start would repair, omit or lose. Then comes what a start does not read: log and
+queues against each other in both directions, the index, the transaction table. The same rules hold
+for a store that 4.9.7 has written.
 
-No lock is taken. Beside a running broker nothing is rehearsed, for its store is not as it will be
-left, and what is being written may be found unfinished.
+No lock is taken. Beside a running broker nothing is rehearsed, because its store will still change,
+and parts being written may look unfinished.
 """
 
 from collections import Counter
@@ -43,7 +43,7 @@ from storage.tables.json_config import load, parsed_object
 from storage.transactions.table import TransactionTable
 
 KEPT_MAX = 1000
-"""Findings of one part that are kept in words; what comes after is only counted."""
+"""Findings of one part with their text; further ones are only counted."""
 TABLE_DIRECTORY = "transaction/statetable"
 _CHECKPOINT_TIMES_BYTES = 24
 _NOT_YET = "units are written some 0.2 s after their records; check again"
@@ -51,11 +51,9 @@ _NOT_YET = "units are written some 0.2 s after their records; check again"
 
 @dataclass(slots=True)
 class CheckReport:
-    """What a check found."""
-
     findings: list[Finding] = field(default_factory=list)
     wrong_counts: Counter[str] = field(default_factory=Counter)
-    """By part; also of what is not among the findings any more."""
+    """Faults by part, including those without a finding."""
     log_start: int = 0
     log_end: int = 0
     queue_count: int = 0
@@ -65,11 +63,10 @@ class CheckReport:
 
     @property
     def is_clean(self) -> bool:
-        """Whether nothing is wrong; there may be notes."""
+        """Whether the report has no faults; it may have notes."""
         return not self.wrong_counts
 
     def add(self, findings: Iterable[Finding]) -> None:
-        """Takes what is not there yet."""
         for each in findings:
             if each in self._known:
                 continue
@@ -80,16 +77,14 @@ class CheckReport:
                 self._known.add(each)
 
     def wrong(self, part: str, texts: Iterable[str]) -> None:
-        """Notes what is wrong."""
         self.add(Finding(part, text) for text in texts)
 
     def note(self, part: str, text: str) -> None:
-        """Notes what is not wrong."""
         self.add((Finding(part, text, is_wrong=False),))
 
 
 class StoreCheck:
-    """One check of one directory; `config` has the sizes that its files were made with."""
+    """One check of one directory; `config` has the file sizes that it was written with."""
 
     def __init__(
         self,
@@ -99,19 +94,19 @@ class StoreCheck:
         in_use: bool = False,
         tables: TableSettings | None = None,
     ) -> None:
-        """`in_use`: a broker runs on it."""
+        """Create a check; `in_use` means that a broker runs on the store."""
         self.report = CheckReport()
         self._disk = ReadOnlyDisk(disk)
         self._in_use = in_use
         self._tables = tables or TableSettings()
         self._next_start = RecoveryReport()
         self._queues_then: set[tuple[str, int]] = set()
-        """Those that the next start after a crash has, made from the end of the log or not."""
+        """Queues after the next start following a crash, rebuilt or not."""
         self._config = config
         self._damage = Damage()
 
     def run(self) -> CheckReport:
-        """Everything, in order. Raises StoreError when the directory cannot be read."""
+        """Run all checks in order. Raise StoreError if the directory cannot be read."""
         report = self.report
         try:
             if not self._in_use:
@@ -135,9 +130,9 @@ class StoreCheck:
         return report
 
     def _rehearse(self) -> None:
-        """What the next start would say."""
+        """Report what the next start would report."""
         if not was_stopped_cleanly(self._config, self._disk):
-            self.report.note("store", "it was not stopped cleanly: the next start recovers it")
+            self.report.note("store", "unclean stop: the next start recovers the store")
         store = MessageStore(self._config, OverlayDisk(self._disk), SystemClock())
         try:
             self._next_start = store.rehearse()
@@ -145,10 +140,10 @@ class StoreCheck:
             if not self._next_start.clean:
                 self._queues_then = set(store.consume_queues.names())
         except StoreError as error:
-            self.report.wrong("store", (f"no start is possible: {error}",))
+            self.report.wrong("store", (f"a start would fail: {error}",))
 
     def _queues_made(self) -> set[tuple[str, int]]:
-        """The queues that the next start will have made before it looks at the tables."""
+        """Return the queues that the next start creates before it loads the tables."""
         if not self._next_start.all_queues_made:
             return self._next_start.queues_made
         found = self.report.counts.unknown_queues
@@ -176,7 +171,7 @@ class StoreCheck:
         return extent
 
     def _missing_levels(self, queue_ends: Mapping[QueueKey, int]) -> None:
-        """Note the messages that wait in delay levels which messageDelayLevel does not name."""
+        """Note the messages in delay levels that messageDelayLevel does not have."""
         path = f"{self._config.config_dir}/delayOffset.json"
         table = load(self._disk, path, parse_delay_offsets).value
         offsets = {} if table is None else table.offset_table
@@ -189,7 +184,7 @@ class StoreCheck:
                 self.report.note("delayed messages", text)
 
     def _compare(self, queue_ends: Mapping[QueueKey, int]) -> ScrubCounts:
-        """Log and queues against each other; notes what is wrong, fills the damage."""
+        """Compare log and queues; report faults and fill the damage."""
         log_end = self.report.log_end
         scrub = Scrub(
             self._disk, self._config, self._damage, log_end=log_end, queue_ends=queue_ends
@@ -223,10 +218,10 @@ class StoreCheck:
             text = f"{counts.unconfirmed_count} units have no record in the log"
             report.wrong("consume queues", (text,))
         if counts.shifted_count:
-            text = f"{counts.shifted_count} units count otherwise than their records"
+            text = f"{counts.shifted_count} units count differently from their records"
             report.note("consume queues", text)
         if counts.stray_count:
-            text = f"{counts.stray_count} records are of older lives of their topics"
+            text = f"{counts.stray_count} records are of deleted topics of the same name"
             report.note("commit log", text)
         known = self._topics()
         for (topic, queue_id), count in sorted(counts.unknown_queues.items()):
@@ -261,7 +256,7 @@ class StoreCheck:
             if fault := file.load():
                 if self._in_use:
                     report.wrong("index", (f"{file.path}: {fault}",))
-                return  # a start has told it
+                return  # reported by the rehearsed start
             files.append(file)
         report.index_file_count = len(files)
         reader = DispatchReader(log, delay_levels_ms(config.message_delay_level))
@@ -276,7 +271,7 @@ class StoreCheck:
 
     def _transaction_table(self, log: CommitLog) -> None:
         if not self._disk.listdir(f"{self._config.root}/{TABLE_DIRECTORY}"):
-            return  # made at the next start
+            return  # the next start rebuilds it
         table = TransactionTable(self._config, self._disk, log.view, lambda: 0)
         try:
             fault = table.load(self.report.log_start, self.report.log_end)
@@ -301,10 +296,10 @@ class StoreCheck:
         path, report = self._config.checkpoint_path, self.report
         data = self._disk.read_bytes(path) if self._disk.exists(path) else b""
         if len(data) < _CHECKPOINT_TIMES_BYTES:
-            return  # a start has told it
+            return  # reported by the rehearsed start
         names = ("commit log", "consume queues", "index")
         for number, name in enumerate(names):
             time_ms = int.from_bytes(data[number * 8 : number * 8 + 8], signed=True)
             if time_ms < 0 or time_ms > extent.last_store_timestamp > 0:
-                text = f"its time of the {name}, {time_ms}, is not one of the log's"
+                text = f"its time of the {name}, {time_ms}, is outside the log's range"
                 report.wrong("checkpoint", (text,))

@@ -1,7 +1,6 @@
-"""The list of what lies in a store directory, for tools that do not open the store.
+"""The files of a store directory, for tools that do not open the store.
 
-File sizes are settings of the broker that made them. Where its settings are not at hand they are
-taken from the files themselves.
+File sizes are settings of the broker. Without its settings they are read from the files.
 """
 
 from collections.abc import Iterator
@@ -23,13 +22,13 @@ from storage.scrub.units import QueueKey
 _SCAN_BYTES = 1 << 16
 _INDEX_NAME_DIGITS = 17
 _INDEX_BYTES_MAX = 256 << 20
-"""Of an index file looked at."""
+"""Bytes of an index file that are read."""
 _HASH_BYTES = 4
-"""Before the physical offset of an entry."""
+"""Bytes before the physical offset of an entry."""
 
 
 def with_sizes_of_files(disk: Disk, config: StoreConfig) -> StoreConfig:
-    """The settings, with what the directory itself shows: file sizes, and queues' extensions."""
+    """Return the settings with the file sizes and the queue extensions found in the directory."""
     sizes: dict[str, Any] = _index_sizes(disk, config)
     if log_bytes := _first_size(disk, config.commit_log_dir):
         sizes["commit_log_file_bytes"] = log_bytes
@@ -46,7 +45,7 @@ def with_sizes_of_files(disk: Disk, config: StoreConfig) -> StoreConfig:
 
 
 def _first_queue(disk: Disk, root: str) -> str:
-    """The directory of the first queue below `root` that has a file with bytes; empty without."""
+    """Return the directory of the first queue with a nonempty file below `root`; else ""."""
     for topic in disk.listdir(root):
         for queue_id in disk.listdir(f"{root}/{topic}"):
             directory = f"{root}/{topic}/{queue_id}"
@@ -56,7 +55,7 @@ def _first_queue(disk: Disk, root: str) -> str:
 
 
 def _first_size(disk: Disk, directory: str) -> int:
-    """The size of a directory's first file that is named by an offset; 0 without one."""
+    """Return the size of a directory's first file named by an offset; 0 without one."""
     for name in disk.listdir(directory):
         if first_offset_of(name) is not None:
             return _size(disk, f"{directory}/{name}")
@@ -72,7 +71,7 @@ def _size(disk: Disk, path: str) -> int:
 
 
 def _index_sizes(disk: Disk, config: StoreConfig) -> dict[str, int]:
-    """Slots and entries of an index file, where they are not those of the settings."""
+    """Return slots and entries of an index file if they differ from the settings."""
     usual = HEADER_BYTES + config.max_hash_slots * SLOT_BYTES
     usual += config.max_index_entries * ENTRY_BYTES
     for name in index_names(disk, config):
@@ -91,7 +90,7 @@ def _index_sizes(disk: Disk, config: StoreConfig) -> dict[str, int]:
 
 
 def _slot_counts(data: bytes, size: int) -> Iterator[int]:
-    """How many slots an index file may have: where its newest entry then lies agrees with them."""
+    """Yield slot counts that agree with the position of an index file's newest entry."""
     if len(data) < HEADER_BYTES:
         return
     header = IndexHeader.of(data[:HEADER_BYTES])
@@ -111,7 +110,7 @@ def _slot_counts(data: bytes, size: int) -> Iterator[int]:
 
 
 def index_names(disk: Disk, config: StoreConfig) -> list[str]:
-    """The index files, in order."""
+    """Return the names of the index files, in order."""
     return [
         name
         for name in disk.listdir(config.index_dir)
@@ -121,23 +120,22 @@ def index_names(disk: Disk, config: StoreConfig) -> list[str]:
 
 @dataclass(slots=True)
 class LogExtent:
-    """Where the records of a log begin and end."""
+    """Range of the records in a log."""
 
     start: int = 0
     end: int = 0
-    """Behind the last whole record; at the next file's beginning if BLANK follows."""
+    """End of the last whole record; start of the next file if BLANK follows."""
     capacity_end: int = 0
-    """The end of the last file."""
     last_store_timestamp: int = 0
-    """The newest of the last file that holds records, ms."""
+    """Newest time in the last file with records, ms."""
     stale_bytes: int = 0
-    """Bytes behind the end that are not zeros."""
+    """Nonzero bytes behind the end."""
     problems: list[str] = field(default_factory=list)
-    """Files that are missing or have another size."""
+    """Files that are missing or have a wrong size."""
 
 
 def log_extent(disk: Disk, config: StoreConfig) -> LogExtent:
-    """Looks at the log's files; reads those behind the last record, and the one it is in."""
+    """Return the extent of the log; reads the file with the last record and those behind it."""
     extent = LogExtent()
     directory, size = config.commit_log_dir, config.commit_log_file_bytes
     names = [name for name in disk.listdir(directory) if first_offset_of(name) is not None]
@@ -148,7 +146,7 @@ def log_extent(disk: Disk, config: StoreConfig) -> LogExtent:
             extent.problems.append(f"{directory}/{name} has {found} bytes instead of {size}")
     for before, after in pairwise(firsts):
         if after != before + size:
-            extent.problems.append(f"{directory} holds nothing between {before + size} and {after}")
+            extent.problems.append(f"{directory} has no files between {before + size} and {after}")
     extent.start = extent.end = firsts[0] if firsts else 0
     if not firsts:
         return extent
@@ -166,7 +164,7 @@ def log_extent(disk: Disk, config: StoreConfig) -> LogExtent:
 
 
 def _end_in(reader: NamedLogReader, first: int, extent: LogExtent) -> bool:
-    """Looks for the last whole record of a file; False if it has none."""
+    """Find the last whole record of a file; return False without one."""
     last: RecordHead | None = None
     newest = 0
     for item in walk(reader, first, first + reader.file_bytes):
@@ -183,7 +181,7 @@ def _end_in(reader: NamedLogReader, first: int, extent: LogExtent) -> bool:
 
 
 def _bytes_from(disk: Disk, path: str, position: int) -> int:
-    """How many bytes of a file are not zero from a position on."""
+    """Return the number of nonzero bytes of a file from a position on."""
     count = 0
     file = disk.open(path, read_only=True)
     try:
@@ -198,20 +196,18 @@ def _bytes_from(disk: Disk, path: str, position: int) -> int:
 
 @dataclass(slots=True)
 class QueueExtents:
-    """How far the files of all queues reach."""
-
     ends: dict[QueueKey, int] = field(default_factory=dict)
-    """The queue offset behind the last unit that is not all zeros."""
+    """Queue offset behind the last unit that is not all zeros."""
     physical_end: int = 0
-    """The largest end of a record that the last unit of any queue names."""
+    """Largest record end in the last unit of any queue."""
     has_addresses: bool = False
     """Whether a last unit points into an extension of its queue."""
     problems: list[str] = field(default_factory=list)
-    """Files that are missing or have another size."""
+    """Files that are missing or have a wrong size."""
 
 
 def queue_extents(disk: Disk, config: StoreConfig) -> QueueExtents:
-    """Looks at the files of all queues; reads the last units of each."""
+    """Return the extents of all queues; reads the last units of each."""
     extents = QueueExtents()
     root, size = config.consume_queue_dir, config.consume_queue_file_bytes
     for topic in disk.listdir(root):
@@ -224,7 +220,7 @@ def queue_extents(disk: Disk, config: StoreConfig) -> QueueExtents:
             known = [first for first in firsts if first is not None]
             for before, after in pairwise(known):
                 if after != before + size:
-                    problem = f"{directory} holds nothing between {before + size} and {after}"
+                    problem = f"{directory} has no files between {before + size} and {after}"
                     extents.problems.append(problem)
             extents.ends[key] = _queue_end(disk, directory, known, size, extents)
     return extents
@@ -253,7 +249,7 @@ def _queue_end(
 
 
 def _last_unit(file: DiskFile, size: int) -> int | None:
-    """The position of the last unit that is not all zeros."""
+    """Return the position of the last unit that is not all zeros."""
     end = size - size % UNIT_BYTES
     step = _SCAN_BYTES - _SCAN_BYTES % UNIT_BYTES
     while end > 0:

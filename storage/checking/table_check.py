@@ -1,6 +1,6 @@
-"""A check of the JSON tables by the loaders of a start: what they leave out or refuse.
+"""Check of the JSON tables by the loaders of a start: what they omit or refuse.
 
-Beyond that, what a start does not look at while all is well: the previous versions and checksums.
+It also covers previous versions and checksums, which a start reads only after damage.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -22,7 +22,7 @@ from storage.tables.topics import always_present
 T = TypeVar("T")
 
 _NAMES_MAX = 20
-"""Told of topics or groups."""
+"""Maximum number of topics or groups in a finding."""
 
 
 def _usual_topics() -> dict[str, TopicConfig]:
@@ -31,11 +31,11 @@ def _usual_topics() -> dict[str, TopicConfig]:
 
 @dataclass(frozen=True, slots=True)
 class TableSettings:
-    """What a start takes from the broker's settings; the defaults where they are not at hand."""
+    """Settings of the broker that a start uses; defaults where they are unknown."""
 
     bloom: BloomFilter = field(default_factory=BloomFilter.of)
     known_topics: Mapping[str, TopicConfig] = field(default_factory=_usual_topics)
-    """Those that the broker has without being asked."""
+    """Topics that the broker always has."""
     are_known: bool = False
     """Whether the settings are those of the broker."""
 
@@ -46,9 +46,9 @@ def table_findings(
     settings: TableSettings,
     queues_made: Collection[tuple[str, int]] = (),
 ) -> Iterator[Finding]:
-    """One for each thing, in the order of the files. Raises StoreError, as a start does.
+    """Yield the findings in the order of the files. Raise StoreError like a start.
 
-    `queues_made`: those that are not there, but will be before a start looks at the tables.
+    `queues_made` are missing queues that exist before a start loads the tables.
     """
     parsers = table_parsers(settings.bloom)
     for name in BROKER_TABLES:
@@ -63,16 +63,16 @@ def table_findings(
 
 
 def entry_left_out(path: str, entry: str, reason: str) -> str:
-    """What is said of an entry that cannot be used."""
+    """Return the text for an entry that cannot be used."""
     return f"{path}: {entry} is left out: {reason}"
 
 
 def found_again(path: str, names: list[str]) -> str:
-    """What is said of topics or groups that are made again by what else the store tells."""
+    """Return the text for topics or groups restored from other parts of the store."""
     shown = ", ".join(names[:_NAMES_MAX])
     if len(names) > _NAMES_MAX:
         shown += f" and {len(names) - _NAMES_MAX} more"
-    return f"{path}: made again, with the usual settings, by queues and offsets: {shown}"
+    return f"{path}: restored with default settings, from queues and offsets: {shown}"
 
 
 def _consequences(
@@ -82,7 +82,7 @@ def _consequences(
     settings: TableSettings,
     queues_made: Collection[tuple[str, int]],
 ) -> Iterator[Finding]:
-    """What a start adds to a table that is not whole, or does without."""
+    """Yield what a start adds to an incomplete table, or omits."""
     name = path.rpartition("/")[2]
     whole = loaded.is_newest, loaded.broken, loaded.findings, loaded.left_out
     found: list[str] = []
@@ -96,7 +96,7 @@ def _consequences(
     elif isinstance(filters := loaded.value, ConsumerFilters):
         count = len(filters) - len(filters.loaded(0))
         if count:
-            text = f"{path}: {count} filters were made for other bit maps: they are left out"
+            text = f"{path}: {count} filters are for other bit maps: they are skipped"
             yield Finding("config", text, is_wrong=settings.are_known)
     if found:
         yield Finding("config", found_again(path, found))
@@ -107,7 +107,7 @@ def _as(kind: type[T], value: object) -> T | None:
 
 
 def _previous(disk: Disk, path: str, loaded: Loaded[object]) -> Iterator[Finding]:
-    """The version before, where a start has no need of it, and the checksums of both."""
+    """Yield faults of the previous version, if a start does not need it, and of the checksums."""
     backup, sidecar = f"{path}.bak", f"{path}.crc"
     if loaded.value is not None and not loaded.broken and disk.exists(backup):
         if disk.is_dir(backup):
@@ -120,4 +120,4 @@ def _previous(disk: Disk, path: str, loaded: Loaded[object]) -> Iterator[Finding
     if disk.exists(sidecar) and (
         disk.is_dir(sidecar) or Sidecar.decode(disk.read_bytes(sidecar)) is None
     ):
-        yield Finding("config", f"{sidecar} is damaged: a flipped bit could not be found by it")
+        yield Finding("config", f"{sidecar} is damaged: it cannot identify a flipped bit")

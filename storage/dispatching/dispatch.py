@@ -1,7 +1,7 @@
-"""The dispatcher of records: a queue unit, and an entry for what else follows the log.
+"""The dispatcher of records: feeds the consume queues and the other followers of the commit log.
 
-The broker's send path has all fields of a record at hand and makes its DispatchEntry itself;
-`entry_of` makes the same entry from a record of the log, for recovery.
+The broker's send path has all fields of a record and builds its DispatchEntry itself. For recovery,
+`entry_of` builds the same entry from a record of the log.
 
 Source: store/CommitLog.java (checkMessageAndReturnSize), DefaultMessageStore.java
 (CommitLogDispatcherBuildConsumeQueue, CommitLogDispatcherBuildIndex).
@@ -52,12 +52,17 @@ __all__ = [
 ]
 
 FED_TOGETHER = 64
-"""Records that followers are told at once. Told of each by itself they cost a lone send 12 µs more,
-of 70: what is called rarely finds the processor's caches cold."""
+"""Records passed to followers in one call.
+
+Single calls cost a lone send 12 µs more, of 70: code that rarely runs finds cold caches.
+"""
 
 INDEXED_WORDS_MAX = 128
-"""Words of KEYS that the index gets of one message. 4.9.7 indexes all: properties of 32 KiB hold
-16,000, and a few such messages took seconds of a tick. Dispatch, recovery and a slave agree."""
+"""Words of KEYS that are indexed per message.
+
+4.9.7 indexes all: properties of 32 KiB hold 16,000, and a few such messages took seconds of a tick.
+Dispatch, recovery and a slave agree.
+"""
 _OF_TRANSACTIONS = frozenset(
     topic.encode() for topic in (HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC)
 )
@@ -67,78 +72,78 @@ _TAGS, _KEYS, _UNIQ_KEY, _DELAY = (
     f"\x02{name}\x01".encode() for name in (TAGS, KEYS, UNIQ_KEY, DELAY)
 )
 TAGS_NAME = _TAGS[1:]
-"""The name of the property TAGS and what ends it."""
+"""The name of the property TAGS with its end mark."""
 
 
 class Follower(Protocol):
-    """Something derived of the log that follows behind it: the index, the transaction table.
+    """A structure derived from the commit log, such as the index or the transaction table.
 
-    One owner at a time: while it is behind at a start the catch-up actor, afterwards Reput.
+    It has one owner at a time: the catch-up actor while it lags at a start, afterwards Reput.
     """
 
     name: str
-    """For logs; unique in a store."""
+    """Unique in a store; appears in logs."""
 
     @property
     def covered_offset(self) -> int:
-        """What of the log is known: all records that begin below it. Where a record begins or ends.
+        """Start or end of a record; all records that begin below it are known.
 
-        0 means nothing is known. Dispatching never moves it back.
+        0 means that no record is known. Dispatching never moves it back.
         """
 
     def dispatch(self, entries: Sequence[Dispatched]) -> None:
-        """Takes records in the order of the log; what is covered already is skipped.
+        """Take records in the order of the log; skip those that are covered already.
 
-        `covered_offset` is the end of the last of them afterwards. Raises DiskFull or StoreError;
-        what was taken by then is covered, and the same entries may be dispatched again.
+        Afterwards `covered_offset` is the end of the last of them. Raise DiskFull or StoreError:
+        then the records taken so far are covered, and the same entries may be dispatched again.
         """
 
     def write_out(self) -> None:
-        """Puts what is only in memory into its files. Raises DiskFull or StoreError."""
+        """Write what is only in memory to the files. Raise DiskFull or StoreError."""
 
     def trim_before(self, min_physical: int) -> list[str]:
-        """Takes files out of use all of whose records lie before; somebody else deletes them.
+        """Take files out of use that have only records below `min_physical`.
 
-        Gives their paths, the oldest first.
+        Return their paths, oldest first; the caller deletes them.
         """
 
 
 class TakesEntries(Protocol):
-    """The queues, or who feeds them."""
+    """The queues, or a component that feeds them."""
 
     def append(self, entries: Sequence[DispatchEntry]) -> None:
-        """As `ConsumeQueues.append`."""
+        """Append entries like `ConsumeQueues.append`."""
 
 
 class Dispatcher:
-    """Feeds the queues, then the followers that are not behind. Told records in log order."""
+    """Feeds records, in log order, to the queues, then to the followers that do not lag."""
 
     def __init__(self, queues: ConsumeQueues, followers: Sequence[Follower] = ()) -> None:
         self.followers: tuple[Follower, ...] = tuple(followers)
-        """Those that know the log up to `dispatched_offset`; only they may be fed from here."""
+        """Followers that know the log up to `dispatched_offset`; only these may be fed here."""
         self.dispatched_offset = 0
-        """The end of the last record of which the queues know."""
+        """End of the last record that the queues know."""
         self.feeder: TakesEntries = queues
-        """Who feeds the queues; of a slave somebody who sees where they begin anew."""
+        """Component that feeds the queues; on a slave, one that notices where they restart."""
         self._queues = queues
         self._unfed: list[Dispatched] = []
         self._left = 0
-        """Queues to write out, of those that `write_out` began with."""
+        """Queues left to write out, of those that `write_out` began with."""
 
     def dispatch(self, entries: Sequence[Dispatched]) -> None:
-        """Adds what these records give. What is there already is not added again.
+        """Dispatch these records; those already known are skipped.
 
-        Raises DiskFull or StoreError; the same entries may then be dispatched again. When the
-        queues have taken them `dispatched_offset` says so, whatever became of the followers.
+        Raise DiskFull or StoreError; the same entries may then be dispatched again. Once the queues
+        have taken them, `dispatched_offset` says so, even if a follower failed.
         """
         self.dispatch_to_queues(entries)
         self.feed()
 
     def dispatch_to_queues(self, entries: Sequence[Dispatched]) -> None:
-        """The same, but that followers are told of plain messages later, some together: `feed`.
+        """Dispatch to the queues; the followers get plain messages later, in groups (`feed`).
 
-        Of those of transactions and sinks they are told at once: their tables are asked without a
-        word to who feeds them. Whoever asks the index has it fed first.
+        Followers get records of transactions and sinks at once: their tables are read without a
+        feed. A reader of the index must have it fed first.
         """
         if not entries:
             return
@@ -166,9 +171,9 @@ class Dispatcher:
                 return
 
     def feed(self) -> None:
-        """Tells the followers what they have not been told yet. Raises DiskFull or StoreError.
+        """Pass the collected records to the followers. Raise DiskFull or StoreError.
 
-        Who has not taken it by then is not told again: see its `covered_offset`.
+        A follower that fails does not get them again: see its `covered_offset`.
         """
         entries, self._unfed = self._unfed, []
         if not entries:
@@ -193,10 +198,10 @@ class Dispatcher:
                     self.feeder.append(run.entries())
 
     def write_out(self, queues_max: int = maxsize) -> bool:
-        """Puts what is only in memory into the files; call it on a tick. Raises as `dispatch`.
+        """Write what is only in memory to the files; called on a tick. Raise like `dispatch`.
 
-        Of so many queues; True if others are left of those that had something when the first were
-        taken. The followers come with the last ones.
+        Write `queues_max` queues. Return True if some are left of those that had something to write
+        when the first were taken. The followers come with the last ones.
         """
         queues = self._queues
         left, self._left = self._left or queues.unwritten_count, 0
@@ -216,7 +221,7 @@ class Dispatcher:
 
 
 def entry_of(head: RecordHead, delay_levels: Sequence[int]) -> DispatchEntry:
-    """The entry of a record of the log; `delay_levels` in ms, level 1 first."""
+    """Return the entry of a record in the log; `delay_levels` in ms, level 1 first."""
     raw = b"\x02" + head.properties
     code = tags_code(property_of(raw, _TAGS))
     if head.topic == _SCHEDULE_TOPIC:
@@ -236,19 +241,19 @@ def entry_of(head: RecordHead, delay_levels: Sequence[int]) -> DispatchEntry:
 
 
 def words_of(keys: bytes) -> list[bytes]:
-    """Return the words of a KEYS value that are indexed: of its first INDEXED_WORDS_MAX pieces."""
+    """Return the indexed words of a KEYS value: those of its first INDEXED_WORDS_MAX pieces."""
     if b" " not in keys:
         return [keys] if keys else []
     return [word for word in keys.split(b" ", INDEXED_WORDS_MAX)[:INDEXED_WORDS_MAX] if word]
 
 
 def index_keys(properties: bytes) -> tuple[bytes, ...]:
-    """The keys of a message with these properties: UNIQ_KEY, then the words of KEYS."""
+    """Return the index keys for these properties: UNIQ_KEY, then the words of KEYS."""
     return _keys_in(b"\x02" + properties)
 
 
 def index_keys_of(pairs: Mapping[bytes, bytes]) -> tuple[bytes, ...]:
-    """The same of properties that are taken apart."""
+    """Return the index keys for parsed properties."""
     unique, keys = pairs.get(b"UNIQ_KEY"), pairs.get(b"KEYS")
     first = () if unique is None else (unique,)
     return first if keys is None else (*first, *words_of(keys))
@@ -261,10 +266,10 @@ def _keys_in(raw: bytes) -> tuple[bytes, ...]:
 
 
 def property_of(raw: bytes, name: bytes) -> bytes:
-    """A property's value, the last one if it is there twice, empty if it is not there.
+    """Return a property's value, the last one of duplicates, or an empty one.
 
-    `raw` is the properties text with a separator (0x02) before it, `name` the property's name
-    between 0x02 and 0x01: so a name is never found inside a value.
+    `raw` is the properties text with a separator (0x02) in front. `name` is the property's name
+    between 0x02 and 0x01, so that it is never found inside a value.
     """
     end = len(raw)
     while (start := raw.rfind(name, 0, end)) >= 0:
@@ -279,12 +284,12 @@ def property_of(raw: bytes, name: bytes) -> bytes:
 
 @lru_cache(maxsize=_CACHED_TAGS)
 def tags_code(tags: bytes) -> int:
-    """The hash of a TAGS value, UTF-8; 0 without one."""
+    """Return the hash of a TAGS value, UTF-8; 0 for an empty one."""
     return java_hash(tags) if tags else 0
 
 
 def tags_code_of(tail: bytes, text_at: int, at: int) -> int:
-    """The code of the TAGS whose name may stand at `at`; the properties begin at `text_at`."""
+    """Return the code of TAGS, with its name possibly at `at`; properties begin at `text_at`."""
     value_at = at + len(TAGS_NAME)
     if (at == text_at or tail[at - 1] == 2) and tail.find(TAGS_NAME, value_at) < 0:
         value_end = tail.find(b"\x02", value_at)

@@ -1,7 +1,7 @@
-"""Brings what follows the log (index, transaction table) to its end, a slice at a time.
+"""Catch-up of the followers (index, transaction table) with the commit log, a slice at a time.
 
-A follower that does not know the whole log is *behind*: it must not be told of new records, or
-there would be a hole in it. Whoever owns it reads the log for it until nothing is missing.
+A follower that does not know the whole log *lags*. It must not get new records, which would leave a
+hole. Its owner reads the log for it until nothing is missing.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,23 +16,23 @@ from storage.log.reader import View, head_of, walk
 from storage.queues.dispatch_entry import DispatchEntry
 
 SLICE_RECORDS = 256
-"""Read and fed at a time, which takes about 2 ms."""
+"""Records read and fed at a time, which takes about 2 ms."""
 SLICE_KEYS = 1024
 """Index keys at a time: a record may have 129 of them."""
 _WINDOW_BYTES = 128 << 10
-"""Read from the file at a time."""
+"""Bytes read from the file at a time."""
 
 
 @dataclass(slots=True)
 class Slice:
-    """Some records behind each other, and where the next one begins."""
+    """Consecutive records, and the start of the next one."""
 
     entries: list[DispatchEntry] = field(default_factory=list)
     next_offset: int = 0
 
 
 class DispatchReader:
-    """Makes dispatch entries from the log, for one owner at a time. Never raises for damage."""
+    """Builds dispatch entries from the log, for one owner at a time. Damage raises no error."""
 
     def __init__(self, log: CommitLog, delay_levels: Sequence[int]) -> None:
         self._log = log
@@ -40,11 +40,11 @@ class DispatchReader:
         self.window_bytes = _WINDOW_BYTES
 
     def read(self, offset: int, count_max: int) -> Slice:
-        """Up to `count_max` records from `offset` on, below the log's end.
+        """Return up to `count_max` records from `offset` on, below the end of the log.
 
-        Fewer does not mean that there are no more: compare `next_offset` with the log's end. What
-        holds no record is skipped; a record that is damaged in its body only is not.
-        Raises OSError when the disk does. The file may be deleted meanwhile.
+        There may be more even after fewer: compare `next_offset` with the end of the log. Ranges
+        without a record are skipped; a record with damage in its body only is not. Raise OSError
+        for a disk error, but not for a file that is deleted meanwhile.
         """
         try:
             return self._read(offset, count_max)
@@ -74,7 +74,7 @@ class DispatchReader:
 
 
 class CoveredRange(Protocol):
-    """How much of the log a file knows, and by what one can tell this log from others."""
+    """Range of the log that a file knows, with marks that identify the log."""
 
     @property
     def offset(self) -> int: ...
@@ -87,9 +87,9 @@ class CoveredRange(Protocol):
 
 
 def not_of_this_log(view: View, covered: CoveredRange, min_offset: int, end_offset: int) -> str:
-    """Why a file is of another log, or nothing.
+    """Return why a file is of another log, or "".
 
-    It names its last record, which another log would not have in that place.
+    The file names its last record, which another log would not have at that offset.
     """
     offset, last_offset = covered.offset, covered.last_offset
     if not min_offset <= offset <= end_offset:
@@ -106,39 +106,36 @@ def not_of_this_log(view: View, covered: CoveredRange, min_offset: int, end_offs
 
 
 class Lagging:
-    """Which followers of a store are behind, and so who owns them.
+    """Tracks the followers of a store that lag, and thereby their owners.
 
     A name in `behind` belongs to the catch-up actor, all others to Reput. Only the present owner
-    takes its follower's name out, or puts it in: that is how one is handed over.
+    adds or removes its follower's name; this hands the follower over.
     """
 
     def __init__(
         self, followers: Sequence[Follower], reader: DispatchReader, dispatcher: Dispatcher
     ) -> None:
-        """`followers` may still grow until `start_at`."""
+        """Create the tracker; `followers` may still grow until `start_at`."""
         self.behind: set[str] = set()
         self.reader = reader
         self._followers = followers
         self._dispatcher = dispatcher
 
     def start_at(self, end_offset: int) -> None:
-        """The log has been recovered up to here: tells those that know all of it from the rest."""
+        """Separate current from lagging followers; the log was recovered up to `end_offset`."""
         self.behind = {each.name for each in self._followers if each.covered_offset < end_offset}
         self._dispatcher.followers = self.in_time()
 
     def late(self) -> tuple[Follower, ...]:
-        """Those that are behind."""
         return tuple(each for each in self._followers if each.name in self.behind)
 
     def in_time(self) -> tuple[Follower, ...]:
-        """The others."""
         return tuple(each for each in self._followers if each.name not in self.behind)
 
     def catch_up(self, end_offset: int, go_on: Callable[[], bool] = lambda: True) -> None:
-        """Brings all of them to the end at once; for whoever has the store to itself.
+        """Bring all followers to the end at once; the caller must be the store's only user.
 
-        Asks `go_on` before each slice; when it says no, those that are behind stay so.
-        Raises StoreError.
+        Call `go_on` before each slice and stop when it returns False. Raise StoreError.
         """
         fed = self._dispatcher.followers
         late = [each for each in self._followers if each not in fed]
@@ -154,9 +151,9 @@ class Lagging:
 
 
 def feed(followers: Sequence[Follower], part: Slice) -> None:
-    """Gives a slice to followers that know the log at least up to its first record.
+    """Pass a slice to followers that know the log at least up to its first record.
 
-    Raises DiskFull or StoreError; the same slice may be fed again.
+    Raise DiskFull or StoreError; the same slice may be fed again.
     """
     if part.entries:
         for follower in followers:

@@ -1,21 +1,21 @@
-"""The table of Spark queries' sinks: how far each is, by the log; a file shortens the reading.
+"""The progress of Spark queries' sinks, derived from the commit log and saved in a file.
 
-A *lane* is what one task of a query sends to one topic; of each lane the last message counts
-(protocol/sink.py).  The table follows the commit log behind the consume queues and lies in memory;
-`<root>/troupemq/sinks.json` is a copy of it as of an offset of the log, written only when the log
-is on disk up to there.  What the log has beyond is dispatched again at a start.  A file that is
-missing, damaged or not of this log is not believed: then all of the log is.
+A *lane* is what one task of a query sends to one topic; the last message of each lane counts
+(protocol/sink.py). The table follows the commit log behind the consume queues and lives in memory.
+`<root>/troupemq/sinks.json` is a copy for one offset of the log, written only when the log is on
+disk up to there. A start dispatches the log behind that offset again. If the file is missing,
+damaged or of another log, a start dispatches the whole log.
 
     {"covered": [offset, offset of the last record, its store timestamp (ms)],
      "lanes": [[query, partition, topic, batch, sequence, chain, store timestamp (ms)
                 (, owner)], ...]}
 
-`owner` is there for the lanes of accounts. `sequence` is that of the next message; lanes stand in
-the order of their last messages.
+`owner` exists for the lanes of accounts. `sequence` is that of the next message. Lanes are in the
+order of their last messages.
 
-A lane is forgotten when the log is sinkProgressDays beyond its last message, and the one that was
-quiet for the longest when there are more than sinkProgressMax. An account that has more than half
-of them loses one of its own, so that it does not have those of others forgotten.
+A lane is dropped when the log is sinkProgressDays past its last message. If there are more than
+sinkProgressMax, the lane that was idle longest is dropped. An account that has more than half of
+them loses one of its own, so that it does not displace those of others.
 """
 
 from collections import Counter
@@ -42,9 +42,9 @@ from storage.log.reader import View, head_of
 from storage.queues.dispatch_entry import Dispatched, DispatchEntry, single_entries
 
 SAVE_BYTES: Final = 64 << 20
-"""Of the log: what a killed broker has to read again for this table."""
+"""Growth of the log between saves: what a killed broker reads again for this table."""
 DAY_MS: Final = 86_400_000
-NO_SINK_FILE: Final = "there is none"
+NO_SINK_FILE: Final = "its file is missing"
 
 _MARK = f"\x02{TROUPE_SINK}\x01".encode()
 _REAL_TOPIC = f"\x02{REAL_TOPIC}\x01".encode()
@@ -52,28 +52,26 @@ _SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
 
 
 class Lane(NamedTuple):
-    """What one task of a query sends to one topic."""
+    """The messages of one query task to one topic."""
 
     query: str
     partition: int
     topic: str
     owner: str = ""
-    """Of whose query (protocol/sink.py): another account's messages do not move it."""
+    """Account of the query (protocol/sink.py): messages of other accounts do not move the lane."""
 
 
 class Progress(NamedTuple):
-    """How far a lane is."""
-
     batch: int
     sequence: int
-    """Of the next message of the batch."""
+    """Sequence number of the next message of the batch."""
     chain: bytes
-    """The checksum behind the last one."""
+    """Checksum after the last message."""
     store_timestamp: int = 0
 
 
 class SinkCovered(NamedTuple):
-    """How much of the log is known, and by what one can tell this log from others."""
+    """Range of the log that is known, with marks that identify the log."""
 
     offset: int
     last_offset: int = -1
@@ -81,14 +79,14 @@ class SinkCovered(NamedTuple):
 
 
 class SinkCopy(NamedTuple):
-    """The table as it was; for whoever writes the file."""
+    """A copy of the table, for the writer of the file."""
 
     covered: SinkCovered
     lanes: dict[Lane, Progress]
 
 
 def marked_by(head: RecordHead) -> tuple[Lane, Progress] | None:
-    """What a record says of a lane: how far it is with this message. None if it is of no sink."""
+    """Return the lane of a record and its progress with this message, or None without a sink."""
     if head.prepared_transaction_offset != SINK_MARK:
         return None
     raw = b"\x02" + head.properties
@@ -103,7 +101,7 @@ def marked_by(head: RecordHead) -> tuple[Lane, Progress] | None:
 class SinkTable:
     """A follower of the log (dispatch.py). One owner.
 
-    Another thread may `save` what `unsynced` gave.
+    Another thread may `save` what `unsynced` returned.
     """
 
     name = "sink table"
@@ -111,26 +109,25 @@ class SinkTable:
     def __init__(
         self, config: StoreConfig, disk: Disk, view: View, durable_offset: Callable[[], int]
     ) -> None:
-        """`view` reads the log; below `durable_offset` the log is on disk."""
+        """Create the table; `view` reads the log, which is on disk below `durable_offset`."""
         self._disk, self._view, self._durable_offset = disk, view, durable_offset
         self._path = config.sinks_path
         self._days_ms = config.sink_progress_days * DAY_MS
         self._lanes_max = config.sink_progress_max
         self._lanes: dict[Lane, Progress] = {}
         self._counts: Counter[str] = Counter()
-        """Lanes by owner."""
         self._covered = SinkCovered(0)
         self._saved = SinkCovered(-1)
         self._copy: SinkCopy | None = None
         self.unreadable_count = 0
-        """Records that could not be read when they were dispatched; they changed nothing."""
+        """Records that were unreadable when dispatched; they changed nothing."""
         self.evicted_count = 0
-        """Lanes that had to leave because there were too many."""
+        """Lanes dropped because of the limit."""
 
     # -- start-up -------------------------------------------------------------------------------
 
     def load(self, min_offset: int, end_offset: int) -> str:
-        """Takes what is on disk; returns why the whole log has to be read instead, or nothing.
+        """Load the file; return why the whole log must be read instead, or "".
 
         The log reaches from `min_offset` to `end_offset`.
         """
@@ -155,11 +152,10 @@ class SinkTable:
 
     @property
     def covered_offset(self) -> int:
-        """Records that begin below it are known."""
         return self._covered.offset
 
     def dispatch(self, entries: Sequence[Dispatched]) -> None:
-        """Takes records in the order of the log; what is covered is skipped."""
+        """Take records in the order of the log; skip those that are covered."""
         covered = self._covered.offset
         if entries and entries[0].physical_offset < covered:
             entries = [
@@ -168,7 +164,7 @@ class SinkTable:
         if not entries:
             return
         for entry in entries:
-            # No message of a batch is of a sink: their prepared transaction offset is 0.
+            # Messages of a batch are never of a sink: their prepared transaction offset is 0.
             if isinstance(entry, DispatchEntry) and entry.keys and may_be_of_sink(entry.keys[0]):
                 self._take(entry)
         last = entries[-1]
@@ -208,14 +204,14 @@ class SinkTable:
         self._counts[lane.owner] -= 1
 
     def write_out(self) -> None:
-        """Nothing waits in memory for more than the file."""
+        """Do nothing: all changes are in memory until `save`."""
 
     def trim_before(self, min_physical: int) -> list[str]:
-        """What is known of records that are gone stays known. No files."""
+        """Return no files; progress outlives the deleted records."""
         return []
 
     def start_anew(self, min_offset: int) -> None:
-        """Forgets everything: the log has to be dispatched again from its beginning."""
+        """Drop everything: the log must be dispatched again from its beginning."""
         self._lanes, self._copy, self._counts = {}, None, Counter()
         self._covered, self._saved = SinkCovered(min_offset), SinkCovered(-1)
 
@@ -230,10 +226,10 @@ class SinkTable:
     # -- the file, written by another thread too ------------------------------------------------
 
     def unsynced(self, *, at_once: bool = False) -> SinkCopy | None:
-        """What to save now, if it is time; None if it is not.
+        """Return the copy to save now, or None.
 
-        It is when the log has grown by SAVE_BYTES since, or with `at_once` at all; and the copy is
-        given only when the log is on disk as far as it reaches: ask again.
+        A save is due when the log has grown by SAVE_BYTES, or with `at_once` by anything. The copy
+        is only returned once the log is on disk that far: ask again.
         """
         grown = self._covered.offset - self._saved.offset
         if self._copy is None and (self._saved.offset < 0 or grown >= SAVE_BYTES or at_once):
@@ -245,7 +241,7 @@ class SinkTable:
         return copy if copy is not None and copy.covered.offset <= self._durable_offset() else None
 
     def save(self, copy: SinkCopy) -> None:
-        """Puts it on disk. Blocks; any one thread. Raises StoreError."""
+        """Write the copy to disk. Blocks; any one thread. Raise StoreError."""
         lanes = [
             [*lane[:3], *each[:2], each.chain.hex(), each[3], *([lane.owner] if lane.owner else ())]
             for lane, each in copy.lanes.items()
@@ -253,15 +249,15 @@ class SinkTable:
         write_checked(self._disk, self._path, {"covered": copy.covered, "lanes": lanes})
 
     def mark_synced(self, copy: SinkCopy) -> None:
-        """Notes that what `unsynced` gave is on disk now."""
+        """Note that the copy from `unsynced` is on disk."""
         self._saved = copy.covered
         if self._copy is copy:
             self._copy = None
 
     def sync(self) -> None:
-        """Brings the table to disk as far as the log is. Raises StoreError."""
+        """Save the table as far as the log is on disk. Raise StoreError."""
         if self._copy is not None and self._copy.covered.offset > self._durable_offset():
-            self._copy = None  # an older one would do, but there is none
+            self._copy = None  # an older one would do, but there is no older one
         copy = self.unsynced(at_once=True)
         if copy is not None:
             self.save(copy)
@@ -270,7 +266,7 @@ class SinkTable:
     # -- answers --------------------------------------------------------------------------------
 
     def find(self, lane: Lane) -> Progress | None:
-        """How far a lane is; None if nothing is known of it (any more)."""
+        """Return the progress of a lane; None if it is unknown or expired."""
         progress = self._lanes.get(lane)
         if progress is None:
             return None
@@ -278,12 +274,12 @@ class SinkTable:
         return None if is_old else progress
 
     def lanes(self) -> dict[Lane, Progress]:
-        """All of them, the one that was quiet for the longest first. Not to be changed."""
+        """Return all lanes, the longest idle first; the caller must not change them."""
         return self._lanes
 
 
 def _lane_of(found: Sequence[Any]) -> tuple[Lane, Progress]:
-    """An entry of the file. Raises ValueError or TypeError."""
+    """Return an entry of the file. Raise ValueError or TypeError."""
     query, partition, topic, batch, sequence, chain, timestamp, *owner = found
     digest = bytes.fromhex(chain)
     if len(digest) != CHAIN_BYTES:

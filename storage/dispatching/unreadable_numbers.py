@@ -1,7 +1,7 @@
-"""Numbers in stored properties that are none to Java, and what RocketMQ 4.9.7 does with the record.
+"""Numbers in stored properties that Java cannot parse, and their effect on RocketMQ 4.9.7.
 
-Earlier versions stored numbers as Python reads them, ` 2` and `1_0` among them. 4.9.7 parses DELAY
-while it checks a record of SCHEDULE_TOPIC_XXXX: its recovery cuts the log there, and a slave stops
+Earlier versions stored numbers as Python reads them, such as ` 2` and `1_0`. 4.9.7 parses DELAY
+while it checks a record of SCHEDULE_TOPIC_XXXX. There its recovery cuts the log, and a slave stops
 dispatching.
 
 Source: CommitLog.checkMessageAndReturnSize, ScheduleMessageService.messageTimeup,
@@ -20,12 +20,12 @@ _SHOWN_BYTES_MAX = 32
 
 
 def has_unreadable_delay(properties: bytes) -> bool:
-    """Whether these properties have a DELAY that is no int to Java."""
+    """Return whether these properties have a DELAY that is not an int in Java."""
     return _unreadable(properties, _DELAY) is not None
 
 
 def unreadable_number(head: RecordHead) -> tuple[str, bool] | None:
-    """Return a sentence about a record that has such a number, and whether 4.9.7 fails at it."""
+    """Return a sentence about a record with such a number, and whether 4.9.7 fails at it."""
     name, text = DELAY, _unreadable(head.properties, _DELAY)
     stops = {_SCHEDULE_TOPIC: "cuts the log there", _HALF_TOPIC: "cannot commit it"}
     effect = stops.get(head.topic)
@@ -37,8 +37,8 @@ def unreadable_number(head: RecordHead) -> tuple[str, bool] | None:
     shown = text[:_SHOWN_BYTES_MAX].decode("utf-8", "replace")
     place = f"record at {head.physical_offset} of {head.topic.decode('utf-8', 'backslashreplace')}"
     return (
-        f"{place}: {name} is {shown!r}, no number to Java; "
-        f"RocketMQ 4.9.7 {effect or 'does not read it there'}",
+        f"{place}: {name} is {shown!r}, not a number in Java; "
+        f"RocketMQ 4.9.7 {effect or 'ignores it there'}",
         effect is not None,
     )
 

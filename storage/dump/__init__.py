@@ -1,1 +1,1 @@
-"""Prints any file of a store for a human: `any_file` knows them by place or content."""
+"""Readable output for any file of a store; `any_file` recognizes it by path or content."""

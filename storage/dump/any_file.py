@@ -1,11 +1,11 @@
-"""Any file of a store for a human, or a whole store: `troupemq store dump`.
+"""Readable output for any file of a store, or a whole store: `troupemq store dump`.
 
-Reads only, takes no lock, and needs neither settings nor the other files of the store: a file is
-known by its place, and one that was copied elsewhere by what is in it. A broker may be writing.
+It only reads, takes no lock, and needs neither settings nor the other files of the store. A file is
+recognized by its path, or by its content if it was copied elsewhere. A broker may be writing.
 
-    log            commit log               small_files  checkpoint, config, marks, our own records
+    log            commit log               small_files  checkpoint, config, marks, own records
     units          queues, transactions     store        a directory
-    index          index                    text         all of it as lines
+    index          index                    text         output as lines
 """
 
 from collections.abc import Callable, Iterator
@@ -48,7 +48,7 @@ Dump = Callable[[Disk, str, int | None], Iterator[Item]]
 _HEAD_BYTES = 4096
 _INDEX_NAME_DIGITS = 17
 _TIMES_MS = range(1_000_000_000_000, 10_000_000_000_000)
-"""2001 to 2286: what a timestamp of a store may be."""
+"""2001 to 2286: the range of a store's timestamps."""
 _CHECKPOINT_BYTES = 4096
 _LEAST_RECORD_BYTES = 91
 
@@ -58,15 +58,15 @@ _PLACES = {
     "consumequeue_ext": dump_ext,
     "statetable": dump_transactions,
 }
-"""By a directory above a file that is named by its first offset."""
+"""Dumps by parent directory, for files named by their first offset."""
 
 
 def _whole(dump: Callable[[Disk, str], Iterator[Item]]) -> Dump:
-    """A small file is always shown from its beginning."""
+    """Return a dump of a small file, which is always shown from its beginning."""
 
     def dump_whole(disk: Disk, path: str, from_number: int | None) -> Iterator[Item]:
         if from_number is not None:
-            raise DumpError(f"{path} is shown as a whole: leave --from out.")
+            raise DumpError(f"{path} is shown as a whole: omit --from.")
         return dump(disk, path)
 
     return dump_whole
@@ -89,11 +89,10 @@ _NAMES: dict[str, Dump] = {
 def dump(
     disk: Disk, path: str, *, from_number: int | None = None, limit: int | None = None
 ) -> Iterator[Item]:
-    """What there is to say of a file or directory, at most `limit` records, units or lines of it.
+    """Yield the items of a file or directory, at most `limit` records, units or lines.
 
-    `from_number` is an offset of the commit log, a number of a unit or entry. Raises DumpError,
-    before the first item, for what is no file of a store, and for a file that ends before
-    `from_number`.
+    `from_number` is an offset of the commit log, or the number of a unit or entry. Raise DumpError
+    before the first item if the file is unknown or ends before `from_number`.
     """
     shown = _whole(dump_directory) if disk.is_dir(path) else _recognised(disk, path)
     items = shown(disk, path, from_number)
@@ -103,7 +102,7 @@ def dump(
 
 
 def _from(items: Iterator[Item], path: str, from_number: int) -> Iterator[Item]:
-    """The same items. Raises DumpError when none lies there."""
+    """Yield the same items. Raise DumpError without one to show."""
     before: list[Item] = []
     for item in items:
         if item.counted and item.kind != EMPTY_UNITS:
@@ -132,7 +131,6 @@ def _limited(items: Iterator[Item], path: str, limit: int | None) -> Iterator[It
 
 
 def _recognised(disk: Disk, path: str) -> Dump:
-    """How the file is to be shown."""
     directories, _, name = path.rpartition("/")
     above = directories.split("/")
     if first_offset_of(name) is not None:
@@ -152,7 +150,7 @@ def _recognised(disk: Disk, path: str) -> Dump:
         return _whole(dump_config)
     found = _by_content(disk, path)
     if found is None:
-        raise DumpError(f"{path} is no file of a store, as far as name and content tell.")
+        raise DumpError(f"{path} is not a file of a store, by name and content.")
     return found
 
 
@@ -180,7 +178,7 @@ def _by_content(disk: Disk, path: str) -> Dump | None:
 
 
 def _by_numbers(size: int, head: bytes) -> Dump | None:
-    """Files that have no mark: what they hold must make sense, and as nothing else."""
+    """Return the dump for a file without a mark, by values that fit only one kind."""
     if len(head) < HEADER_BYTES:
         return None
     times = [int.from_bytes(head[start : start + 8]) for start in (0, 8)]

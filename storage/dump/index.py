@@ -1,8 +1,8 @@
-"""An index file for a human: its header, what its chains look like, its entries.
+"""Readable output for an index file: header, statistics of the chains, entries.
 
-How many slots a file has is a setting of the broker that made it, and nothing in the file says so.
-The usual number is tried first, then what a full file beside it shows, then every number that the
-size allows: first and last entry must be where the header says.
+The number of slots is a setting of the broker that made the file, and is not in the file. The usual
+number is tried first, then the one that a full file beside it shows. Last comes every number that
+the size allows. First and last entry must be where the header says.
 """
 
 from array import array
@@ -23,13 +23,13 @@ from storage.index.index_layout import (
 _USUAL_SLOTS = 5_000_000
 _READ_ENTRIES = 8192
 _TRIED_BYTES_MAX = 64 << 20
-"""Of a larger file with unusual numbers the slots are not looked for."""
+"""Limit of file size for the search for an unusual number of slots."""
 _CHAINED_ENTRIES_MAX = 1 << 20
-"""Of more entries the longest chain is not counted: 4 bytes of memory each."""
+"""Limit of entries for the longest chain: it takes 4 bytes of memory each."""
 
 
 def dump_index(disk: Disk, path: str, from_number: int | None = None) -> Iterator[Item]:
-    """The file's items; entries from a number on."""
+    """Yield the file's items, with entries from `from_number` on."""
     file = opened(disk, path)
     try:
         data = file.pread(HEADER_BYTES, 0)
@@ -40,7 +40,7 @@ def dump_index(disk: Disk, path: str, from_number: int | None = None) -> Iterato
         slots = _slot_count(disk, path, file, header)
         yield Item("index file", _header_fields(header, size, slots))
         if slots is None:
-            yield Item("end", {"reason": "the number of slots cannot be told: no entries shown"})
+            yield Item("end", {"reason": "unknown number of slots: no entries shown"})
             return
         yield Item("chains", _chains(file, header, slots))
         yield from _entries(file, header, slots, max(1, from_number or 1))
@@ -83,7 +83,7 @@ def _slot_count(disk: Disk, path: str, file: DiskFile, header: IndexHeader) -> i
 
 
 def _from_full_files(disk: Disk, path: str, size: int) -> Iterator[int]:
-    """What the entries of the first file of the directory leave for its slots."""
+    """Yield the slot count that follows from the entries of the directory's first file."""
     directory = path.rpartition("/")[0] or "."
     for name in disk.listdir(directory)[:1]:
         if disk.is_dir(f"{directory}/{name}"):
@@ -99,9 +99,9 @@ def _from_full_files(disk: Disk, path: str, size: int) -> Iterator[int]:
 
 
 def _fits(file: DiskFile, header: IndexHeader, slots: int) -> bool:
-    """Whether first and last entry lie where they must with that many slots.
+    """Return whether first and last entry are where they must be with that many slots.
 
-    The seconds of the first one tell nothing: they count from the end of the file before it.
+    The seconds of the first one say nothing: they count from the end of the file before.
     """
     last = header.next_entry - 1
     if last < 1:
@@ -126,7 +126,6 @@ def _entry(file: DiskFile, slots: int, number: int) -> tuple[int, int, int, int]
 
 
 def _chains(file: DiskFile, header: IndexHeader, slots: int) -> dict[str, object]:
-    """How the entries share the slots."""
     used, position = 0, HEADER_BYTES
     end = HEADER_BYTES + slots * SLOT_BYTES
     while position < end:
@@ -148,7 +147,6 @@ def _chains(file: DiskFile, header: IndexHeader, slots: int) -> dict[str, object
 def _raw_entries(
     file: DiskFile, header: IndexHeader, slots: int, number: int
 ) -> Iterator[tuple[int, tuple[int, int, int, int]]]:
-    """Entries that are in use, with their numbers."""
     while number < header.next_entry:
         position = HEADER_BYTES + slots * SLOT_BYTES + number * ENTRY_BYTES
         count = min(_READ_ENTRIES, header.next_entry - number)
@@ -172,5 +170,5 @@ def _entries(file: DiskFile, header: IndexHeader, slots: int, number: int) -> It
             "previous": previous,
         }
         if not 0 <= previous < own:
-            fields["meaning"] = "damaged: the chain goes nowhere"
+            fields["meaning"] = "damaged: invalid chain"
         yield Item("entry", fields, counted=True)

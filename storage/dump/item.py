@@ -7,29 +7,27 @@ from storage.errors import reason_of
 from storage.files.disk import Disk, DiskFile
 
 BODY_CHARS_MAX = 400
-"""Of a text that is shown; more is said to be there."""
+"""Characters of a text that are shown, with the number of the rest."""
 _HEX_BYTES_MAX = 64
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TIME_MS_MAX = 253_402_300_799_999
-"""The end of the year 9999."""
+"""End of the year 9999."""
 
 
 class Item(NamedTuple):
-    """One thing that was found."""
-
     kind: str
-    """`record`, `unit`, `end` …: what it is, in a word."""
+    """Kind of the item in a word, such as `record`, `unit` or `end`."""
     fields: dict[str, object]
     counted: bool = False
-    """Whether a limit of items counts it: headers and sums are always shown."""
+    """Whether a limit of items counts it; headers and sums are always shown."""
 
 
 class DumpError(Exception):
-    """The file cannot be shown; the text says why in one sentence."""
+    """A file that cannot be shown; the text gives the reason in one sentence."""
 
 
 def utc(time_ms: int) -> str:
-    """A time in ms since 1970 for a human; the number itself where it is no time."""
+    """Return a time in ms since 1970 as text, or the number itself outside the range."""
     if not 0 < time_ms <= _TIME_MS_MAX:
         return str(time_ms)
     moment = _EPOCH + timedelta(milliseconds=time_ms)
@@ -37,7 +35,7 @@ def utc(time_ms: int) -> str:
 
 
 def plain(text: str) -> str:
-    """`text` with everything escaped that a terminal might obey."""
+    """Return `text` with terminal control characters escaped."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else _escaped(char) for char in text)
@@ -48,7 +46,7 @@ def _escaped(char: str) -> str:
 
 
 def shortened(data: bytes) -> str:
-    """Bytes as text where they are text, else in hex; long ones cut, and that is said."""
+    """Return bytes as text if they are text, else in hex, with a note about omitted ones."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
@@ -63,7 +61,7 @@ def shortened(data: bytes) -> str:
 
 
 def opened(disk: Disk, path: str) -> DiskFile:
-    """The file, for reading. Raises DumpError."""
+    """Return the file, open for reading. Raise DumpError."""
     try:
         return disk.open(path, read_only=True)
     except OSError as error:
@@ -71,7 +69,7 @@ def opened(disk: Disk, path: str) -> DiskFile:
 
 
 def first_nonzero(file: DiskFile, position: int, end: int) -> int | None:
-    """Where the next byte lies that is not zero; None if there is none below `end`."""
+    """Return the position of the next nonzero byte before `end`, or None."""
     while position < end:
         found = file.data_after(position)
         if found is None or found >= end:

@@ -1,4 +1,4 @@
-"""A commit log file for a human: every record, and what lies between them."""
+"""Readable output for a commit log file: every record, and what is between them."""
 
 from collections.abc import Iterator
 
@@ -51,7 +51,7 @@ _CODECS = {COMPRESSION_LZ4: "LZ4", COMPRESSION_ZSTD: "ZSTD"}
 
 
 def dump_log(disk: Disk, path: str, from_offset: int | None = None) -> Iterator[Item]:
-    """The file's items, from the record at or behind an offset of the log on."""
+    """Yield the file's items from the record at or behind `from_offset` on."""
     file = opened(disk, path)
     try:
         yield from _LogFile(file, path).items(from_offset)
@@ -60,7 +60,7 @@ def dump_log(disk: Disk, path: str, from_offset: int | None = None) -> Iterator[
 
 
 class _LogFile:
-    """One file, read through a window: its memory does not grow with it."""
+    """One file, read through a window of constant size."""
 
     def __init__(self, file: DiskFile, path: str) -> None:
         named = first_offset_of(path.rpartition("/")[2])
@@ -104,11 +104,11 @@ class _LogFile:
         found = first_nonzero(self._file.file, offset - self._first, self._size)
         reason = "the file is full" if offset >= self._end else "zeros follow"
         if found is not None:
-            reason = f"no whole record follows, though not all is zero at {self._first + found}"
+            reason = f"no whole record follows, but a nonzero byte at {self._first + found}"
         return Item("end", {"offset": offset, "records": count, "reason": reason})
 
     def _record(self, offset: int) -> MessageRecord | None:
-        """The record there; one whose body or offset is wrong counts, one with both does not."""
+        """Return the record at `offset`; of body and stored offset, one may be wrong."""
         found = record_at(self._reader, offset, check_crc=False)
         head = found.head if isinstance(found, Fault) else found
         if head is None:
@@ -118,13 +118,13 @@ class _LogFile:
         return record if isinstance(found, RecordHead) or _has_crc(record) else None
 
     def _fault(self, offset: int) -> Fault:
-        """Why none of those is there."""
+        """Return why no record or BLANK is at `offset`."""
         found = record_at(self._reader, offset)
         return found if isinstance(found, Fault) else Fault("one field of the BLANK is wrong")
 
 
 def _told_by_first_record(file: DiskFile) -> int:
-    """The offset of a file that has lost its name."""
+    """Return the offset of a file that has lost its name."""
     try:
         return decode_record(file.pread(WINDOW_BYTES, 0), check_crc=False).physical_offset
     except RecordError:
@@ -136,7 +136,7 @@ def _has_crc(record: MessageRecord) -> bool:
 
 
 def record_fields(record: MessageRecord, offset: int) -> dict[str, object]:
-    """What a record says, in words."""
+    """Return the fields of a record in readable form."""
     fields: dict[str, object] = {
         "offset": offset,
         "bytes": record.record_bytes,
@@ -162,7 +162,7 @@ def record_fields(record: MessageRecord, offset: int) -> dict[str, object]:
 
 
 def flag_words(sys_flag: int) -> list[str]:
-    """The bits of a record's sysFlag, each in words."""
+    """Return the names of the bits in a record's sysFlag."""
     words = []
     if sys_flag & COMPRESSED:
         words.append(f"compressed {_CODECS.get(sys_flag & COMPRESSION_TYPE_MASK, 'ZLIB')}")

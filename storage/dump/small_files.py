@@ -1,4 +1,4 @@
-"""The small files of a store for a human: checkpoint, marks, config files, records of our own."""
+"""Readable output for small files: checkpoint, marks, config files, TroupeMQ's own records."""
 
 from collections.abc import Iterator
 from json import JSONDecodeError
@@ -27,18 +27,18 @@ _REDO_MAGIC = b"TRPTXN01"
 
 
 def content(disk: Disk, path: str) -> bytes:
-    """All of a small file. Raises DumpError."""
+    """Return the content of a small file. Raise DumpError."""
     file = opened(disk, path)
     try:
         if file.size() > SMALL_BYTES_MAX:
-            raise DumpError(f"{path} is too large for what its name says: {file.size()} bytes.")
+            raise DumpError(f"{path} is too large for this kind of file: {file.size()} bytes.")
         return file.pread(file.size(), 0) if file.size() else b""
     finally:
         file.close()
 
 
 def dump_checkpoint(disk: Disk, path: str) -> Iterator[Item]:
-    """The three timestamps, and our durable offset behind them."""
+    """Yield the three timestamps and TroupeMQ's durable offset."""
     data = content(disk, path)
     if len(data) < _TIMES.size:
         yield Item("checkpoint", {"bytes": len(data), "meaning": "cut off: nothing is known"})
@@ -56,20 +56,19 @@ def dump_checkpoint(disk: Disk, path: str) -> Iterator[Item]:
 
 
 def dump_mark(disk: Disk, path: str) -> Iterator[Item]:
-    """Files that matter by being there."""
+    """Yield a file that matters by its existence."""
     name = path.rpartition("/")[2]
     meaning = {
         "abort": "a broker has the store open, or has not stopped cleanly",
-        "lock": "byte 0 is locked while a broker runs; this tool does not ask",
+        "lock": "byte 0 is locked while a broker runs (not checked here)",
         "replica": "the store of a slave: a master on it looks for topics that its tables lack",
-        "rebuild": "the next start makes queues, index and transaction table anew",
+        "rebuild": "the next start rebuilds queues, index and transaction table",
     }
     data = content(disk, path)
     yield Item(name, {"bytes": len(data), "meaning": meaning[name], "content": shortened(data)})
 
 
 def dump_sidecar(disk: Disk, path: str) -> Iterator[Item]:
-    """The checksums of a config file."""
     sidecar = Sidecar.decode(content(disk, path))
     if sidecar is None:
         yield Item("checksums", {"meaning": "damaged: without effect"})
@@ -85,7 +84,7 @@ def _digest(digest: Digest) -> str:
 
 
 def dump_config(disk: Disk, path: str) -> Iterator[Item]:
-    """A JSON file, indented, and whether it is what was saved last."""
+    """Yield a JSON file, indented, and whether it is the last saved version."""
     data = content(disk, path)
     fields: dict[str, object] = {"bytes": len(data), "checksums": _sidecar_state(disk, path, data)}
     try:
@@ -102,7 +101,7 @@ def dump_config(disk: Disk, path: str) -> Iterator[Item]:
     except (ValueError, OverflowError, RecursionError) as error:
         fields["meaning"] = f"cannot be used: {plain(str(error))}"
     if not data.strip():
-        fields["meaning"] = "empty: its version before counts"
+        fields["meaning"] = "empty: the previous version counts"
     if "meaning" in fields:
         fields["content"] = shortened(data)
         yield Item("config file", fields)
@@ -116,7 +115,7 @@ def dump_config(disk: Disk, path: str) -> Iterator[Item]:
 
 
 def _config_name(path: str) -> str:
-    """The path of the file of which this is a version."""
+    """Return the path of the main file for one of its versions."""
     for suffix in (".broken", ".tmp", ".bak"):
         path = path.removesuffix(suffix)
     return path
@@ -126,14 +125,14 @@ def _sidecar_state(disk: Disk, path: str, data: bytes) -> str:
     try:
         sidecar = Sidecar.decode(disk.read_bytes(f"{_config_name(path)}.crc"))
     except OSError:
-        return "there are none"
+        return "missing"
     if sidecar is None:
         return "damaged"
     digest = Digest.of(data)
     if digest == sidecar.newest:
-        return "fit: what was saved last"
+        return "match: the last saved version"
     if digest == sidecar.previous:
-        return "fit: the version before"
+        return "match: the previous version"
     expected = sidecar.newest if _config_name(path) == path else sidecar.previous
     if expected is not None and without_flipped_bit(data, expected) is not None:
         return "differ by one flipped bit"
@@ -141,7 +140,7 @@ def _sidecar_state(disk: Disk, path: str, data: bytes) -> str:
 
 
 def dump_redo_log(disk: Disk, path: str) -> Iterator[Item]:
-    """How far the transaction table reaches."""
+    """Yield the progress of the transaction table."""
     data = content(disk, path)
     if len(data) < _REDO.size + _CRC.size:
         yield Item("transaction redo log", {"meaning": f"cut off: {len(data)} bytes"})
@@ -157,13 +156,13 @@ def dump_redo_log(disk: Disk, path: str) -> Iterator[Item]:
         "last_stored": utc(covered.last_timestamp),
         "end_number": covered.end_number,
         "settled_before": covered.settled_before,
-        "crc": "ok" if is_whole else "wrong: the table is made anew",
+        "crc": "ok" if is_whole else "wrong: the table is rebuilt",
     }
     yield Item("transaction redo log", fields)
 
 
 def dump_left_out(disk: Disk, path: str) -> Iterator[Item]:
-    """The entries of a config file that could not be used, a line each."""
+    """Yield the unusable entries of a config file, one a line."""
     lines = content(disk, path).splitlines()
     yield Item("entries left out", {"count": len(lines)})
     for line in lines:
@@ -176,7 +175,7 @@ def dump_left_out(disk: Disk, path: str) -> Iterator[Item]:
 
 
 def _checked(disk: Disk, path: str) -> tuple[Any, dict[str, object]]:
-    """The value of one of our own records, as far as it can be read; what is to be said of it."""
+    """Return the readable value of a checked record, and the fields about its state."""
     line, _, crc = content(disk, path).rstrip(b"\n").rpartition(b"\n")
     is_whole = crc == b"%08x" % crc32(line)
     fields: dict[str, object] = {"crc": "ok" if is_whole else "wrong: without effect"}
@@ -188,7 +187,7 @@ def _checked(disk: Disk, path: str) -> tuple[Any, dict[str, object]]:
 
 
 def dump_queue_list(disk: Disk, path: str) -> Iterator[Item]:
-    """The queues that had units when the checkpoint was saved."""
+    """Yield the queues that had units when the checkpoint was saved."""
     found, fields = _checked(disk, path)
     topics = found if isinstance(found, dict) else {}
     yield Item("list of queues", {**fields, "topics": len(topics)})
@@ -197,7 +196,7 @@ def dump_queue_list(disk: Disk, path: str) -> Iterator[Item]:
 
 
 def dump_format(disk: Disk, path: str) -> Iterator[Item]:
-    """The number of the store's format, and the first version that opens it."""
+    """Yield the number of the store's format, and the first version that opens it."""
     found, fields = _checked(disk, path)
     held = found if isinstance(found, dict) else {}
     shown = {name: plain(str(held.get(name))) for name in ("format", "needs")}
@@ -205,7 +204,7 @@ def dump_format(disk: Disk, path: str) -> Iterator[Item]:
 
 
 def dump_sinks(disk: Disk, path: str) -> Iterator[Item]:
-    """How far the sinks of Spark queries are, as of an offset of the log."""
+    """Yield the progress of the sinks of Spark queries at an offset of the log."""
     found, fields = _checked(disk, path)
     held = found if isinstance(found, dict) else {}
     lanes = held.get("lanes", [])
@@ -218,7 +217,7 @@ def dump_sinks(disk: Disk, path: str) -> Iterator[Item]:
 
 
 def dump_clean_stop(disk: Disk, path: str) -> Iterator[Item]:
-    """What the last clean stop left for the next start."""
+    """Yield the record that the last clean stop left for the next start."""
     found, fields = _checked(disk, path)
     queues: object = None
     if isinstance(found, dict):

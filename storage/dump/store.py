@@ -1,4 +1,4 @@
-"""A directory of a store for a human: what lies in it, how much, from where to where."""
+"""Readable output for a directory of a store: its files, their sizes and ranges."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ _READ_BYTES = UNIT_BYTES << 12
 
 
 def dump_directory(disk: Disk, path: str) -> Iterator[Item]:
-    """The sums of a whole store, or the files of any other directory."""
+    """Yield the sums of a whole store, or the files of any other directory."""
     names = disk.listdir(path)
     if not _ROOT_NAMES & set(names):
         yield from _files(disk, path)
@@ -36,7 +36,7 @@ def dump_directory(disk: Disk, path: str) -> Iterator[Item]:
 
 
 def _size(disk: Disk, path: str) -> int:
-    """0 for a file that a broker has just deleted."""
+    """Return the size of a file; 0 if a broker has just deleted it."""
     try:
         file = opened(disk, path)
     except DumpError:
@@ -48,7 +48,7 @@ def _size(disk: Disk, path: str) -> int:
 
 
 def _run_of(disk: Disk, directory: str) -> list[tuple[int, int]]:
-    """First offset and size of each file that is named by an offset."""
+    """Return first offset and size of each file that is named by an offset."""
     return [
         (int(name), _size(disk, f"{directory}/{name}"))
         for name in disk.listdir(directory)
@@ -66,7 +66,7 @@ def _run(disk: Disk, kind: str, directory: str) -> Iterator[Item]:
 
 
 def _queues(disk: Disk, root: str) -> Iterator[Item]:
-    """Each queue: from its first file's number to its last unit that is not all zeros."""
+    """Yield each queue, from its first file's number to its last unit that is not all zeros."""
     topics = queues = messages = 0
     for topic in disk.listdir(root):
         topics += 1
@@ -94,7 +94,7 @@ def _queues(disk: Disk, root: str) -> Iterator[Item]:
 
 
 def _last_unit(disk: Disk, path: str) -> tuple[int, int, int] | None:
-    """Number in the file, physical offset and length of the last unit that is not all zeros."""
+    """Return number, physical offset and length of a file's last unit that is not all zeros."""
     try:
         file = opened(disk, path)
     except DumpError:

@@ -1,4 +1,4 @@
-"""Items of a dump as lines for a human."""
+"""Items of a dump as lines of text."""
 
 from collections.abc import Iterable, Iterator
 
@@ -6,11 +6,11 @@ from storage.dump.item import Item, plain
 
 _INDENT = "    "
 _PLAIN_WORDS = {"record", "unit", "entry", "extension", "transaction", "queue", "file"}
-"""Many of them follow each other: one line each, but for records."""
+"""Kinds with many items in a row: one line each, except for records."""
 
 
 def lines_of(items: Iterable[Item]) -> Iterator[str]:
-    """The lines, without their ends."""
+    """Yield the lines without line ends."""
     for item in items:
         if item.kind == "record":
             yield from _record(item.fields)
@@ -28,7 +28,7 @@ def _pairs(fields: dict[str, object]) -> str:
 
 
 def _block(item: Item) -> Iterator[str]:
-    """A header or a sum: one value a line, several in one where they are short."""
+    """Yield a header or a sum: one value a line, or all in one line if short."""
     text = _pairs(item.fields)
     if len(text) < 80:
         yield f"{item.kind}: {text}"
@@ -44,7 +44,7 @@ def _record(fields: dict[str, object]) -> Iterator[str]:
         f"queue {fields['queue_id']}  queue offset {fields['queue_offset']}"
     )
     if "says_offset" in fields:
-        yield f"{_INDENT}damaged: it says that it lies at {fields['says_offset']}"
+        yield f"{_INDENT}damaged: its own offset is {fields['says_offset']}"
     yield f"{_INDENT}stored {fields['stored']} by {fields['store_host']}"
     yield f"{_INDENT}born {fields['born']} by {fields['born_host']}"
     rest = []

@@ -1,7 +1,7 @@
-"""Files of units for a human: consume queues, their extensions, the transaction table.
+"""Readable output for files of units: consume queues, their extensions, the transaction table.
 
-Long runs of empty units are one item. `from_number` counts units of the queue or of the table; in
-an extension, whose units differ in length, bytes.
+Long runs of empty units are one item. `from_number` counts units of the queue or of the table. In
+an extension, where units differ in length, it counts bytes.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ from storage.transactions.units import UNIT as STATE_UNIT
 from storage.transactions.units import UNIT_BYTES as STATE_UNIT_BYTES
 
 EMPTY_UNITS = "empty units"
-"""The kind of an item for a run of them."""
+"""Kind of the item for a run of them."""
 _READ_UNITS = 8192
 _EXT_ADDRESS_MAX = -(1 << 31) - 1
 _EXT_BASE = 1 << 63
@@ -49,7 +49,6 @@ STATE_WORDS = {
 
 
 def dump_queue(disk: Disk, path: str, from_number: int | None = None) -> Iterator[Item]:
-    """A ConsumeQueue file."""
     file = opened(disk, path)
     try:
         start = (first_offset_of(path.rpartition("/")[2]) or 0) // UNIT_BYTES
@@ -76,7 +75,7 @@ def _unit_fields(number: int, unit: tuple[int, ...], is_schedule: bool) -> dict[
         "tags_code": tags_code,
     }
     if record_bytes == FILLER_BYTES and physical_offset == 0:
-        fields["meaning"] = "stands for what was gone before the file was made"
+        fields["meaning"] = "stands for messages deleted before the file was created"
     elif is_schedule:
         fields["meaning"] = f"due {utc(tags_code)}"
     elif tags_code <= _EXT_ADDRESS_MAX:
@@ -85,7 +84,7 @@ def _unit_fields(number: int, unit: tuple[int, ...], is_schedule: bool) -> dict[
 
 
 def dump_transactions(disk: Disk, path: str, from_number: int | None = None) -> Iterator[Item]:
-    """A file of the transaction table."""
+    """Yield the items of a file of the transaction table."""
     file = opened(disk, path)
     try:
         start = (first_offset_of(path.rpartition("/")[2]) or 0) // STATE_UNIT_BYTES
@@ -114,7 +113,7 @@ def dump_transactions(disk: Disk, path: str, from_number: int | None = None) -> 
 def _units(
     file: DiskFile, layout: Struct, start: int, from_number: int | None
 ) -> Iterator[tuple[int, tuple[int, ...] | int]]:
-    """Each unit with its number; for a run of empty ones, their count."""
+    """Yield each unit with its number; for a run of empty ones, their count."""
     size = file.size() // layout.size * layout.size
     position = min(size, max(0, (from_number or 0) - start) * layout.size)
     while position < size:
@@ -139,7 +138,6 @@ def _units(
 
 
 def dump_ext(disk: Disk, path: str, from_position: int | None = None) -> Iterator[Item]:
-    """A ConsumeQueueExt file."""
     file = opened(disk, path)
     try:
         first = first_offset_of(path.rpartition("/")[2]) or 0

@@ -1,15 +1,15 @@
-"""Paths made of names that come out of files, requests and archives: they stay below a folder."""
+"""Safe paths from names in files, requests and archives: they never leave their folder."""
 
 from collections.abc import Callable
 
 from storage.errors import StoreError
 
 NAME_BYTES_MAX = 255
-"""The longest name in a directory on Linux."""
+"""Longest name in a directory on Linux."""
 
 
 class OutsideFolder(StoreError):
-    """A name that would lead out of its folder, or cannot be in one; the text says which."""
+    """A name that would lead out of its folder, or is invalid in one; the text has the name."""
 
 
 def name_fault(name: str) -> str:
@@ -28,9 +28,9 @@ def name_fault(name: str) -> str:
 
 
 def below(folder: str, *names: str, real_path: Callable[[str], str] | None = None) -> str:
-    """Return the path of `names`, one below the other, in `folder`. Raises OutsideFolder.
+    """Return the path of `names`, one below the other, in `folder`. Raise OutsideFolder.
 
-    With `real_path` (`Disk.real_path`) a link is refused, too, if it leads out of the folder.
+    With `real_path` (`Disk.real_path`), refuse a link that leads out of the folder, too.
     """
     for name in names:
         if fault := name_fault(name):

@@ -1,6 +1,6 @@
-"""Small files of our own: one line of JSON, and behind it its CRC-32, 8 hexadecimal digits.
+"""Small files with one line of JSON, then its CRC-32 as 8 hexadecimal digits.
 
-Written under a temporary name, so that a power cut leaves the old contents or the new ones.
+They are written under a temporary name, so that a power cut leaves the old or the new content.
 """
 
 from json import dumps, loads
@@ -11,13 +11,13 @@ from storage.errors import store_error
 from storage.files.disk import Disk
 
 ODD_VALUES = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""What the use of values of other kinds raises: a right checksum does not say who wrote them."""
+"""Errors from using values of unexpected types: a valid checksum does not prove the writer."""
 
 _TEMPORARY = ".tmp"
 
 
 def write_checked(disk: Disk, path: str, value: Any) -> None:
-    """Puts `value` on disk, in place of what was there. Raises StoreError."""
+    """Replace the file by `value`, durably. Raise StoreError."""
     line = dumps(value).encode()
     directory = path.rpartition("/")[0]
     try:
@@ -37,7 +37,7 @@ def write_checked(disk: Disk, path: str, value: Any) -> None:
 
 
 def read_checked(disk: Disk, path: str) -> Any:
-    """The value; None if the file is missing or anything about it is wrong."""
+    """Return the value; None if the file is missing or invalid."""
     try:
         line, _, crc = disk.read_bytes(path).rstrip(b"\n").rpartition(b"\n")
         return loads(line) if crc == b"%08x" % crc32(line) else None

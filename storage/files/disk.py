@@ -1,8 +1,8 @@
-"""The disk: two protocols of what a store asks of it, and the disk of this machine.
+"""The disk: two protocols for what a store needs, and the disk of this machine.
 
-Every access of `storage/` to files goes through a `Disk`, so that tests can hand in one that
-forgets what was not synced, fills up or fails. Writing is always `pwrite`: a store into a sparse
-mapped page on a full disk would kill the process, `pwrite` raises OSError instead.
+All file access of `storage/` goes through a `Disk`, so that tests can pass in one that loses
+unsynced data, fills up or fails. Writing is always `pwrite`, which raises OSError on a full disk. A
+store into a sparse mapped page would kill the process there.
 """
 
 import errno
@@ -19,7 +19,7 @@ try:
 except ImportError:  # CPython ends a map with the last reference to it
 
     def add_memory_pressure(_bytes: int) -> None:
-        """Do nothing."""
+        """Do nothing in CPython."""
 
 
 DIRECTORY_MODE = 0o750
@@ -27,16 +27,19 @@ FILE_MODE = 0o640
 PRIVATE_MODE = 0o600
 
 READ_WHOLE_BYTES_MAX = 1 << 30
-"""Of a table: one of a million topics has 150 MB."""
+"""Limit for a table; one with a million topics has 150 MB."""
 
 _SCRATCH = memoryview(bytearray(64 << 10))
-"""Where a probe's bytes go; nobody looks at them, so threads may share it."""
+"""Target for a probe's bytes, which are never read, so threads may share it."""
 _ADVICE_BYTES = 128 << 10
-"""Asked for at once: the kernel reads no more than it would read ahead by itself, usually this."""
+"""Bytes per request: the kernel reads no more than its own read-ahead, usually this size."""
 
 _MAP_BYTES = 32 << 10
-"""Weight of a map for the collector of PyPy, which ends maps and closes their descriptors: a queue
-that is opened and closed again and again leaves some 1,500 of them, not as many as may be open."""
+"""Weight of a map for PyPy's collector, which ends maps and closes their descriptors.
+
+A queue that is opened and closed repeatedly then leaves some 1,500 of them, below the limit of open
+files.
+"""
 
 _SEEK_DATA = 3
 """Linux's number; PyPy has no name for it."""
@@ -48,73 +51,73 @@ class DiskFile(Protocol):
     path: str
 
     def size(self) -> int:
-        """Bytes from the first to the end of the file, holes included."""
+        """Return the size in bytes, holes included."""
 
     def pwrite(self, data: bytes | bytearray | memoryview, position: int) -> None:
-        """Writes all of `data` at `position`, or raises OSError; part of it may then be there."""
+        """Write all of `data` at `position`, or raise OSError after a possible partial write."""
 
     def pread(self, count: int, position: int) -> bytes:
-        """Up to `count` bytes from `position`; fewer only at the end of the file."""
+        """Return up to `count` bytes from `position`; fewer only at the end of the file."""
 
     def is_cached(self, position: int, count: int) -> bool:
-        """Whether these bytes can be read, or touched in a map, without waiting for the disk.
+        """Return whether reading or touching these bytes does not wait for the disk.
 
-        True where nobody can tell. A moment later it may be otherwise.
+        True if unknown. The answer may change at any moment.
         """
 
     def read_ahead(self, position: int, count: int) -> None:
-        """Has these bytes brought into memory without waiting for them; a hint, never an error."""
+        """Request these bytes from the disk without waiting; a hint that never raises."""
 
     def view(self) -> memoryview:
-        """A read-only map of the whole file as it is sized now; shows later writes.
+        """Return a read-only map of the whole file at its present size; shows later writes.
 
-        Stays valid after `unlink` and after `close`, for as long as somebody holds it. The file
-        must not become shorter meanwhile: touching what is gone kills the process.
+        It stays valid after `unlink` and `close`, while a reference exists. The file must not
+        become shorter meanwhile: touching missing pages kills the process.
         """
 
     def writable_view(self) -> memoryview:
-        """The same for writing. Store only into regions that `allocate` has given real blocks."""
+        """Return a writable map. Store only into regions with real blocks from `allocate`."""
 
     def private_view(self) -> memoryview:
-        """A map to write into that nobody else sees; also of a file opened for reading only."""
+        """Return a private writable map; also for a file opened for reading only."""
 
     def allocate(self, size: int) -> None:
-        """Real blocks for the first `size` bytes, read as zeros; grows the file if it is shorter.
+        """Give the first `size` bytes real blocks of zeros; extend the file if it is shorter.
 
-        Raises OSError(ENOSPC) when there is no room.
+        Raise OSError(ENOSPC) without space.
         """
 
     def set_size(self, size: int) -> None:
-        """Makes the file `size` bytes long without giving it blocks (a sparse file)."""
+        """Set the length without allocating blocks (a sparse file)."""
 
     def data_after(self, position: int) -> int | None:
-        """The first position from `position` on that may hold a byte other than zero.
+        """Return the first position from `position` on that may hold a nonzero byte.
 
-        None when the file system knows that only holes or unwritten blocks follow.
+        None if the file system knows that only holes or unwritten blocks follow.
         """
 
     def sync(self) -> None:
-        """Everything written so far is on disk when this returns (fdatasync). Any thread."""
+        """Bring everything written so far to disk (fdatasync). Any thread."""
 
     def lock_byte(self, *, wait: bool = False) -> bool:
-        """Locks byte 0 against other processes; False if one of them has it and we do not wait.
+        """Lock byte 0 against other processes; return False if it is locked and `wait` is False.
 
-        A POSIX record lock, as Java's `tryLock(0, 1)`: closing any descriptor of the file in this
-        process gives it up.
+        This is a POSIX record lock, like Java's `tryLock(0, 1)`: closing any descriptor of the file
+        in this process releases it.
         """
 
     def close(self) -> None:
-        """Gives the descriptor back; views stay valid. Closing twice does nothing."""
+        """Close the descriptor; views stay valid. Closing twice does nothing."""
 
 
 class Disk(Protocol):
-    """The files and directories that a store may see."""
+    """The files and directories that a store may use."""
 
     def open(self, path: str, create: bool = False, *, read_only: bool = False) -> DiskFile:
-        """Opens a file for reading and writing; makes an empty one if told to and none is there.
+        """Open a file for reading and writing; with `create`, create a missing one.
 
-        Raises FileNotFoundError when it is missing and `create` is False; with `create` OSError
-        where a link has the name: what it leads to is not ours to write to.
+        Raise FileNotFoundError if it is missing and `create` is False. With `create`, raise OSError
+        for a link: its target must not be written to.
         """
 
     def exists(self, path: str) -> bool: ...
@@ -122,63 +125,62 @@ class Disk(Protocol):
     def is_dir(self, path: str) -> bool: ...
 
     def listdir(self, path: str) -> list[str]:
-        """The names in a directory, sorted; empty when there is no such directory."""
+        """Return the names in a directory, sorted; empty if it is missing."""
 
     def make_dirs(self, path: str, *, durable: bool = True) -> None:
-        """Makes a directory and its parents; their names are on disk unless `durable` is False."""
+        """Create a directory and its parents; their names are on disk unless `durable` is False."""
 
     def rename(self, source: str, target: str) -> None:
-        """Moves a file, replacing `target` at once; durable after `sync_directory`."""
+        """Move a file, atomically replacing `target`; durable after `sync_directory`."""
 
     def unlink(self, path: str) -> None: ...
 
     def real_path(self, path: str) -> str:
-        """Where a file really lies, behind links; it need not be there yet."""
+        """Return the path behind links; it need not exist."""
 
     def copy_access(self, source: str, target: str) -> None:
-        """Gives `target` the owner, mode and extended attributes (access lists) of `source`.
+        """Give `target` the owner, mode and extended attributes (access lists) of `source`.
 
-        On disk when this returns. Raises PermissionError for an owner whom this process may not
-        name.
+        Durable on return. Raise PermissionError if this process may not set the owner.
         """
 
     def make_private(self, path: str) -> None:
-        """From now on only the owner of the file may read and write it."""
+        """Restrict reading and writing to the owner of the file."""
 
     def remove_tree(self, path: str) -> None:
-        """Removes a directory with all that is in it; nothing happens if it is missing."""
+        """Remove a directory with its content; a missing one is ignored."""
 
     def sync_directory(self, path: str) -> None:
-        """The names in this directory, new, moved and removed, are on disk when this returns."""
+        """Bring new, moved and removed names in this directory to disk."""
 
     def read_bytes(self, path: str) -> bytes: ...
 
     def modified_ms(self, path: str) -> int:
-        """When the file was last written, milliseconds since 1970."""
+        """Return the last modification, milliseconds since 1970."""
 
     def usage_ratio(self, path: str) -> float:
-        """Used part of the file system that holds `path`, 0 to 1: used / (used + available)."""
+        """Return used / (used + available), 0 to 1, of the file system of `path`."""
 
     def capacity(self, path: str) -> tuple[int, int]:
-        """Bytes of the file system that holds `path`: all, and those that may still be used."""
+        """Return the total and the available bytes of the file system of `path`."""
 
     def claim(self, root: str) -> bool:
-        """Notes that a store of this process has `root` open; False if one has it already.
+        """Claim `root` for one store of this process; return False if it is claimed.
 
-        Needed beside `lock_byte`, which never refuses the process that holds the lock.
+        `lock_byte` does not do that, because it never refuses the process that holds the lock.
         """
 
-    def release(self, root: str) -> None:
-        """Takes a claim back."""
+    def release(self, root: str) -> None: ...
 
 
 def _open_regular(path: str, flags: int) -> int:
-    """The descriptor of a file that is one. Raises OSError for pipes, which would have us wait for
-    ever, for devices, which have no end, and for folders; where it may be made, for links."""
+    """Return the descriptor of a regular file.
+
+    Raise OSError for pipes, which would block, for devices, which have no end, and for folders.
+    With O_CREAT, raise it for links, too.
+    """
     if flags & os.O_CREAT and os.path.islink(path):
-        raise OSError(
-            errno.ELOOP, "it is a link, and what is made here is none: take it away", path
-        )
+        raise OSError(errno.ELOOP, "a link is in the way of a new file: remove it", path)
     fd = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, FILE_MODE)
     mode = os.fstat(fd).st_mode
     if stat.S_ISREG(mode):
@@ -186,12 +188,10 @@ def _open_regular(path: str, flags: int) -> int:
     os.close(fd)
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-    raise OSError(errno.EINVAL, "it is no file but a pipe or a device", path)
+    raise OSError(errno.EINVAL, "not a regular file but a pipe or a device", path)
 
 
 class RealFile:
-    """A file of this machine."""
-
     _fd = -1
 
     def __init__(self, path: str, flags: int) -> None:
@@ -207,11 +207,11 @@ class RealFile:
             self._write_rest(memoryview(data), position, written)
 
     def _write_rest(self, data: memoryview, position: int, written: int) -> None:
-        """A write may stop short at a full disk or at 2 GiB; the next one then tells why."""
+        """Continue a short write; at a full disk or at 2 GiB the next one raises the reason."""
         while written < len(data):
             count = os.pwrite(self._fd, data[written:], position + written)
             if count == 0:
-                raise OSError(errno.EIO, "a write of more than no bytes wrote none", self.path)
+                raise OSError(errno.EIO, "a write wrote no bytes", self.path)
             written += count
 
     def pread(self, count: int, position: int) -> bytes:
@@ -235,7 +235,7 @@ class RealFile:
         except BlockingIOError:
             return False
         except OSError as error:
-            return error.errno == errno.EOPNOTSUPP  # as tmpfs, which is memory
+            return error.errno == errno.EOPNOTSUPP  # such as tmpfs, which is memory
         return True
 
     def read_ahead(self, position: int, count: int) -> None:
@@ -291,12 +291,12 @@ class RealFile:
             self._fd = -1
 
     def __del__(self) -> None:
-        """A deleted file that somebody was still reading is not closed by anyone else."""
+        """Close the descriptor of a deleted file that was still being read."""
         self.close()
 
 
 def _attributes(path: str) -> dict[str, bytes]:
-    """The extended attributes of a file but for labels that the kernel's own rules give it."""
+    """Return the extended attributes of a file except the kernel's own labels."""
     try:
         names = os.listxattr(path)
     except OSError as error:
@@ -311,8 +311,6 @@ _claimed_roots: set[str] = set()
 
 
 class RealDisk:
-    """The disk of this machine."""
-
     def open(self, path: str, create: bool = False, *, read_only: bool = False) -> DiskFile:
         flags = os.O_RDONLY if read_only else os.O_RDWR
         return RealFile(path, flags | (os.O_CREAT | os.O_NOFOLLOW if create else 0))
@@ -381,7 +379,7 @@ class RealDisk:
         with open(_open_regular(path, os.O_RDONLY), "rb") as file:
             size = os.fstat(file.fileno()).st_size
             if size > READ_WHOLE_BYTES_MAX:
-                raise OSError(errno.EFBIG, f"it has {size} bytes, which nothing here writes", path)
+                raise OSError(errno.EFBIG, f"{size} bytes are more than any valid file has", path)
             return file.read()
 
     def modified_ms(self, path: str) -> int:

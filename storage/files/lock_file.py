@@ -1,10 +1,10 @@
-"""`lock` and `abort`: one owner of a store directory, and whether the last one stopped cleanly.
+"""`lock` and `abort`: single ownership of a store directory, and the mark of an unclean stop.
 
-`lock` holds the four letters `lock`; its owner has a POSIX record lock on byte 0, which Java's
-`tryLock(0, 1)` respects, and the other way round. Only an owner may open it: closing any descriptor
-of it gives the lock up, so tools that just read the store never touch it.
+`lock` has the content `lock`; its owner has a POSIX record lock on byte 0, which Java's `tryLock(0,
+1)` respects, and vice versa. Only an owner may open it: closing any descriptor of it releases the
+lock. So tools that only read the store never touch it.
 
-`abort` is empty. It is there from start to clean stop; who finds it at start recovers from a crash.
+`abort` is empty. It exists from start to clean stop; a start that finds it recovers from a crash.
 
 Source: store/DefaultMessageStore.java (start, createTempFile, shutdown).
 """
@@ -20,7 +20,7 @@ _LOCKS = "/proc/locks"
 
 
 class StoreLock:
-    """The right to write into a store directory, against other processes and within this one."""
+    """The exclusive right to write into a store directory, across processes and within this one."""
 
     def __init__(self, config: StoreConfig, disk: Disk) -> None:
         self._root = config.root
@@ -29,11 +29,11 @@ class StoreLock:
         self._file: DiskFile | None = None
 
     def acquire(self) -> None:
-        """Makes the directory if need be and takes it; raises StoreLocked if somebody has it."""
+        """Create the directory if needed and lock it; raise StoreLocked if it is in use."""
         try:
             self._disk.make_dirs(self._root)
         except OSError as error:
-            raise store_error("cannot make the store directory", error) from error
+            raise store_error("cannot create the store directory", error) from error
         if not self._disk.claim(self._root):
             raise self._locked("this process")
         try:
@@ -67,7 +67,6 @@ class StoreLock:
         )
 
     def release(self) -> None:
-        """Gives the directory free; nothing happens if it was not taken."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -75,22 +74,21 @@ class StoreLock:
 
 
 def was_stopped_cleanly(config: StoreConfig, disk: Disk) -> bool:
-    """Whether the last owner removed `abort`; true for a store that never was."""
+    """Return whether the last owner removed `abort`; True for a new store."""
     return not disk.exists(config.abort_path)
 
 
 def create_abort(config: StoreConfig, disk: Disk) -> None:
-    """Marks the store as being in use, durably. Raises StoreError."""
+    """Mark the store as in use, durably. Raise StoreError."""
     try:
         disk.open(config.abort_path, create=True).close()
         disk.sync_directory(config.root)
     except OSError as error:
-        raise store_error("cannot make the file abort", error) from error
+        raise store_error("cannot create the file abort", error) from error
 
 
 def remove_abort(config: StoreConfig, disk: Disk) -> None:
-    """Marks the store as stopped cleanly; only after everything else is on disk. Raises
-    StoreError."""
+    """Mark the store as stopped cleanly, after everything else is on disk. Raise StoreError."""
     try:
         if disk.exists(config.abort_path):
             disk.unlink(config.abort_path)
@@ -100,9 +98,9 @@ def remove_abort(config: StoreConfig, disk: Disk) -> None:
 
 
 def lock_owner(path: str) -> int:
-    """The process that has the lock of a store; 0 if nobody has.
+    """Return the id of the process that has the lock of a store; 0 without one.
 
-    Looks without opening the file, for closing it would give up a lock of this process.
+    The file is not opened, because closing it would release a lock of this process.
     """
     try:
         inode = os.stat(path).st_ino

@@ -13,19 +13,19 @@ _WARM_CHUNK_BYTES = 1 << 20
 
 
 def file_name(first_offset: int) -> str:
-    """The name of the file that begins at this offset."""
+    """Return the name of the file that begins at this offset."""
     return f"{first_offset:0{NAME_DIGITS}d}"
 
 
 def first_offset_of(name: str) -> int | None:
-    """The offset in a file's name; None if the name is not one of ours."""
+    """Return the offset in a file's name; None for a name of another form."""
     return int(name) if len(name) == NAME_DIGITS and name.isascii() and name.isdigit() else None
 
 
 class MappedFile:
     """One file between `first_offset` and `end_offset` of something longer.
 
-    Positions count from the file's first byte. Nobody else may change the file's size.
+    Positions count from the file's first byte. The file's size must not be changed from outside.
     """
 
     __slots__ = ("_view", "end_offset", "file", "first_offset", "size_bytes")
@@ -43,7 +43,7 @@ class MappedFile:
 
     @property
     def view(self) -> memoryview:
-        """All bytes, as a read-only map that is made at the first call and shows later writes."""
+        """Read-only map of all bytes, created at the first call; shows later writes."""
         view = self._view
         if view is None:
             view = self._view = self.file.view()
@@ -51,23 +51,23 @@ class MappedFile:
 
     @property
     def is_mapped(self) -> bool:
-        """Whether somebody may hold a view."""
+        """Whether a reader may hold a view."""
         return self._view is not None
 
     def slice(self, position: int, count: int) -> memoryview:
-        """`count` bytes from `position`, uncopied. Keeps the map alive. Raises OffsetError."""
+        """Return uncopied bytes, which keep the map alive. Raise OffsetError."""
         if position < 0 or count < 0 or position + count > self.size_bytes:
             raise OffsetError(f"{count} bytes at {position} do not lie in {self.path}")
         return self.view[position : position + count]
 
     def write(self, data: bytes | bytearray | memoryview, position: int) -> None:
-        """Writes `data` at `position`; raises OSError, and OffsetError past the file's end."""
+        """Write `data` at `position`; raise OSError, and OffsetError past the file's end."""
         if position < 0 or position + len(data) > self.size_bytes:
             raise OffsetError(f"{len(data)} bytes at {position} do not fit into {self.path}")
         self.file.pwrite(data, position)
 
     def zero_from(self, position: int) -> int:
-        """Overwrites everything from `position` on with zeros; returns how many bytes needed it.
+        """Overwrite everything from `position` on with zeros; return the number of changed bytes.
 
         Bytes that are zeros already are left alone, so that holes stay holes.
         """
@@ -87,7 +87,7 @@ class MappedFile:
         return zeroed
 
     def is_zero_from(self, position: int) -> bool:
-        """Whether nothing but zeros lies from `position` on."""
+        """Return whether all bytes from `position` on are zeros."""
         while position < self.size_bytes:
             start = self.file.data_after(position)
             if start is None:
@@ -101,11 +101,11 @@ class MappedFile:
         return True
 
     def sync(self) -> None:
-        """Everything written is on disk afterwards. Only a system call: any thread may do it."""
+        """Bring everything written to disk; a plain system call for any thread."""
         self.file.sync()
 
     def close(self) -> None:
-        """Closes the descriptor and drops the map; views that others hold stay valid."""
+        """Close the descriptor and drop the map; existing views stay valid."""
         self._view = None
         self.file.close()
 
@@ -120,10 +120,10 @@ def create_mapped_file(
     warm: bool = False,
     durable: bool = True,
 ) -> MappedFile:
-    """Makes a file at its full size; raises OSError and leaves nothing behind when it cannot.
+    """Create a file at its full size; on failure, raise OSError and leave no file.
 
-    `sparse` gives it no blocks; else they are allocated, so that no later write finds the disk
-    full. `warm` writes zeros through it once. `durable` syncs its size and its name.
+    A `sparse` file gets no blocks. Otherwise they are allocated, so that no later write finds the
+    disk full. `warm` writes zeros through the file once. `durable` syncs its size and its name.
     """
     path = f"{directory}/{file_name(first_offset)}"
     file = disk.open(path, create=True)

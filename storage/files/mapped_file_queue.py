@@ -15,20 +15,20 @@ class MappedFileQueue:
     """The files of one directory. One owner changes it; other threads may read `files`."""
 
     def __init__(self, disk: Disk, directory: str, file_bytes: int, size_key: str) -> None:
-        """`size_key` is the setting that fixes the size, named when a file has another one."""
+        """Create an unloaded run; errors about a wrong file size name the setting `size_key`."""
         self.disk = disk
         self.directory = directory
         self.file_bytes = file_bytes
         self.files: tuple[MappedFile, ...] = ()
-        """In order of offset, without gaps. Replaced as a whole, so a reader's copy stays true."""
+        """In order of offset, without gaps. Replaced as a whole, so a reader's copy stays valid."""
         self._size_key = size_key
 
     def load(self) -> list[str]:
-        """Opens what is in the directory; returns the files that it removed.
+        """Open the files in the directory; return the paths that were removed.
 
-        A crash while a new last file was being made can leave it too short. When nothing but zeros
-        is in it, it was never written to, and goes. Any other wrong size raises StoreError, and so
-        does a missing file. Names that are not 20 digits are left alone.
+        A crash during the creation of the last file can leave it too short. If it has only zeros,
+        it was never written to and is removed. Any other wrong size raises StoreError, and so does
+        a missing file. Names that are not 20 digits are ignored.
         """
         names = [
             name for name in self.disk.listdir(self.directory) if first_offset_of(name) is not None
@@ -68,23 +68,23 @@ class MappedFileQueue:
                 missing = f"{self.directory}/{file_name(before.end_offset)}"
                 raise StoreError(
                     f"{missing} is missing between {before.path} and {after.path}: "
-                    "bring it back, or move the files before it away."
+                    "restore it, or move the files before it away."
                 )
 
     @property
     def min_offset(self) -> int:
-        """The first byte of the first file; 0 without files."""
+        """Offset of the first byte of the first file; 0 without files."""
         files = self.files
         return files[0].first_offset if files else 0
 
     @property
     def capacity_end(self) -> int:
-        """The end of the last file; 0 without files."""
+        """End of the last file; 0 without files."""
         files = self.files
         return files[-1].end_offset if files else 0
 
     def find(self, offset: int) -> MappedFile | None:
-        """The file that holds the byte at `offset`; None if no file does."""
+        """Return the file with the byte at `offset`, or None."""
         files = self.files
         if not files:
             return None
@@ -92,22 +92,22 @@ class MappedFileQueue:
         return files[number] if 0 <= number < len(files) else None
 
     def slice(self, offset: int, count: int) -> memoryview:
-        """`count` bytes at `offset`, uncopied, which must lie in one file; raises OffsetError."""
+        """Return `count` bytes at `offset` of one file, uncopied; raise OffsetError."""
         file = self.find(offset)
         if file is None:
             raise OffsetError(f"no file of {self.directory} holds offset {offset}")
         return file.slice(offset - file.first_offset, count)
 
     def spanning(self, start: int, end: int) -> Iterator[MappedFile]:
-        """The files that hold bytes of [start, end), in order."""
+        """Yield the files with bytes of [start, end), in order."""
         for file in self.files:
             if file.first_offset < end and file.end_offset > start:
                 yield file
 
     def add(self, file: MappedFile) -> None:
-        """Appends a file that somebody else has made.
+        """Append a file that another component has created.
 
-        Raises OffsetError if it does not begin where the last one ends.
+        Raise OffsetError if it does not begin where the last one ends.
         """
         files = self.files
         if files and file.first_offset != files[-1].end_offset:
@@ -115,9 +115,9 @@ class MappedFileQueue:
         self.files = (*files, file)
 
     def remove_from(self, offset: int) -> list[str]:
-        """Deletes the files that begin at or behind `offset`; returns their paths.
+        """Delete the files that begin at or behind `offset`; return their paths.
 
-        One name at a time, the last first: a power cut may undo some of it, never leave a hole.
+        Delete the last one first: a power cut may undo some deletions, but never leaves a hole.
         """
         gone = [file for file in self.files if file.first_offset >= offset]
         self.files = self.files[: len(self.files) - len(gone)]
@@ -128,21 +128,20 @@ class MappedFileQueue:
         return [file.path for file in gone]
 
     def drop_below(self, offset: int) -> list[MappedFile]:
-        """Takes the files that end at or before `offset`, but never the last, out of the run.
+        """Take the files that end at or before `offset`, except the last, out of the run.
 
-        They stay open and on the disk: somebody may be reading them, and deleting takes its time.
+        They stay open and on disk, because they may have readers and because deletion takes time.
         """
         gone = [file for file in self.files[:-1] if file.end_offset <= offset]
         self.files = self.files[len(gone) :]
         return gone
 
     def sync(self) -> None:
-        """Everything written to any of the files is on disk afterwards."""
         for file in self.files:
             file.sync()
 
     def close(self) -> None:
-        """Closes all files; views that others hold stay valid."""
+        """Close all files; existing views stay valid."""
         files, self.files = self.files, ()
         for file in files:
             file.close()

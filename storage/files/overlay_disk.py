@@ -1,8 +1,8 @@
-"""A disk whose changes stay in memory: a store can be opened on it as a start does, and left.
+"""A disk with changes in memory only, on which a start can be rehearsed.
 
-What is read comes from the disk below, as long as nothing here has changed it. A file that is
-written to or mapped is a private map of that below: memory is taken for the pages that are written,
-whatever the file's size. A new file is anonymous memory, by the same rule.
+Reads come from the disk below until a file is changed here. A file that is written to or mapped is
+a private map of the file below. It takes memory for the written pages only, whatever the file's
+size. A new file is anonymous memory, by the same rule.
 
 One thread. The disk below should not change meanwhile.
 """
@@ -16,14 +16,13 @@ from storage.files.disk import Disk, DiskFile
 
 
 class _Inode:
-    """One file: that below, or what became of it."""
+    """One file: that of the disk below, or its changed version."""
 
     def __init__(self, below: DiskFile | None) -> None:
         self.below = below
         self.data: memoryview | None = None if below is not None else memoryview(b"")
-        """Its content, once that may differ from the file below."""
+        """Content, once it may differ from the file below."""
         self.written: list[tuple[int, int]] = []
-        """What was written: from, to."""
         self.open_count = 0
 
     def size(self) -> int:
@@ -33,7 +32,7 @@ class _Inode:
         return self.below.size()
 
     def own(self) -> memoryview:
-        """Its content, for writing."""
+        """Return the content, for writing."""
         if self.data is None:
             assert self.below is not None
             self.data = self.below.private_view()
@@ -59,8 +58,6 @@ class _Inode:
 
 
 class OverlayFile:
-    """An open file of an OverlayDisk."""
-
     def __init__(self, path: str, inode: _Inode, files: dict[str, _Inode]) -> None:
         self.path = path
         self._inode, self._files = inode, files
@@ -90,7 +87,7 @@ class OverlayFile:
         return True
 
     def read_ahead(self, position: int, count: int) -> None:
-        """It is memory, or below."""
+        """Do nothing: the file is in memory or on the disk below."""
 
     def view(self) -> memoryview:
         return self._inode.own().toreadonly()
@@ -112,13 +109,13 @@ class OverlayFile:
         return self._inode.data_after(position)
 
     def sync(self) -> None:
-        """Nothing."""
+        """Do nothing: memory has no durability."""
 
     def lock_byte(self, *, wait: bool = False) -> bool:
         return True
 
     def close(self) -> None:
-        """A file that is as it is below is forgotten with its last descriptor."""
+        """Close the file; forget an unchanged one with its last descriptor."""
         inode = self._inode
         inode.open_count -= not self._closed
         self._closed = True
@@ -129,16 +126,15 @@ class OverlayFile:
 
 
 class OverlayDisk:
-    """What `below` holds, and what was changed here."""
+    """The disk below, plus the changes made here."""
 
     def __init__(self, below: Disk) -> None:
         self._below = below
         self._files: dict[str, _Inode] = {}
-        """Those that are open, or differ from the files below."""
+        """Files that are open, or that differ from those below."""
         self._directories: set[str] = set()
-        """Made here."""
         self._gone: set[str] = set()
-        """Names below that are not there any more; what is below them is not either."""
+        """Names removed from the disk below, with everything under them."""
 
     def open(self, path: str, create: bool = False, *, read_only: bool = False) -> DiskFile:
         path = os.path.normpath(path)
@@ -207,13 +203,13 @@ class OverlayDisk:
         return self._below.real_path(path)
 
     def copy_access(self, source: str, target: str) -> None:
-        """Nothing: files in memory are nobody's."""
+        """Do nothing: files in memory have no owner."""
 
     def make_private(self, path: str) -> None:
-        """Nothing: files in memory are nobody's."""
+        """Do nothing: files in memory have no owner."""
 
     def sync_directory(self, path: str) -> None:
-        """Nothing."""
+        """Do nothing: memory has no durability."""
 
     def read_bytes(self, path: str) -> bytes:
         path = os.path.normpath(path)
@@ -237,15 +233,15 @@ class OverlayDisk:
         return True
 
     def release(self, root: str) -> None:
-        """Nothing."""
+        """Do nothing: `claim` always succeeds."""
 
     def _is_below(self, path: str) -> bool:
-        """Whether the disk below has the name, and nothing here has taken it away."""
+        """Return whether the disk below has the name, and it was not removed here."""
         return self._gone.isdisjoint(_and_above(path)) and self._below.exists(path)
 
 
 def _and_above(path: str) -> Iterator[str]:
-    """A path and every directory above it."""
+    """Yield a path and every directory above it."""
     while True:
         yield path
         above = os.path.dirname(path)

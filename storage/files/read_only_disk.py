@@ -1,4 +1,4 @@
-"""A disk that lets nothing be changed, for tools that use the store's own classes to look at it."""
+"""A disk without changes, for tools that read a store through the store's own classes."""
 
 import errno
 import os
@@ -7,9 +7,9 @@ from storage.files.disk import Disk, DiskFile
 
 
 class ReadOnlyDisk:
-    """Reads from another disk. Opening gives files for reading; what would change it does nothing,
+    """Read-only view of another disk; files are opened for reading.
 
-    but for making a file or moving one, which raises OSError.
+    Creating or moving a file raises OSError; other changes are ignored.
     """
 
     def __init__(self, disk: Disk) -> None:
@@ -30,28 +30,28 @@ class ReadOnlyDisk:
         return self._disk.listdir(path)
 
     def make_dirs(self, path: str, *, durable: bool = True) -> None:
-        """Nothing."""
+        """Ignore the request."""
 
     def rename(self, source: str, target: str) -> None:
         raise _refused(source)
 
     def unlink(self, path: str) -> None:
-        """Nothing."""
+        """Ignore the request."""
 
     def real_path(self, path: str) -> str:
         return self._disk.real_path(path)
 
     def copy_access(self, source: str, target: str) -> None:
-        """Nothing."""
+        """Ignore the request."""
 
     def make_private(self, path: str) -> None:
-        """Nothing."""
+        """Ignore the request."""
 
     def remove_tree(self, path: str) -> None:
-        """Nothing."""
+        """Ignore the request."""
 
     def sync_directory(self, path: str) -> None:
-        """Nothing."""
+        """Ignore the request."""
 
     def read_bytes(self, path: str) -> bytes:
         return self._disk.read_bytes(path)

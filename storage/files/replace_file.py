@@ -1,6 +1,6 @@
-"""The replacing of a small file: NAME.new is written, synced and renamed over NAME.
+"""Replacement of a small file: NAME.new is written, synced and renamed over NAME.
 
-A power cut leaves the old contents or the new ones. A link to the file stays a link.
+A power cut leaves the old or the new content. A link to the file stays a link.
 """
 
 from collections.abc import Callable
@@ -12,9 +12,9 @@ from storage.files.disk import Disk
 def replace_file(
     disk: Disk, path: str, data: bytes, set_access: Callable[[str, str], None]
 ) -> None:
-    """Makes `data` the file's content, durably. Raises StoreError; the file is as it was then.
+    """Replace the file's content by `data`, durably. Raise StoreError and leave the file as it was.
 
-    `set_access(path, new)` says who may read the new file, before there is anything in it.
+    `set_access(path, new)` sets the access to the new file while it is still empty.
     """
     path = disk.real_path(path)
     directory = path.rpartition("/")[0] or "/"

@@ -1,7 +1,7 @@
-"""The index: from the hash of a key to the records that have it.
+"""The index: from the hash of a key to its records.
 
 index.py         the run of index files
-key_columns.py   keys on their way into them
-index_file.py    one of them; index_layout.py: its layout
-key_hash.py      the hash of `topic#key`, as Java has it
+key_columns.py   keys on their way into the files
+index_file.py    one index file; its layout is in index_layout.py
+key_hash.py      the hash of `topic#key`, as in Java
 """

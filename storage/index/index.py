@@ -1,8 +1,8 @@
 """The run of index files `index/<yyyyMMddHHmmssSSS>`: finds messages by key and time.
 
-A file's name is the local time at which it was made. Only the last one is written to; full ones
-are closed, and opened for a query. New keys stay in memory until `write_out`, and are put into the
-files in bulk: an entry put alone costs 7 µs, one of 500 costs 0.4.
+A file's name is the local time of its creation. Only the last one is written to; full ones are
+closed, and opened for a query. New keys stay in memory until `write_out`, which puts them into the
+files in bulk. An entry put alone costs 7 µs, one of 500 costs 0.4.
 
 Source: store/index/IndexService.java.
 """
@@ -22,34 +22,34 @@ from storage.queues.dispatch_entry import Dispatched, DispatchEntry, single_entr
 from storage.queues.unsynced import Unsynced
 
 PENDING_MAX = 2048
-"""Keys in memory alone; then they are written out, which takes about a millisecond."""
+"""Limit of keys in memory only; writing them out takes about a millisecond."""
 _NAME_DIGITS = 17
 
 
 @dataclass(slots=True)
 class QueryResult:
-    """Where the records with a key are, and up to where the index knows the log."""
+    """Offsets of the records with a key, and the end of the indexed log."""
 
     physical_offsets: list[int]
-    """Newest file first, newest first in each; may hold other keys with the same hash."""
+    """Newest file first, newest first in each; may contain other keys with the same hash."""
     last_timestamp: int
     last_physical_offset: int
 
 
 @dataclass(slots=True)
 class FullFiles:
-    """Files that filled up and are not on disk yet; see `Index.unsynced`."""
+    """Full files that are not on disk yet; see `Index.unsynced`."""
 
     files: Unsynced
     end_timestamp: int
-    """For the checkpoint's index timestamp, once they are."""
+    """The checkpoint's index timestamp once the files are on disk."""
     full: list[IndexFile]
 
 
 class Index:
     """All index files of a store; a Follower of its log (storage/dispatching/dispatch.py).
 
-    One owner; any thread may call `query`: `files` is a tuple that is replaced as a whole.
+    One owner, but any thread may call `query`: `files` is a tuple that is replaced as a whole.
     """
 
     name = "index"
@@ -58,13 +58,13 @@ class Index:
         self.directory = config.index_dir
         self.files: tuple[IndexFile, ...] = ()
         self.doubts: list[str] = []
-        """Which files could not be trusted, and why, in words; for the log line of a start."""
+        """Untrusted files with reasons, for the log line of a start."""
         self._config, self._disk, self._clock = config, disk, clock
         self._columns = KeyColumns()
         self._unsynced: list[IndexFile] = []
         self._covered = 0
         self._begun = (0, 0)
-        """A record of which only so many keys are here: the rest was lost with a newer file."""
+        """Record with only some of its keys here; the others were lost with a newer file."""
 
     # -- start-up and end ---------------------------------------------------------------------
 
@@ -75,15 +75,15 @@ class Index:
         covered_offset: int | None = None,
         doubtful: Mapping[str, str] | None = None,
     ) -> list[str]:
-        """Reads the headers; returns the paths of the files it removed.
+        """Read the headers; return the paths of the removed files.
 
-        A file that contradicts itself goes, and so do all newer ones: they are made again from the
-        log. After a crash only full files that end by `safe_timestamp` stay (the checkpoint's, set
-        when a full file was synced), and of those that end at that very time the first.
-        `covered_offset` is what it was at a clean stop, when that is known; `doubtful` files, by
-        name, contradict what is known of that stop.
+        A file that contradicts itself is removed together with all newer ones; they are rebuilt
+        from the commit log. After a crash, only full files that end by `safe_timestamp` stay (the
+        checkpoint's, set when a full file was synced). Of those that end at that very time, only
+        the first stays. `covered_offset` is the value at a clean stop, if known. `doubtful` files,
+        by name, contradict the record of that stop.
 
-        Raises StoreError when whole files have another size than the settings ask for.
+        Raise StoreError if whole files have another size than the settings demand.
         """
         found = [self._file(name) for name in self._disk.listdir(self.directory) if _is_name(name)]
         kept: list[IndexFile] = []
@@ -110,7 +110,7 @@ class Index:
         return removed
 
     def _refuse_other_settings(self, found: Sequence[IndexFile]) -> None:
-        """A file of another size is damaged, unless all are: then the settings are wrong."""
+        """Raise StoreError if all files have another size; a single one is just damaged."""
         for file in found:
             file.load()
         sizes = {file.found_bytes for file in found}
@@ -119,12 +119,12 @@ class Index:
         if len(found) > 1 or found[0].has_other_layout():
             raise StoreError(
                 f"{found[0].path} has {found[0].found_bytes} bytes, but maxHashSlotNum and "
-                f"maxIndexNum make {found[0].size_bytes}: set them to what the files were made "
-                "with, or remove them."
+                f"maxIndexNum make {found[0].size_bytes}: set them to the values that "
+                "created the files, or remove the files."
             )
 
     def truncate_behind(self, physical_end: int) -> list[str]:
-        """The log ends here: files that know of records behind it go; returns their paths."""
+        """Remove files with records behind the end of the log; return their paths."""
         removed: list[str] = []
         first = next(
             (
@@ -135,7 +135,7 @@ class Index:
             None,
         )
         if first is not None:
-            self.doubts.append(_doubt(first, "it knows more than the log"))
+            self.doubts.append(_doubt(first, "it is ahead of the log"))
             removed = self.drop_from(first)
             self.unlink(removed)
         self._covered = min(self._covered, physical_end)
@@ -143,13 +143,13 @@ class Index:
 
     @property
     def full_until_ms(self) -> int:
-        """The end of the newest full file; the checkpoint must not vouch for more."""
+        """End of the newest full file, the limit of the checkpoint's index timestamp."""
         return max((file.end_timestamp for file in self.files if file.is_full), default=0)
 
     def _cover_files(self) -> None:
-        """Takes what the files know for covered, but for the newest record in them.
+        """Set the covered offset to the newest record in the files.
 
-        That one may have more keys; how many of them are here is looked up.
+        That record may have more keys; the number of those in the files is counted.
         """
         self._begun = (0, 0)
         self._covered = 0
@@ -167,10 +167,10 @@ class Index:
                 break
 
     def drop_from(self, path: str) -> list[str]:
-        """Forgets a file and all newer ones, and what is in memory; returns the files to unlink.
+        """Drop a file, all newer ones and the keys in memory; return the files to unlink.
 
-        They are in the order in which they have to be unlinked: a crash in between leaves no hole.
-        What they knew is no longer covered.
+        They must be unlinked in this order, so that a crash in between leaves no hole. Their
+        records are no longer covered.
         """
         kept = [file for file in self.files if file.path < path]
         dropped = self.files[len(kept) :]
@@ -185,7 +185,7 @@ class Index:
         return [file.path for file in reversed(dropped)]
 
     def unlink(self, paths: Sequence[str]) -> None:
-        """Removes files that the index has dropped; any thread. Raises OSError."""
+        """Delete dropped files; any thread. Raise OSError."""
         for path in sorted(paths, reverse=True):
             if self._disk.exists(path):
                 self._disk.unlink(path)
@@ -193,7 +193,7 @@ class Index:
             self._disk.sync_directory(self.directory)
 
     def sync(self) -> None:
-        """Writes out and brings everything to disk. Raises StoreError."""
+        """Write out and bring everything to disk. Raise StoreError."""
         self.write_out()
         for file in self.files:
             if file.is_dirty:
@@ -203,16 +203,16 @@ class Index:
             self._disk.sync_directory(self.directory)
 
     def close(self) -> None:
-        """Closes the last file. Sync before, or the log has to be indexed again."""
+        """Close the last file; without a sync before, the log must be indexed again."""
         for file in self.files:
             file.close()
 
     # -- syncing full files from another thread -----------------------------------------------
 
     def unsynced(self) -> FullFiles | None:
-        """The full files that are not known to be on disk; None if there is none.
+        """Return the full files that may not be on disk yet, or None.
 
-        Sync its `files`, tell `mark_synced`, then set the checkpoint's index timestamp.
+        Sync its `files`, call `mark_synced`, then set the checkpoint's index timestamp.
         """
         if not self._unsynced:
             return None
@@ -220,7 +220,7 @@ class Index:
         return FullFiles(files, self._unsynced[-1].end_timestamp, list(self._unsynced))
 
     def mark_synced(self, taken: FullFiles) -> None:
-        """Notes that what `unsynced` gave is on disk now."""
+        """Note that the files from `unsynced` are on disk."""
         for file in taken.full:
             file.is_dirty = False
         self._unsynced = [file for file in self._unsynced if file not in taken.full]
@@ -229,14 +229,14 @@ class Index:
 
     @property
     def covered_offset(self) -> int:
-        """Records that begin below it have all their keys here, in memory or in a file."""
+        """Offset below which records have all their keys in memory or in a file."""
         return self._covered
 
     def dispatch(self, entries: Sequence[Dispatched]) -> None:
-        """Takes the keys of records, in the order of the log; those it covers already are skipped.
+        """Take the keys of records in the order of the log; skip covered records.
 
-        Rolled back records have none. Keys stay in memory until `write_out`, which this calls when
-        there are many; so it may raise DiskFull or StoreError, and repeating the call is harmless.
+        Rolled back records have no keys. Keys stay in memory until `write_out`, which this calls at
+        PENDING_MAX. So it may raise DiskFull or StoreError; repeating the call is harmless.
         """
         if not entries:
             return
@@ -250,9 +250,9 @@ class Index:
             self.write_out()
 
     def dispatch_part(self, part: KeyPart) -> None:
-        """The same of keys that were read elsewhere, of records that it covers or that follow them.
+        """Take keys read by another process, of records that are covered or come next.
 
-        Not while `has_begun_record`. Raises DiskFull or StoreError; repeating the call is harmless.
+        Not while `has_begun_record`. Raise DiskFull or StoreError; repeating the call is harmless.
         """
         self._columns.add_part(part, self._covered)
         self._covered = max(self._covered, part.end)
@@ -261,11 +261,11 @@ class Index:
 
     @property
     def has_begun_record(self) -> bool:
-        """Whether of the record at `covered_offset` some keys are here and some are not."""
+        """Whether the record at `covered_offset` has only some of its keys here."""
         return self._begun[1] > 0
 
     def _without_begun(self, entries: Sequence[DispatchEntry]) -> Sequence[DispatchEntry]:
-        """The entries, that of a record half of whose keys are in a file without these keys."""
+        """Return the entries without the keys that are already in a file."""
         offset, count = self._begun
         if entries[-1].physical_offset >= offset:
             self._begun = (0, 0)
@@ -275,9 +275,9 @@ class Index:
         ]
 
     def write_out(self) -> None:
-        """Puts the keys that are only in memory into the files, as many as it takes.
+        """Write the keys that are only in memory to as many files as needed.
 
-        Raises DiskFull or StoreError; what could not be written stays in memory.
+        Raise DiskFull or StoreError; unwritten keys stay in memory.
         """
         columns = self._columns
         while columns.hashes:
@@ -310,7 +310,7 @@ class Index:
         )
 
     def _new_name(self) -> str:
-        """The present local time; later than the last file's name, whatever the clock says."""
+        """Return the local time, or the last file's name plus one if that is later."""
         name = local_name(self._clock.now_ms())
         last = self.files[-1].path.rpartition("/")[2] if self.files else ""
         return name if name > last else str(int(last) + 1)
@@ -326,10 +326,10 @@ class Index:
         end_ms: int,
         accepts: Callable[[int], bool] = lambda _: True,
     ) -> QueryResult:
-        """Records of a topic with a key, stored between two times (both included).
+        """Return records of a topic with a key, stored between two times (both included).
 
-        The index knows a hash and a second: `accepts` looks at the record. Any thread may ask.
-        Keys in memory alone are not found: have them written out first. Raises OSError.
+        The index knows a hash and a second; `accepts` verifies the record. Any thread. Keys in
+        memory only are not found, so write them out first. Raise OSError.
         """
         files = self.files
         result = QueryResult([], 0, 0)
@@ -350,9 +350,9 @@ class Index:
     # -- cleaning -----------------------------------------------------------------------------
 
     def trim_before(self, min_physical: int) -> list[str]:
-        """Forgets files, but never the last, whose records are all gone.
+        """Drop files, except the last, that have only deleted records.
 
-        Returns their paths, for somebody else to unlink.
+        Return their paths; the caller unlinks them.
         """
         files, count = self.files, 0
         while count < len(files) - 1 and files[count].end_physical_offset < min_physical:
@@ -364,7 +364,7 @@ class Index:
 
 
 def _doubt(path: str, fault: str) -> str:
-    return f"{path}: {fault}: the index is made anew from there on"
+    return f"{path}: {fault}: the index is rebuilt from there on"
 
 
 def _is_name(name: str) -> bool:
@@ -372,6 +372,6 @@ def _is_name(name: str) -> bool:
 
 
 def local_name(now_ms: int) -> str:
-    """Local time to the millisecond, 17 digits."""
+    """Return the local time to the millisecond, 17 digits."""
     moment = datetime.fromtimestamp(now_ms // 1000)
     return f"{moment:%Y%m%d%H%M%S}{now_ms % 1000:03d}"

@@ -1,9 +1,9 @@
-"""One index file: from the hash of a key to the records that have it.
+"""One index file: from the hash of a key to its records.
 
-Its layout is in index_layout.py.  Header and slots have real blocks and are mapped for
-writing; entries lie in a sparse region and are written with one pwrite per call.  The words of
-slots and entries are handled as they lie in the file, byte order included, and swapped in bulk:
-0.3 µs an entry instead of 1.1 with struct calls.
+Its layout is in index_layout.py. Header and slots have real blocks and are mapped for writing.
+Entries are in a sparse region, written with one pwrite per call. Slots and entries are handled as
+words in the byte order of the file and swapped in bulk. An entry takes 0.3 µs instead of 1.1 with
+struct calls.
 
 Source: store/index/IndexFile.java, IndexHeader.java.
 """
@@ -31,11 +31,11 @@ _ENTRY_WORDS = ENTRY_BYTES // 4
 _MUST_SWAP = byteorder == "little"
 assert array("I").itemsize == 4 and array("Q").itemsize == 8
 CLOCK_STEP_MS = 600_000
-"""How far the clock may have been set back: so much older entries may follow a newer one."""
+"""Tolerated setback of the clock: entries may be older than their predecessor by that much."""
 
 
 def _in_file_order(words: "array[int]") -> "array[int]":
-    """The same numbers as big-endian words, ready to be copied into the file (or back)."""
+    """Return the numbers as big-endian words of the file, or convert them back."""
     if _MUST_SWAP:
         words.byteswap()
     return words
@@ -57,9 +57,8 @@ class IndexFile:
         self.used_slots = 0
         self.next_entry = 1
         self.found_bytes = 0
-        """How long the file was when it was loaded."""
+        """Size of the file when it was loaded."""
         self.is_dirty = False
-        """Has changes that may not be on disk."""
         self._disk = disk
         self._slot_count = slot_count
         self._entry_count = entry_count
@@ -79,15 +78,14 @@ class IndexFile:
 
     @property
     def room(self) -> int:
-        """How many entries still fit."""
         return max(0, self._entry_count - self.next_entry)
 
-    # -- beginning and end of its use ---------------------------------------------------------
+    # -- opening and closing ------------------------------------------------------------------
 
     def create(self, end_physical_offset: int, end_timestamp: int) -> None:
-        """Makes the file and opens it for writing; the two values are where the last one ended.
+        """Create the file and open it for writing; the two values are the end of the last file.
 
-        Raises DiskFull or StoreError, and leaves nothing behind then.
+        Raise DiskFull or StoreError, and leave no file then.
         """
         self.begin_physical_offset = self.end_physical_offset = end_physical_offset
         self.begin_timestamp = self.end_timestamp = end_timestamp
@@ -101,13 +99,13 @@ class IndexFile:
                 self._disk.unlink(self.path)
                 raise
         except OSError as error:
-            raise store_error("cannot make an index file", error) from error
+            raise store_error("cannot create an index file", error) from error
         self._write_header()
 
     def load(self) -> str:
-        """Reads the header; returns why the file cannot be trusted, in words; empty if it can.
+        """Read the header; return why the file is untrusted, or "".
 
-        What is looked at besides: its size, first and last entry, the slot of the last one.
+        It also checks size, first and last entry, and the slot of the last one.
         """
         try:
             file = self._disk.open(self.path, read_only=True)
@@ -126,7 +124,7 @@ class IndexFile:
             return f"it cannot be read ({error.strerror or error})"
 
     def has_other_layout(self) -> bool:
-        """Whether it is whole, but made with another maxHashSlotNum or maxIndexNum than ours.
+        """Return whether the file is whole, but made with another maxHashSlotNum or maxIndexNum.
 
         For a file that `load` found to have another size.
         """
@@ -168,7 +166,7 @@ class IndexFile:
         )
 
     def open_for_writing(self) -> None:
-        """Maps header and slots. Raises DiskFull or StoreError."""
+        """Map header and slots. Raise DiskFull or StoreError."""
         try:
             self._file = self._disk.open(self.path)
             self._map_for_writing(self._file)
@@ -183,7 +181,7 @@ class IndexFile:
         self._slots = view[HEADER_BYTES : self._entries_start].cast("I")
 
     def sync(self) -> None:
-        """Everything put so far is on disk when this returns. Raises StoreError."""
+        """Bring everything put so far to disk. Raise StoreError."""
         file = self._file or self._disk.open(self.path)
         try:
             file.sync()
@@ -195,7 +193,7 @@ class IndexFile:
         self.is_dirty = False
 
     def close(self) -> None:
-        """Lets go of maps and descriptor; the file can be queried all the same."""
+        """Release maps and descriptor; queries are still possible."""
         self._slots = self._header = None
         file, self._file = self._file, None
         if file is not None:
@@ -206,9 +204,9 @@ class IndexFile:
     def put(
         self, hashes: Sequence[int], physical_offsets: Sequence[int], timestamps: Sequence[int]
     ) -> None:
-        """Adds entries, at least one and at most `room`; the file must be open for writing.
+        """Add entries, at least one and at most `room`; the file must be open for writing.
 
-        Raises DiskFull or StoreError, and nothing is added then.
+        Raise DiskFull or StoreError, and add nothing then.
         """
         slots, file, first = self._slots, self._file, self.next_entry
         assert slots is not None and file is not None and 0 < len(hashes) <= self.room
@@ -216,7 +214,7 @@ class IndexFile:
         slot_count = self._slot_count
         places = [key_hash % slot_count for key_hash in hashes]
         previous = [slots[slot] for slot in places]
-        if len(set(places)) < len(places):  # of several for one slot each leads to the one before
+        if len(set(places)) < len(places):  # entries of one slot form a chain
             newest: dict[int, int] = {}
             for place, (slot, number) in enumerate(zip(places, numbers, strict=True)):
                 previous[place] = newest.get(slot, previous[place])
@@ -238,18 +236,21 @@ class IndexFile:
             self.begin_physical_offset, self.begin_timestamp = physical_offsets[0], timestamps[0]
         self.end_physical_offset, self.end_timestamp = physical_offsets[-1], timestamps[-1]
         self.used_slots += previous.count(0)
-        self.next_entry = first + len(hashes)  # readers on other threads go by it
-        # Last: a slot never leads to what is not written. Of several for one slot the newest stays.
+        self.next_entry = first + len(hashes)  # readers on other threads depend on it
+        # Write slots last, so that none points to an unwritten entry; the newest entry of a slot
+        # stays.
         for slot, number in zip(places, numbers, strict=True):
             slots[slot] = number
         self._write_header()
 
     def _seconds(self, timestamps: Sequence[int], first_in_file: bool) -> list[int]:
-        """Seconds since the file's begin; the very first entry counts from the file before."""
+        """Return seconds since the file's begin; the first entry counts from the file before."""
         begin = timestamps[0] if first_in_file else self.begin_timestamp
         if begin <= 0:
             seconds = [0] * len(timestamps)
-        elif (max(timestamps) - begin) // 1000 == (min(timestamps) - begin) // 1000:  # mostly
+        elif (max(timestamps) - begin) // 1000 == (
+            min(timestamps) - begin
+        ) // 1000:  # the usual case
             seconds = [_second(timestamps[0] - begin)] * len(timestamps)
         else:
             seconds = [_second(each - begin) for each in timestamps]
@@ -265,7 +266,7 @@ class IndexFile:
     # -- searching ----------------------------------------------------------------------------
 
     def overlaps(self, begin_ms: int, end_ms: int) -> bool:
-        """Whether the file may have entries of that time (both ends included)."""
+        """Return whether the file may have entries of that time (both ends included)."""
         return begin_ms <= self.end_timestamp and end_ms >= self.begin_timestamp
 
     def find(
@@ -276,11 +277,11 @@ class IndexFile:
         end_ms: int,
         accepts: Callable[[int], bool] = lambda _: True,
     ) -> list[int]:
-        """Physical offsets of up to `max_count` records with this hash and time, newest first.
+        """Return offsets of up to `max_count` records with this hash and time, newest first.
 
-        Times are known to a second only, so up to a second before `begin_ms` is found, too; and
-        other keys may have the same hash: only those that `accepts` are found. Any thread: it
-        reads through a descriptor of its own, and a file that is deleted meanwhile has nothing.
+        Times are stored in seconds, so records up to a second before `begin_ms` are found, too.
+        Other keys may have the same hash: `accepts` filters them. Any thread: it reads through a
+        descriptor of its own. A file that is deleted meanwhile yields nothing.
         """
         next_entry = self.next_entry
         if next_entry <= 1 or max_count <= 0:
@@ -311,7 +312,7 @@ class IndexFile:
     def _chain(
         self, entries: EntryReader, number: int, limit: int
     ) -> Iterator[tuple[int, int, int]]:
-        """Hash, physical offset and time of the entries of one slot, newest first."""
+        """Yield hash, physical offset and time of the entries of one slot, newest first."""
         while 0 < number < limit:
             entry_hash, physical_offset, seconds, previous = entries.entry(number)
             if seconds < 0:
@@ -320,9 +321,9 @@ class IndexFile:
             number, limit = previous, number  # a chain only leads back: no loop in a broken file
 
     def last_of_record(self) -> tuple[int, int]:
-        """The record of the last entry, and how many entries at the end are this record's.
+        """Return the record of the last entry, and its number of entries at the end.
 
-        Raises OSError.
+        Raise OSError.
         """
         file = self._disk.open(self.path, read_only=True)
         try:
@@ -335,7 +336,7 @@ class IndexFile:
             file.close()
 
     def entries(self) -> list[tuple[int, int, int, int]]:
-        """All entries as (key hash, physical offset, seconds, previous), oldest first."""
+        """Return all entries as (key hash, physical offset, seconds, previous), oldest first."""
         file = self._disk.open(self.path, read_only=True)
         try:
             data = file.pread(

@@ -1,4 +1,4 @@
-"""The layout of an index file, and what of it must agree with itself.
+"""The layout of an index file, and its consistency rules.
 
 All integers big-endian.  S = hash slots, N = entries (5,000,000 and 20,000,000 by default).
 
@@ -48,11 +48,11 @@ SLOT_BYTES: Final = SLOT.size
 assert (HEADER_BYTES, ENTRY_BYTES, SLOT_BYTES) == (40, 20, 4)
 SECONDS_MAX: Final = 0x7FFFFFFF
 _BLOCK_ENTRIES = 64
-"""Read at a time by a search: neighbours in a chain of one key often lie close."""
+"""Entries that a search reads at a time: neighbours in a chain are often close."""
 
 
 class IndexHeader(NamedTuple):
-    """The first 40 bytes."""
+    """The first 40 bytes of an index file."""
 
     begin_timestamp: int
     end_timestamp: int
@@ -63,14 +63,14 @@ class IndexHeader(NamedTuple):
 
     @classmethod
     def of(cls, data: bytes) -> "IndexHeader":
-        """From the bytes of the file."""
+        """Return the header in the bytes of the file."""
         return cls(*HEADER.unpack(data))
 
 
 def fault_of(file: DiskFile, header: IndexHeader, slot_count: int, entry_count: int) -> str:
-    """What of header, first and last entry contradicts itself; empty if nothing does.
+    """Return the contradiction in header, first and last entry, or "".
 
-    Raises OSError.
+    Raise OSError.
     """
     last = header.next_entry - 1
     fault = _impossible(header, last, slot_count, entry_count)
@@ -95,9 +95,8 @@ def fault_of(file: DiskFile, header: IndexHeader, slot_count: int, entry_count: 
 
 
 def _impossible(header: IndexHeader, last: int, slot_count: int, entry_count: int) -> str:
-    """What the header alone cannot mean."""
     if not 0 <= last <= max(entry_count - 1, 0):
-        return f"its header says that it has {last} entries"
+        return f"its header has an invalid count of {last} entries"
     if not min(last, 1) <= header.used_slots <= min(last, slot_count):
         return f"its header says that {last} entries use {header.used_slots} slots"
     if not 0 <= header.begin_physical_offset <= header.end_physical_offset:
@@ -108,7 +107,7 @@ def _impossible(header: IndexHeader, last: int, slot_count: int, entry_count: in
 
 
 def slots_of(data: bytes) -> "array[int]":
-    """Numbers of entries, out of the bytes of slots."""
+    """Return the entry numbers in the bytes of slots."""
     slots = array("I", data)
     if byteorder == "little":
         slots.byteswap()
@@ -116,9 +115,9 @@ def slots_of(data: bytes) -> "array[int]":
 
 
 class EntryReader:
-    """Reads single entries; those that lie beside each other with one system call.
+    """Reads single entries; adjacent ones with one system call.
 
-    Not through a map: an entry that is not cached is then waited for without the interpreter lock.
+    It uses no map, because a read of an uncached entry then waits without the interpreter lock.
     """
 
     def __init__(self, file: DiskFile, entries_start: int) -> None:
@@ -128,7 +127,7 @@ class EntryReader:
         self._block_number = -1
 
     def entry(self, number: int) -> tuple[int, int, int, int]:
-        """(key hash, physical offset, seconds, previous); zeros where the file has ended."""
+        """Return (key hash, physical offset, seconds, previous); zeros past the end of the file."""
         block_number, place = divmod(number, _BLOCK_ENTRIES)
         if block_number != self._block_number:
             size = _BLOCK_ENTRIES * ENTRY_BYTES

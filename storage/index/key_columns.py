@@ -1,7 +1,7 @@
-"""Keys of records as the index takes them: hash, offset and time of each, in three columns.
+"""Keys of records for the index, in three columns: hash, offset and time.
 
-The broker fills them with what it appends (index.py); where much of the log has to be indexed
-again, processes fill them with a stretch each (storage/recovery/key_parts.py).
+The broker fills them with what it appends (index.py). If much of the log must be indexed again,
+processes fill them with a stretch each (storage/recovery/key_parts.py).
 """
 
 from array import array
@@ -19,18 +19,18 @@ from storage.queues.dispatch_entry import (
 )
 
 _ROLLED_BACK = 0xC
-"""Both transaction bits: such records are not indexed."""
+"""The two transaction bits: such records are not indexed."""
 
 
 class KeyPart(NamedTuple):
-    """The keys of whole records behind each other. See Part (storage/recovery/log_chunks.py)."""
+    """The keys of consecutive whole records; see LogChunk (storage/recovery/log_chunks.py)."""
 
     start: int
     end: int
-    """Offsets of the log."""
+    """Start and end are offsets of the log."""
     record_count: int
     hashes: bytes
-    """32 bits each, as this machine has them; the other two 64 bits."""
+    """32 bits each in native byte order; the other columns have 64 bits."""
     offsets: bytes
     timestamps: bytes
 
@@ -57,15 +57,14 @@ class KeyColumns:
         self._topic_hashes = TopicHashes()
 
     def clear(self) -> None:
-        """There are none."""
         self.drop(len(self.hashes))
 
     def drop(self, count: int) -> None:
-        """The first ones are somewhere else now."""
+        """Drop the first keys, which are stored elsewhere now."""
         del self.hashes[:count], self.offsets[:count], self.timestamps[:count]
 
     def add_part(self, part: KeyPart, covered: int) -> None:
-        """Adds those of records that begin at `covered` or behind."""
+        """Add the keys of records that begin at `covered` or behind."""
         offsets = array("Q", part.offsets)
         first = bisect_left(offsets, covered)
         self.hashes += array("I", part.hashes)[first:]
@@ -73,13 +72,13 @@ class KeyColumns:
         self.timestamps += array("q", part.timestamps)[first:]
 
     def part(self, start: int, end: int, record_count: int) -> KeyPart:
-        """All of them, which are those of the records between two offsets."""
+        """Return all keys, as those of the records between two offsets."""
         hashes, offsets = array("I", self.hashes).tobytes(), array("Q", self.offsets).tobytes()
         times = array("q", self.timestamps).tobytes()
         return KeyPart(start, end, record_count, hashes, offsets, times)
 
     def add(self, entries: Sequence[Dispatched], covered: int) -> None:
-        """Adds those of records that begin at `covered` or behind; rolled back ones have none."""
+        """Add the keys of records at `covered` or behind; rolled back ones have none."""
         if entries and entries[0].physical_offset < covered:
             entries = [
                 entry for entry in single_entries(entries) if entry.physical_offset >= covered

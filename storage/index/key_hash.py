@@ -1,10 +1,10 @@
 """The hash of an index key: Java's String.hashCode of `topic#key`, made non-negative.
 
 Java's hash is the polynomial s[0]*31^(n-1) + ... + s[n-1] modulo 2^32 over the UTF-16 units of the
-text. For ASCII text that is a number written in base 31, and `int(digits, 31)` evaluates such a
-number in C: every byte is 31 * high + low, and one translation table gives the digits of `high`,
-another those of `low`. A 32-byte key takes 0.35 µs instead of 1.9 µs for the plain loop, without
-a cache that a second producer would thrash.
+text. For ASCII text that is a number in base 31, and `int(digits, 31)` evaluates such a number in
+C. Every byte is 31 * high + low. One translation table gives the digits of `high`, another those of
+`low`. A 32-byte key takes 0.35 µs instead of 1.9 µs for the plain loop, without a cache that a
+second producer would thrash.
 
     hash("topic#key") = hash("topic#") * 31^len("key") + hash("key")
     index hash        = abs(hash), and 0 where Java's abs stays negative (hash = -2^31)
@@ -18,12 +18,12 @@ from typing import Final
 
 MASK: Final = 0xFFFFFFFF
 SIGN: Final = 0x7FFFFFFF
-"""The largest hash that Java takes for positive."""
+"""Largest hash that is positive in Java."""
 FAST_BYTES_MAX: Final = 255
-"""Longer keys are hashed in pieces: `int` gets quadratic, and refuses 4,300 digits and more."""
+"""Longer keys are hashed in pieces: `int` is quadratic, and refuses 4,300 digits and more."""
 
 _IS_PYPY = implementation.name == "pypy"
-"""It compiles the plain loop: 0.03 µs for 32 bytes, 0.4 by `int`."""
+"""PyPy compiles the plain loop: 0.03 µs for 32 bytes, 0.4 by `int`."""
 _DIGITS = b"0123456789abcdefghijklmnopqrstu"
 HIGH: Final = bytes(_DIGITS[byte // 31] for byte in range(128)).ljust(256, b"0")
 LOW: Final = bytes(_DIGITS[byte % 31] for byte in range(128)).ljust(256, b"0")
@@ -32,14 +32,14 @@ POWERS: Final = tuple(pow(31, count, 1 << 32) for count in range(FAST_BYTES_MAX 
 
 TAIL_BYTES: Final = 4
 _TOPICS_MAX = 65_536
-"""Hashes of `topic#` kept; past it they are forgotten together and computed again."""
+"""Limit of cached hashes of `topic#`; beyond it the cache is cleared."""
 
 
 def extend_hash(start: int, text: bytes) -> int:
-    """The hash of a text that begins with one whose hash is `start`, and goes on with `text`.
+    """Return the hash of a text with a prefix of hash `start`, followed by `text`.
 
-    Both hashes are unsigned 32-bit numbers. `text` is UTF-8; what is broken in it counts as U+FFFD,
-    as Java reads it.
+    Both hashes are unsigned 32-bit numbers. `text` is UTF-8; invalid parts count as U+FFFD, as in
+    Java.
     """
     if not text.isascii():
         return _extend_by_units(start, text.decode("utf-8", "replace").encode("utf-16-be"))
@@ -64,16 +64,16 @@ def _extend_by_units(start: int, units: bytes) -> int:
 
 
 def index_hashes(start: int, keys: Iterable[bytes]) -> list[int]:
-    """Return the hashes under which the index keeps keys; `start` is the hash of `topic#`.
+    """Return the index hashes of keys; `start` is the hash of `topic#`.
 
-    Keys of one producer mostly differ in their last bytes alone, and what is before those is hashed
-    once: 0.16 µs a key instead of 0.4.
+    Keys of one producer mostly differ in their last bytes only, so the part before is hashed once:
+    0.16 µs a key instead of 0.4.
     """
     hashes, known, head_hash = list[int](), b"", -1
     for key in keys:
         head = key[:-TAIL_BYTES]
         if head and head == known and key.isascii():
-            if head_hash < 0:  # the second key that begins so
+            if head_hash < 0:  # the second key with this head
                 head_hash = extend_hash(start, head) * POWERS[TAIL_BYTES]
             a, b, c, d = key[-TAIL_BYTES:]
             value = (head_hash + a * 29_791 + b * 961 + c * 31 + d) & MASK
@@ -85,13 +85,13 @@ def index_hashes(start: int, keys: Iterable[bytes]) -> list[int]:
 
 
 def java_hash(text: bytes) -> int:
-    """String.hashCode of a text given in UTF-8: a signed 32-bit number."""
+    """Return the String.hashCode of a text in UTF-8: a signed 32-bit number."""
     value = extend_hash(0, text)
     return value - (1 << 32) if value > SIGN else value
 
 
 class TopicHashes:
-    """Hashes of `topic#`, computed once per topic."""
+    """Cache of the hashes of `topic#`."""
 
     __slots__ = ("_known",)
 
@@ -99,7 +99,6 @@ class TopicHashes:
         self._known: dict[bytes, int] = {}
 
     def of(self, topic: bytes) -> int:
-        """The unsigned hash of `topic#`."""
         value = self._known.get(topic)
         if value is None:
             if len(self._known) >= _TOPICS_MAX:
@@ -108,5 +107,5 @@ class TopicHashes:
         return value
 
     def index_hash(self, topic: bytes, key: bytes) -> int:
-        """The hash under which the index keeps `key` of `topic`, 0 to 2^31 - 1."""
+        """Return the index hash of `key` in `topic`, 0 to 2^31 - 1."""
         return index_hashes(self.of(topic), (key,))[0]

@@ -1,6 +1,6 @@
-"""Checks a store against itself while others use it: `round` goes through all of it once.
+"""Consistency check of a store in use: one round goes through all of it.
 
 round.py         the log from its newest file to its oldest, each record with its unit
-units.py         single units: which record each means
-unit_reader.py   units, read through descriptors of its own; records: storage/log/reader.py
+units.py         single units and their records
+unit_reader.py   units through own descriptors; for records see storage/log/reader.py
 """

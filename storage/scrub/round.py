@@ -1,14 +1,14 @@
-"""Checks a store against itself while others use it: the log, and each queue unit with its record.
+"""Consistency check of a store in use: the log, and each queue unit with its record.
 
-One round goes through the log from its newest file to its oldest. What holds no whole record is a
-damaged range. Each record that has a unit is compared with it: a unit that is wrong is to be
-repaired from the record. A record that its queue does not know is of an older life of its topic,
-and passed over. Units that no record confirmed are verified one by one (units).
+One round goes through the log from its newest file to its oldest. A range without a whole record is
+damaged. Each record that has a unit is compared with it; a wrong unit is to be repaired from the
+record. A record unknown to its queue is of an older life of its topic, and is skipped. Units that
+no record confirmed are verified one by one (units).
 
-Reads only: damaged ranges go to the `Damage` it was given, repairs and how far each queue has been
-verified are for the owner of the queues. The work is cut into steps of a millisecond or less.
+It only reads: damaged ranges go to the given `Damage`. Repairs, and how far each queue has been
+verified, are for the owner of the queues. The work is cut into steps of a millisecond or less.
 
-No checksum covers flags, properties and times: what is wrong there cannot be seen.
+No checksum covers flags, properties and times, so damage in them goes unnoticed.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,14 +26,14 @@ from storage.scrub.units import STEP_RECORDS, Findings, QueueKey, ScrubCounts, U
 
 @dataclass(slots=True)
 class _Run:
-    """Numbers of one queue that were confirmed in one file."""
+    """Confirmed queue offsets of one queue in one file."""
 
     first: int
     next: int
 
 
 class Scrub:
-    """One round, or single units. One owner; nobody else may write to `damage`."""
+    """One round, or single units. One owner, the only writer of `damage`."""
 
     def __init__(
         self,
@@ -44,42 +44,38 @@ class Scrub:
         log_end: int,
         queue_ends: Mapping[QueueKey, int],
     ) -> None:
-        """`queue_ends`: below which queue offset units are in the files; read before `log_end`."""
+        """Create a round; units are in files below `queue_ends`, which is read before `log_end`."""
         self._check = UnitScrub(disk, config, damage, log_end=log_end, queue_ends=queue_ends)
         self._low = dict(self._check.ends)
 
     @property
     def counts(self) -> ScrubCounts:
-        """The figures until now."""
         return self._check.counts
 
     def pop_findings(self) -> Findings:
-        """What was found since the last call."""
         taken, self._check.findings = self._check.findings, Findings()
         return taken
 
     def close(self) -> None:
-        """Closes the files it has open."""
         self._check.close()
 
     def verify_unit(self, topic: bytes, queue_id: int, queue_offset: int) -> Iterator[None]:
-        """Decides about one unit, in steps; then it is right, or points at a damaged range."""
+        """Decide about one unit, in steps; then it is right, or points at a damaged range."""
         key = topic, queue_id
         self._check.forget()
         if 0 <= queue_offset < self._check.ends.get(key, 0):
             yield from self._check.verify_unit(key, queue_offset, walked=False)
 
     def steps(self) -> Iterator[None]:
-        """The whole round."""
         for first in reversed(self._check.log.firsts()):
             yield from self._file(first)
         for key in list(self._low):
             yield from self._below(key)
 
     def part(self, first: int, bounds: Mapping[QueueKey, tuple[int, int]]) -> Iterator[None]:
-        """One file of the log, and the units [start, end) of each queue: a share of a round.
+        """Check one file of the log, and the units [start, end) of each queue.
 
-        The units are those whose records begin in the file; others among them are verified, too.
+        The units are those of records that begin in the file; others among them are verified, too.
         """
         self._low.update((key, end) for key, (_, end) in bounds.items())
         yield from self._file(first)
@@ -120,7 +116,6 @@ class Scrub:
         runs: dict[QueueKey, _Run],
         doubts: list[tuple[QueueKey, int, int]],
     ) -> None:
-        """Compares a record with its unit."""
         counts = self._check.counts
         counts.record_count += 1
         found = unreadable_number(head)
@@ -150,7 +145,7 @@ class Scrub:
         run.next = max(run.next, queue_offset + 1)
 
     def _below(self, key: QueueKey) -> Iterator[None]:
-        """Units that no record has confirmed, down to those whose records are deleted."""
+        """Verify the unconfirmed units, down to those of deleted records."""
         check = self._check
         check.find_log_min()
         for queue_offset in range(self._low[key] - 1, -1, -1):

@@ -1,7 +1,7 @@
-"""The reader of queue units for whoever checks a store: through descriptors of its own, and copied.
+"""A reader of queue units for checks, through its own descriptors; it returns copies.
 
-As with NamedLogReader (storage/log/reader.py) nobody's map is touched, and a page that the disk
-cannot give counts as zeros. Nothing is written.
+Like NamedLogReader (storage/log/reader.py), it touches no map, and an unreadable page counts as
+zeros. It only reads.
 """
 
 from struct import Struct
@@ -18,7 +18,7 @@ _OPEN_QUEUE_FILES_MAX = 16
 _BLOCK_UNITS = 200
 """Units read at a time: most of a page."""
 _BLOCKS_MAX = 4096
-"""Blocks of units that are kept, 16 MB; the oldest goes."""
+"""Cached blocks of units, 16 MB; the oldest is dropped."""
 
 _EXT_UNIT = Struct(
     ">h"  # unit_bytes
@@ -26,15 +26,15 @@ _EXT_UNIT = Struct(
     "q"  # store_timestamp, ms
 )
 _EXT_ADDRESS_MAX = -(1 << 31) - 1
-"""A tags code up to here is not a hash, but says where the unit in ConsumeQueueExt lies."""
+"""Largest tags code that is not a hash but an address in ConsumeQueueExt."""
 _EXT_ADDRESS_BASE = -(1 << 63)
 
 
 class UnitReader:
-    """Units of consume queues by (topic, queue id) and queue offset. One owner.
+    """Reader of consume queue units by (topic, queue id) and queue offset. One owner.
 
-    Ask only for units below a queue's `written_offset`: those do not change but by a repair, which
-    is to be told to `patch` as well.
+    Only units below a queue's `written_offset` may be read. They change by a repair only, which
+    must also be passed to `patch`.
     """
 
     def __init__(self, disk: Disk, config: StoreConfig) -> None:
@@ -46,7 +46,7 @@ class UnitReader:
         self._blocks: dict[tuple[bytes, int, int], bytearray] = {}
 
     def raw(self, topic: bytes, queue_id: int, queue_offset: int) -> bytes | bytearray:
-        """The 20 bytes of a unit; empty when no file holds it."""
+        """Return the 20 bytes of a unit; empty if no file has it."""
         number = queue_offset // _BLOCK_UNITS
         block = self._blocks.get((topic, queue_id, number))
         if block is None:
@@ -55,12 +55,12 @@ class UnitReader:
         return block[start : start + UNIT_BYTES]
 
     def unit(self, topic: bytes, queue_id: int, queue_offset: int) -> tuple[int, int, int] | None:
-        """(physical offset, record size, tags code); None when no file holds it."""
+        """Return (physical offset, record size, tags code); None if no file has it."""
         data = self.raw(topic, queue_id, queue_offset)
         return UNIT.unpack(data) if len(data) == UNIT_BYTES else None
 
     def patch(self, topic: bytes, queue_id: int, queue_offset: int, unit: bytes) -> None:
-        """Takes note of a repair that somebody else will write."""
+        """Update the cache for a repair that another component will write."""
         number = queue_offset // _BLOCK_UNITS
         block = self._blocks.get((topic, queue_id, number))
         if block is not None:
@@ -68,11 +68,11 @@ class UnitReader:
             block[start : start + UNIT_BYTES] = unit
 
     def forget(self) -> None:
-        """Reads again what it reads next: queues may have grown."""
+        """Clear the cache, because queues may have grown."""
         self._blocks.clear()
 
     def ext_tags_code(self, topic: bytes, queue_id: int, code: int) -> int | None:
-        """The tags code behind a code that is an address in ConsumeQueueExt; None if it is none."""
+        """Return the tags code behind an address in ConsumeQueueExt; None for another code."""
         if code > _EXT_ADDRESS_MAX:
             return None
         position = code - _EXT_ADDRESS_BASE
@@ -98,7 +98,7 @@ class UnitReader:
                 file.close()
 
     def _read_block(self, topic: bytes, queue_id: int, number: int) -> bytearray:
-        """A block may span two files."""
+        """Return a block, which may span two files."""
         start, end = number * _BLOCK_UNITS, (number + 1) * _BLOCK_UNITS
         block = bytearray()
         while start < end:
@@ -110,7 +110,7 @@ class UnitReader:
             data = b""
             if file is not None:
                 data = pread_or_zeros(file, count * UNIT_BYTES, (start - file_first) * UNIT_BYTES)
-            # A file that is not there holds nothing, and neither does what follows a short one.
+            # A missing file counts as zeros, and so does the part behind a short one.
             block += data.ljust(count * UNIT_BYTES, b"\0")
             start += count
         while len(self._blocks) >= _BLOCKS_MAX:
@@ -119,7 +119,7 @@ class UnitReader:
         return block
 
     def _file(self, folder: str, *names: str) -> DiskFile | None:
-        """The file; None where there is none, or no topic has such a name."""
+        """Return the file; None if it is missing or the name is invalid."""
         if any(map(name_fault, names)):
             return None
         path = below(folder, *names)

@@ -1,10 +1,10 @@
-"""Decides about single queue units: which record a unit means, and what to do when it means none.
+"""The check of single queue units: which record a unit means, and its repair if it means none.
 
-A record says everything that its unit does: so a unit that is wrong is made again from its record.
-A unit whose record is damaged points at the damaged range, and pulls leave that out. Where the
-record belongs in the log is known from the units around it.
+A record determines its unit, so a wrong unit is rebuilt from its record. A unit with a damaged
+record points at the damaged range, which pulls skip. The units around it show where in the log the
+record belongs.
 
-Reads only: repairs are collected for the owner of the queues.
+It only reads: repairs are collected for the owner of the queues.
 """
 
 from collections import Counter
@@ -32,19 +32,19 @@ Unit: TypeAlias = tuple[int, int, int]
 """Physical offset, record size in bytes, tags code."""
 
 _LIGHT_QUEUE = b"%LMQ%"
-"""Queues of 4.9.7 whose units mean records of other topics: nothing can be said about them."""
+"""Queues of 4.9.7 with units for records of other topics, which cannot be checked."""
 _SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
 STEP_RECORDS = 32
-"""Walked between two looks at the clock: 0.2 ms."""
+"""Records walked between two looks at the clock: 0.2 ms."""
 _NEIGHBOURS_MAX = 32
-"""How far to look for a unit that is right, to know where in the log a doubtful one belongs."""
+"""Distance of the search for a valid unit, which shows where in the log a doubtful one belongs."""
 _STRAYS_MAX = 64
 _REPAIRED_KEPT = 4096
 _SIZE_MAX = FILLER_BYTES - 1
 
 
 class UnitRepair(NamedTuple):
-    """What a unit has to be."""
+    """Correct content of a unit."""
 
     topic: bytes
     queue_id: int
@@ -56,44 +56,41 @@ class UnitRepair(NamedTuple):
 
 @dataclass(slots=True)
 class ScrubCounts:
-    """Figures of a round."""
-
     record_count: int = 0
     log_bytes: int = 0
-    """Walked, gaps included."""
+    """Bytes walked, gaps included."""
     unit_count: int = 0
     """Units that agree with their records."""
     repaired_count: int = 0
     damaged_count: int = 0
-    """Units whose record is damaged."""
     newer_count: int = 0
-    """Records whose numbers lie behind what was in the queues' files at the beginning."""
+    """Records with queue offsets behind the queues' files as of the start."""
     stray_count: int = 0
-    """Records that are whole, but of which their queue knows nothing: older lives of a topic."""
+    """Whole records unknown to their queue: older lives of a topic."""
     unknown_queues: Counter[QueueKey] = field(default_factory=Counter)
-    """Records of queues that are not there (any more)."""
+    """Records of queues that are missing."""
     shifted_count: int = 0
     """Units of queues that count differently from their records."""
     unconfirmed_count: int = 0
-    """Units of whose record the log shows no trace."""
+    """Units without a trace of their record in the log."""
 
 
 @dataclass(slots=True)
 class Findings:
-    """What was found since they were last taken."""
+    """Findings since the last call."""
 
     damaged: list[tuple[int, int, str]] = field(default_factory=list)
     repairs: list[UnitRepair] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
     """One sentence for each repair."""
     unreadable: list[tuple[str, bool]] = field(default_factory=list)
-    """Records with numbers that are none to Java, and whether 4.9.7 fails at them."""
+    """Records with numbers that Java cannot parse, and whether 4.9.7 fails at them."""
     verified: dict[QueueKey, int] = field(default_factory=dict)
-    """Units from here on, up to where the round began, are confirmed or verified one by one."""
+    """First confirmed or verified unit, up to the start of the round."""
 
 
 class UnitScrub:
-    """Compares units with records. One owner; nobody else may write to `damage`."""
+    """Compares units with records. One owner, the only writer of `damage`."""
 
     def __init__(
         self,
@@ -104,7 +101,7 @@ class UnitScrub:
         log_end: int,
         queue_ends: Mapping[QueueKey, int],
     ) -> None:
-        """`queue_ends`: below which queue offset units are in the files; read before `log_end`."""
+        """Create a check; units are in files below `queue_ends`, which is read before `log_end`."""
         self.counts = ScrubCounts()
         self.findings = Findings()
         self.damage = damage
@@ -120,32 +117,33 @@ class UnitScrub:
         self.find_log_min()
 
     def find_log_min(self) -> None:
-        """Looks where the log begins: its first files may be deleted meanwhile."""
+        """Update the start of the log, because its first files may be deleted meanwhile."""
         firsts = self.log.firsts()
         self.log_min = firsts[0] if firsts else self.log.end_offset
 
     def forget(self) -> None:
-        """Reads again what it reads next."""
         self.find_log_min()
         self._units.forget()
         self.log.forget()
         self._look.forget()
 
     def close(self) -> None:
-        """Closes the files it has open."""
         for reader in (self.log, self._look, self._units):
             reader.close()
 
     def begin_file(self) -> None:
-        """Of records with one number in one file the last one counts; of files the newest."""
+        """Start a file of the log.
+
+        Of records with one queue offset, the last one in a file counts, and the newest file.
+        """
         self._repaired.clear()
 
     # -- a record and its unit ------------------------------------------------------------------
 
     def agrees(self, key: QueueKey, head: RecordHead) -> bool:
-        """Whether a record is the one its unit means, if need be after a repair of the unit.
+        """Return whether a record is the one that its unit means, perhaps after a repair.
 
-        The record's queue offset lies below the end of its queue.
+        The record's queue offset is below the end of its queue.
         """
         code = entry_of(head, self._levels).tags_code
         wanted = UNIT.pack(head.physical_offset, head.record_bytes, code)
@@ -168,7 +166,7 @@ class UnitScrub:
         return True
 
     def _belongs(self, key: QueueKey, head: RecordHead, unit: Unit) -> bool:
-        """Whether the unit should mean this record, though it names another place."""
+        """Return whether the unit should mean this record, though it names another offset."""
         meant = self._whole_record(unit[0])
         if meant is not None and meant.physical_offset != head.physical_offset:
             if _says(meant, key, head.queue_offset):
@@ -183,9 +181,9 @@ class UnitScrub:
     # -- single units ---------------------------------------------------------------------------
 
     def verify_unit(self, key: QueueKey, queue_offset: int, *, walked: bool) -> Iterator[None]:
-        """Decides about one unit, in steps; then it is right, or points at a damaged range.
+        """Decide about one unit, in steps; then it is right, or points at a damaged range.
 
-        `walked`: the gaps of the log around it are known already.
+        With `walked`, the gaps of the log around it are known already.
         """
         unit = self._units.unit(*key, queue_offset)
         if unit is None:
@@ -212,7 +210,7 @@ class UnitScrub:
         stop: int,
         strays: list[RecordHead],
     ) -> Iterator[None]:
-        """Looks for the record between those of the neighbours; notes gaps and stray records."""
+        """Search the record between those of the neighbours; note gaps and stray records."""
         for number, item in enumerate(walk(self.log, start, stop)):
             if isinstance(item, Gap):
                 self.add_damage(item)
@@ -227,7 +225,7 @@ class UnitScrub:
     def _decide(
         self, key: QueueKey, queue_offset: int, start: int, stop: int, strays: list[RecordHead]
     ) -> bool:
-        """What becomes of a unit; False if its record and all trace of it are missing."""
+        """Decide about a unit; return False without any trace of its record."""
         unit = self._units.unit(*key, queue_offset)
         if unit is None or self._record_of(key, queue_offset, unit) is not None:
             return True
@@ -255,7 +253,7 @@ class UnitScrub:
         return False
 
     def _give_up(self, key: QueueKey, queue_offset: int) -> None:
-        """Lets a unit mean its neighbour's record: better twice than bytes that are no message."""
+        """Point a unit at its neighbour's record: a duplicate is better than an invalid message."""
         unit = self._units.unit(*key, queue_offset)
         nearest = self._neighbour(key, queue_offset, -1) or self._neighbour(key, queue_offset, 1)
         self.counts.unconfirmed_count += 1
@@ -271,7 +269,7 @@ class UnitScrub:
             f"queue {key[1]} of {_text(key[0])}"
         )
         end = there.physical_offset + there.record_bytes
-        # It may have been counted as one of a queue that there is not.
+        # It may have been counted as one of a missing queue.
         self.counts.unknown_queues -= Counter(((there.topic, there.queue_id),))
         self.add_damage(Gap(there.physical_offset, end, reason))
         self.counts.damaged_count += 1
@@ -279,19 +277,19 @@ class UnitScrub:
     # -- looking things up ----------------------------------------------------------------------
 
     def is_expired(self, key: QueueKey, queue_offset: int) -> bool:
-        """Whether no file holds a unit, or its record was deleted with the log's first files."""
+        """Return whether no file has the unit, or its record expired."""
         unit = self._units.unit(*key, queue_offset) if queue_offset >= 0 else None
         return unit is None or unit[0] < self.log_min or unit[1] == FILLER_BYTES
 
     def is_filler(self, key: QueueKey, queue_offset: int) -> bool:
-        """Return whether no message ever had this number: the queue began with a later one."""
+        """Return whether no message ever had this number: the queue began behind it."""
         return self._units.raw(*key, queue_offset) == FILLER
 
     def _points_at_damage(self, unit: Unit) -> bool:
         return unit[1] > 0 and self.damage.overlaps(unit[0], unit[0] + unit[1])
 
     def _is_confirmed(self, head: RecordHead) -> bool:
-        """Whether the unit that a record names means this record."""
+        """Return whether the unit that a record names means this record."""
         key = head.topic, head.queue_id
         if not 0 <= head.queue_offset < self.ends.get(key, 0):
             return False
@@ -299,9 +297,9 @@ class UnitScrub:
         return unit is not None and unit[0] == head.physical_offset
 
     def _is_shifted(self, key: QueueKey, queue_offset: int, there: RecordHead) -> bool:
-        """Whether the queue counts differently from its records, as after a hole in the numbers.
+        """Return whether the queue counts differently from its records, as after a gap.
 
-        4.9.7 then goes on at the queue's end: the records around differ by as much.
+        4.9.7 then continues at the queue's end, so the records around differ by as much.
         """
         if (there.topic, there.queue_id) != key or there.queue_offset == queue_offset:
             return False
@@ -313,7 +311,7 @@ class UnitScrub:
         return False
 
     def _record_of(self, key: QueueKey, queue_offset: int, unit: Unit) -> RecordHead | None:
-        """The record that a unit means, if it is whole and says so itself."""
+        """Return the record of a unit, if it is whole and names the unit itself."""
         head = self._whole_record(unit[0])
         return head if head is not None and _says(head, key, queue_offset) else None
 
@@ -322,7 +320,7 @@ class UnitScrub:
         return found if isinstance(found, RecordHead) else None
 
     def _bounds(self, key: QueueKey, queue_offset: int) -> tuple[int, int]:
-        """Between which offsets of the log a record must lie to have this number."""
+        """Return the range of the log for a record with this queue offset."""
         before = self._neighbour(key, queue_offset, -1)
         behind = self._neighbour(key, queue_offset, 1)
         return (
@@ -331,7 +329,7 @@ class UnitScrub:
         )
 
     def _neighbour(self, key: QueueKey, queue_offset: int, step: int) -> RecordHead | None:
-        """The record of the nearest unit on one side that is right."""
+        """Return the record of the nearest valid unit on one side."""
         for each in range(queue_offset + step, queue_offset + step * (_NEIGHBOURS_MAX + 1), step):
             unit = self._units.unit(*key, each) if 0 <= each < self.ends[key] else None
             if unit is None:
@@ -343,7 +341,7 @@ class UnitScrub:
     # -- results --------------------------------------------------------------------------------
 
     def add_damage(self, gap: Gap) -> None:
-        """Notes a range of the log that nobody should read as records."""
+        """Note a range of the log that must not be read as records."""
         if self.damage.add(*gap):
             self.findings.damaged.append((gap.start, gap.end, gap.reason))
 
@@ -359,7 +357,7 @@ class UnitScrub:
 
 
 def _says(head: RecordHead, key: QueueKey, queue_offset: int) -> bool:
-    """Whether a record itself says that it is this message."""
+    """Return whether a record itself says that it is this message."""
     return (
         head.queue_offset == queue_offset
         and (head.topic, head.queue_id) == key
@@ -368,7 +366,7 @@ def _says(head: RecordHead, key: QueueKey, queue_offset: int) -> bool:
 
 
 def _is_due_time(head: RecordHead, code: int) -> bool:
-    """Whether a code may be when a delayed message was due by an earlier messageDelayLevel."""
+    """Return whether a code may be a due time by an earlier messageDelayLevel."""
     return head.topic == _SCHEDULE_TOPIC and is_due_time(head.store_timestamp, code)
 
 

@@ -1,7 +1,7 @@
-"""The highest committed offset of each queue, as the tables of a store have it.
+"""The highest committed offset of each queue in the tables of a store.
 
-A queue that has lost all its messages, and its units with them, goes on from there: numbers below
-would be those of messages that groups have consumed already, and the groups would skip them.
+A queue that has lost all its messages and units continues from there. Lower queue offsets are those
+of consumed messages, so that groups would skip new messages with them.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ from storage.tables.json_config import load
 from storage.tables.offsets import parse_offsets, topic_of
 
 Ends = dict[tuple[str, int], int]
-"""By topic and queue id."""
+"""Offsets by topic and queue id."""
 
 
 def highest_offsets(offsets: Mapping[str, Mapping[int, int]]) -> Ends:
@@ -31,7 +31,7 @@ def highest_offsets(offsets: Mapping[str, Mapping[int, int]]) -> Ends:
 
 
 def committed_in_files(config: StoreConfig, disk: Disk) -> Callable[[str, int], int]:
-    """Return a function that gives the highest offset of a queue; it reads the files once, late."""
+    """Return a function for the highest offset of a queue; its first call reads the files."""
 
     @cache
     def ends() -> Ends:
@@ -39,7 +39,7 @@ def committed_in_files(config: StoreConfig, disk: Disk) -> Callable[[str, int], 
         try:
             offsets = load(disk, f"{directory}/consumerOffset.json", parse_offsets).value
             delays = load(disk, f"{directory}/delayOffset.json", parse_delay_offsets).value
-        except StoreError:  # a start that needs them refuses itself
+        except StoreError:  # a start that needs them fails
             return {}
         found = {} if offsets is None else highest_offsets(offsets.offset_table)
         for level, offset in ({} if delays is None else delays.offset_table).items():

@@ -1,11 +1,11 @@
-"""consumerFilter.json: the expressions by which groups filter, in the form 4.9.7 writes.
+"""consumerFilter.json: the filter expressions of consumer groups, in the form 4.9.7 writes.
 
     {"filterDataByTopic": {topic: {"groupFilterData": {group: {"bloomFilterData": {"bitNum",
         "bitPos": [..]}, "bornTime", "clientVersion", "consumerGroup", "dead", "deadTime",
         "expression", "expressionType", "topic"}}, "topic": topic}}}
 
-A filter whose group is gone is dead, and is forgotten a day later. As long as it is there it has
-bits in the bit map of each message of its topic (storage/queues/message_filter.py asks for them).
+A filter of a group without consumers is dead, and is dropped a day later. Until then it has bits in
+the bit map of each message of its topic (read by storage/queues/message_filter.py).
 
 Source: broker/filter/ConsumerFilterManager.java, ConsumerFilterData.java,
 CommitLogDispatcherCalcBitMap.java.
@@ -32,22 +32,22 @@ from storage.tables.skipped_entry import LeftOuts, taken_entries
 TAG: Final = "TAG"
 SQL92: Final = "SQL92"
 CLEAN_TIME_SPAN_MS: Final = 24 * 3_600_000
-"""filterDataCleanTimeSpan."""
+"""Lifetime of a dead filter: RocketMQ's filterDataCleanTimeSpan."""
 _DEAD_BEFORE_LOAD_MS = 30_000
 _TABLE, _GROUPS = "filterDataByTopic", "groupFilterData"
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerFilter:
-    """By which expression a group filters a topic."""
+    """A group's filter expression for a topic."""
 
     group: str
     topic: str
     expression: str
     bit_count: int
-    """Of the bit maps that it was made for."""
+    """Size of the bit maps that it was made for."""
     positions: tuple[int, ...]
-    """Its bits."""
+    """Bits of the filter in the bit maps."""
     born_ms: int
     client_version: int
     dead_ms: int = 0
@@ -58,7 +58,7 @@ class ConsumerFilter:
         return self.dead_ms >= self.born_ms
 
     def compiled(self) -> Filter | None:
-        """The expression's closure; None if there is none. It is compiled once for each text."""
+        """Return the compiled expression, or None; each text is compiled once."""
         if self.expression_type != SQL92:
             return None
         try:
@@ -67,11 +67,11 @@ class ConsumerFilter:
             return None
 
     def fits(self, bloom: BloomFilter) -> bool:
-        """Whether it was made for bit maps as they are now."""
+        """Return whether it was made for bit maps of the present size."""
         return (self.bit_count, len(self.positions)) == (bloom.bit_count, bloom.hash_count)
 
     def bits(self, bloom: BloomFilter) -> BloomBits | None:
-        """What the bit maps of messages say about it; None when they say nothing."""
+        """Return its bits in the bit maps of messages, or None if they do not fit."""
         if not self.fits(bloom):
             return None
         return BloomBits(self.bit_count, self.positions, self.born_ms)
@@ -83,25 +83,24 @@ class ConsumerFilters:
     def __init__(self, bloom: BloomFilter, filters: Iterable[ConsumerFilter] = ()) -> None:
         self.bloom = bloom
         self.change_count = 0
-        """Grows with everything that changes."""
+        """Incremented by every change."""
         self._by_topic: dict[str, dict[str, ConsumerFilter]] = {}
         for each in filters:
             self._put(each)
 
     def get(self, topic: str, group: str) -> ConsumerFilter | None:
-        """The filter of a group in a topic; None if it has no expression there."""
+        """Return the filter of a group in a topic, or None."""
         return self._by_topic.get(topic, {}).get(group)
 
     def of_topic(self, topic: str) -> Collection[ConsumerFilter]:
-        """Those of a topic, dead ones included."""
+        """Return the filters of a topic, dead ones included."""
         return self._by_topic.get(topic, {}).values()
 
     def has_group(self, group: str) -> bool:
-        """Whether the group filters any topic, or did so a while ago."""
+        """Return whether the group has filters, dead or alive."""
         return any(group in filters for filters in self._by_topic.values())
 
     def copy(self) -> "ConsumerFilters":
-        """The same filters, of which the one may change without the other."""
         return ConsumerFilters(self.bloom, self)
 
     def __iter__(self) -> Iterator[ConsumerFilter]:
@@ -119,16 +118,16 @@ class ConsumerFilters:
         client_version: int,
         now_ms: int,
     ) -> bool:
-        """A group says how it filters; True if it filters by this from now on.
+        """Register a group's filter; return whether the group filters by it from now on.
 
-        An older version than the known one changes nothing, unless that is dead: the clock of the
-        group's only client may have gone back. An expression that does not compile
-        takes away the one that was there, so that the client is told.
+        A version older than the known one is ignored, unless the known filter is dead: the clock of
+        the group's only client may have gone back. An expression that does not compile removes the
+        previous one, so that the client gets an error.
         """
         if expression_type in ("", TAG) or not expression:
             return False
         if not LONG_MIN <= client_version <= LONG_MAX:
-            return False  # nobody could read the file
+            return False  # the file would be unreadable
         old = self.get(topic, group)
         positions = self.bloom.positions(group, topic)
         if old is not None and client_version <= old.client_version and not old.is_dead:
@@ -161,29 +160,28 @@ class ConsumerFilters:
         return True
 
     def keep_only(self, group: str, topics: Collection[str], now_ms: int) -> None:
-        """A group subscribes these topics; its filters of others are dead."""
+        """Mark a group's filters of all other topics as dead."""
         for filters in self._by_topic.values():
             each = filters.get(group)
             if each is not None and each.topic not in topics and not each.is_dead:
                 self._put(replace(each, dead_ms=now_ms))
 
     def unregister(self, group: str, now_ms: int) -> None:
-        """A group is gone: all its filters are dead."""
         self.keep_only(group, (), now_ms)
 
     def forget_long_dead(self, now_ms: int, span_ms: int = CLEAN_TIME_SPAN_MS) -> int:
-        """Drops what has been dead for so long; returns how many."""
+        """Drop filters that have been dead for `span_ms`; return their number."""
         gone = [each for each in self if each.is_dead and now_ms - each.dead_ms >= span_ms]
         for each in gone:
             self._remove(each)
         return len(gone)
 
     def loaded(self, now_ms: int, *, is_newest: bool = True) -> "ConsumerFilters":
-        """These filters as they are after a start: dead, since nobody is connected.
+        """Return the filters as after a start: dead, because no client is connected.
 
-        None of them when they were made for other bit maps, as with other settings: the bits that
-        stored messages have would be misread. Unless these are the newest, all are born now: the
-        bits of stored messages may be those of an expression that came after.
+        Filters made for other bit maps (other settings) are left out: the bits of stored messages
+        would be misread. Unless the file is the newest, all are born now: the bits of stored
+        messages may be those of a later expression.
         """
         usable = [each for each in self if each.fits(self.bloom)]
         if not is_newest:
@@ -195,9 +193,9 @@ class ConsumerFilters:
         )
 
     def bit_map(self, topic: str, raw_properties: bytes) -> bytes | None:
-        """The bits of a message with these properties (their text); None where nobody filters.
+        """Return the bits of a message with these properties (as text); None without filters.
 
-        Dead filters count too, as in 4.9.7: their groups may come back.
+        Dead filters count, too, as in 4.9.7: their groups may return.
         """
         filters = self._by_topic.get(topic)
         if not filters:
@@ -222,14 +220,14 @@ class ConsumerFilters:
 
 
 class FilterBitMaps:
-    """The bit map of each dispatched record: a BitMaps (storage/queues/dispatch_entry.py)."""
+    """Bit maps of dispatched records: a BitMaps (storage/queues/dispatch_entry.py)."""
 
     def __init__(self, filters: Callable[[], ConsumerFilters], view: View) -> None:
-        """`filters` gives those of the moment."""
+        """Create the function; `filters` returns the present filters."""
         self._filters, self._view = filters, view
 
     def __call__(self, entry: DispatchEntry) -> bytes | None:
-        """None where nobody filters, and for a record that cannot be read: both hide nothing."""
+        """Return None without filters, and for an unreadable record: both hide no message."""
         filters = self._filters()
         topic = entry.topic.decode("utf-8", "surrogateescape")
         if not filters.of_topic(topic):
@@ -255,10 +253,10 @@ def _is_true(compiled: Filter | None, found: Mapping[str, str]) -> bool:
 def parse_filters(
     text: str, bloom: BloomFilter, left_out: LeftOuts | None = None
 ) -> ConsumerFilters:
-    """The filters in the file's text, in its order (with `bloom`, a Parse: left_out.py).
+    """Return the filters in the file's text, in its order (with `bloom`, a Parse).
 
-    An entry is the filter of one group in one topic. One that was made for other bit maps is left
-    out if another one was made for these: then the settings are as they were.
+    An entry is the filter of one group in one topic. One made for other bit maps is left out if
+    another one fits: then the settings are unchanged.
     """
 
     def groups_of(key: object, value: object) -> tuple[str, Mapping[object, object]]:
@@ -281,7 +279,7 @@ def parse_filters(
         def filter_of(key: object, value: object, topic: str = topic) -> tuple[str, ConsumerFilter]:
             each = _filter_of(topic, text_of(key), value)
             if some_fit and not each.fits(bloom):
-                raise ValueError("it was made for other bit maps than the others")
+                raise ValueError("it is for other bit maps than the others")
             return each.group, each
 
         for each in taken_entries(groups, filter_of, left_out, (_TABLE, topic, _GROUPS)).values():
@@ -301,7 +299,7 @@ def _was_made_for(bloom: BloomFilter, fields: object) -> bool:
 
 def _filter_of(topic: str, group: str, fields: object) -> ConsumerFilter:
     if not isinstance(fields, dict):
-        raise ValueError("it is no object")
+        raise ValueError("it is not an object")
     bits = fields.get("bloomFilterData")
     bits = bits if isinstance(bits, dict) else {}
     positions = bits.get("bitPos") or []
@@ -334,7 +332,6 @@ def _number(fields: Mapping[object, object], name: str, most: int, least: int = 
 
 
 def format_filters(filters: ConsumerFilters) -> str:
-    """The text of the file."""
     topics: dict[str, object] = {}
     for topic in dict.fromkeys(each.topic for each in filters):
         groups = {each.group: fields_of(each) for each in filters.of_topic(topic)}
@@ -343,7 +340,7 @@ def format_filters(filters: ConsumerFilters) -> str:
 
 
 def fields_of(each: ConsumerFilter) -> dict[str, object]:
-    """One filter in the form that 4.9.7 gives it."""
+    """Return one filter in the form of 4.9.7."""
     return {
         "bloomFilterData": {"bitNum": each.bit_count, "bitPos": each.positions},
         "bornTime": each.born_ms,

@@ -1,4 +1,4 @@
-"""The checksums beside a config file, NAME.crc: a file of ours that 4.9.7 does not know.
+"""The checksums beside a config file, NAME.crc: a TroupeMQ extension, unknown to 4.9.7.
 
 One line of text for each version, then the checksum of the lines above it; all CRC-32, in hex:
 
@@ -6,8 +6,8 @@ One line of text for each version, then the checksum of the lines above it; all 
     NAME.bak  <bytes> <crc>      missing while there is no .bak
     check     <crc>
 
-A broker that knows nothing of it may have written NAME since.  It then has changed NAME.bak as
-well, so that the second line no longer fits: see `was_left_alone`.
+A broker without this extension may have written NAME since. It then has changed NAME.bak as well,
+so that the second line no longer fits: see `was_left_alone`.
 """
 
 from collections.abc import Sequence
@@ -19,13 +19,13 @@ from zlib import crc32
 _POLYNOMIAL = 0xEDB88320
 """CRC-32 of zlib, bits reversed."""
 SEARCHED_BYTES_MAX = 32 << 20
-"""Of a larger file no flipped bit is looked for: that takes 5 s here."""
+"""Limit of file size for the search for a flipped bit, which takes 5 s here."""
 _CHECK = "check"
 
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """What is kept of a file's content."""
+    """Size and checksum of a file's content."""
 
     size_bytes: int
     crc: int
@@ -37,22 +37,22 @@ class Digest:
 
 @dataclass(frozen=True, slots=True)
 class Sidecar:
-    """Both versions as they were saved last."""
+    """Checksums of both versions as last saved."""
 
     newest: Digest
     previous: Digest | None = None
 
     def knows(self, data: bytes) -> bool:
-        """Whether these are the bytes of one of the two."""
+        """Return whether these are the bytes of one of the two versions."""
         digest = Digest.of(data)
         return digest in (self.newest, self.previous)
 
     def was_left_alone(self, previous: bytes | None) -> bool:
-        """Whether the .bak, which every writer of the file replaces, is still the one we left."""
+        """Return whether the .bak, which every writer replaces, is unchanged."""
         return self.previous == (None if previous is None else Digest.of(previous))
 
     def encode(self, name: str) -> bytes:
-        """The file's content. `name` is the config file's, without its directory."""
+        """Return the file's content; `name` is the config file's, without its directory."""
         lines = [_line(name, self.newest)]
         if self.previous is not None:
             lines.append(_line(f"{name}.bak", self.previous))
@@ -61,7 +61,7 @@ class Sidecar:
 
     @classmethod
     def decode(cls, data: bytes) -> Self | None:
-        """None for bytes that are no whole sidecar."""
+        """Return the checksums, or None for an invalid sidecar."""
         lines = data.decode("utf-8", "surrogateescape").splitlines(keepends=True)
         above = "".join(lines[:-1]).encode("utf-8", "surrogateescape")
         if not lines or lines[-1] != f"{_CHECK} {crc32(above):08x}\n":
@@ -87,9 +87,9 @@ def _digest(line: str) -> Digest | None:
 
 
 def without_flipped_bit(data: bytes, digest: Digest) -> bytes | None:
-    """`data` with the one bit turned back that keeps it from its digest; None if it is not one.
+    """Return `data` with its one flipped bit corrected, or None if that does not fit the digest.
 
-    Some 0.15 s for each MB.  A CRC-32 tells which bit: what two contents' CRCs differ in depends
+    Takes some 0.15 s for each MB. A CRC-32 identifies the bit: the difference of two CRCs depends
     only on where the contents differ.
     """
     if len(data) != digest.size_bytes or len(data) > SEARCHED_BYTES_MAX:
@@ -103,10 +103,10 @@ def without_flipped_bit(data: bytes, digest: Digest) -> bytes | None:
 
 
 def _flipped_bit(difference: int, size_bytes: int) -> int | None:
-    """Which bit (counted from the first byte's lowest) makes this difference between two CRCs.
+    """Return the bit (from the first byte's lowest) that makes this difference between two CRCs.
 
-    Undoes the CRC register's steps, byte by byte from the end, until what is left is the step of
-    a single bit.
+    It undoes the steps of the CRC register, byte by byte from the end, until the rest is the step
+    of a single bit.
     """
     table = _table()
     from_top = {entry >> 24: index for index, entry in enumerate(table)}
@@ -123,7 +123,7 @@ def _flipped_bit(difference: int, size_bytes: int) -> int | None:
 
 @cache
 def _table() -> Sequence[int]:
-    """The register's step for each byte."""
+    """Return the register's step for each byte."""
     table = []
     for entry in range(256):
         for _ in range(8):

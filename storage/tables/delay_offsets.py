@@ -1,4 +1,4 @@
-"""delayOffset.json: how far each delay level has been delivered, in the form 4.9.7 writes.
+"""delayOffset.json: the delivered offset of each delay level, in the form 4.9.7 writes.
 
     {"offsetTable": {delay level: next queue offset}}
 
@@ -18,7 +18,7 @@ _TABLE = "offsetTable"
 
 
 def parse_delay_offsets(text: str | bytes, left_out: LeftOuts | None = None) -> DelayOffsetTable:
-    """The table in the file's text, in its order (a Parse: storage/tables/skipped_entry.py)."""
+    """Return the table in the file's text, in its order (a Parse: skipped_entry.py)."""
     _, levels = parsed_table(text, _TABLE)
     return DelayOffsetTable(taken_entries(levels, _offset, left_out, (_TABLE,)))
 
@@ -30,5 +30,4 @@ def _offset(key: object, value: object) -> tuple[int, int]:
 
 
 def format_delay_offsets(table: DelayOffsetTable) -> str:
-    """The text of the file."""
     return dumps(table.to_json(), pretty=True).decode("utf-8")

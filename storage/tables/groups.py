@@ -26,21 +26,21 @@ ALWAYS_PRESENT = (
     "CID_ONSAPI_PERMISSION",
     "CID_ONSAPI_OWNER",
 )
-"""Groups that every broker has, without being asked."""
+"""Groups that every broker has."""
 
 TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
-"""In its name transactions are checked."""
+"""Group of the broker's checks of transactions."""
 
 _TABLE = "subscriptionGroupTable"
 
 
 def always_present() -> list[SubscriptionGroupConfig]:
-    """The configurations of those groups."""
+    """Return the configurations of the groups that every broker has."""
     return [SubscriptionGroupConfig(name) for name in ALWAYS_PRESENT]
 
 
 def parse_groups(text: str | bytes, left_out: LeftOuts | None = None) -> SubscriptionGroupTable:
-    """The table in the file's text, in its order (a Parse: storage/tables/skipped_entry.py)."""
+    """Return the table in the file's text, in its order (a Parse: skipped_entry.py)."""
     found, groups = parsed_table(text, _TABLE)
     return SubscriptionGroupTable(
         taken_entries(groups, _group, left_out, (_TABLE,)), taken_version(found, left_out)
@@ -55,14 +55,13 @@ def _group(key: object, value: object) -> tuple[str, SubscriptionGroupConfig]:
 
 
 def format_groups(table: SubscriptionGroupTable) -> str:
-    """The text of the file."""
     return dumps(table.to_json(), pretty=True).decode("utf-8")
 
 
 def completed_groups(
     table: SubscriptionGroupTable | None, groups: Iterable[str], now_ms: int
 ) -> tuple[SubscriptionGroupTable, list[str]]:
-    """The table with these groups in it, and the names that it lacked."""
+    """Return the table with these groups added, and the names that were missing."""
     table = table or SubscriptionGroupTable()
     configs = dict(table.subscription_group_table)
     missing = sorted(set(groups) - configs.keys() - set(ALWAYS_PRESENT))

@@ -1,11 +1,11 @@
 """A JSON config file, its previous version NAME.bak, and their checksums NAME.crc.
 
-Saving writes NAME.tmp, syncs it, keeps what NAME held as NAME.bak with the same care, renames, and
-syncs the directory: a power cut leaves the old version or the new one. Loading finds the newest
-version that can be used; one flipped bit is told by the checksums and turned back.
+A save writes and syncs NAME.tmp, keeps the content of NAME as NAME.bak with the same care, renames,
+and syncs the directory. A power cut leaves the old version or the new one. A load finds the newest
+usable version; the checksums identify a single flipped bit, which is corrected.
 
-What cannot be used is kept as NAME.broken when the file is saved again, single entries as lines of
-NAME.left-out, which is bounded: the oldest go first. Loading changes nothing.
+The next save keeps unusable files as NAME.broken, and unusable entries as lines of NAME.left-out.
+That file is bounded: the oldest lines are dropped first. A load changes nothing.
 
 Source: common/ConfigManager.java, MixAll.java (string2File).
 """
@@ -25,38 +25,38 @@ from storage.tables.skipped_entry import LeftOuts, Parse, SkippedEntry, put_back
 T = TypeVar("T")
 
 _DAMAGE = {EBADMSG, EIO, EISDIR}
-"""What a read fails with when the file is at fault, not this process or its rights."""
+"""Errors of a read that are the file's fault, not that of this process or its permissions."""
 _SIDECAR_BYTES_MAX = 4096
 LEFT_OUT_BYTES_MAX = 32 << 20
-"""Of one side file: more than any one request can bring."""
+"""Limit of one side file: more than any one request can bring."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded(Generic[T]):
-    """What was found of a config file."""
-
     value: T | None = None
-    """None where nothing can be used, or nothing is there."""
+    """None if no version is usable, or none exists."""
     is_newest: bool = True
-    """Whether `value` is what was saved last, as far as anybody can tell."""
+    """Whether `value` is the last saved version, as far as known."""
     broken: tuple[str, ...] = ()
-    """The files that cannot be used as they are; `save` takes them, to keep them aside."""
+    """Unusable files; `save` takes them, to keep them aside."""
     findings: str = ""
-    """What is wrong, and what is used in its place, in words; empty when all is well."""
+    """Faults and the version used instead; empty without faults."""
     left_out: tuple[SkippedEntry, ...] = ()
-    """The entries that cannot be used; `save` takes them, too. `value` has those of the version
-    before, if there is one with better ones, or none."""
+    """Unusable entries, which `save` takes, too.
+
+    For these, `value` has the entries of the previous version if they are usable, else nothing.
+    """
 
     @property
     def is_to_be_saved(self) -> bool:
-        """Whether the file is not as it should be; saving `value` puts that right."""
+        """Whether saving `value` would repair the file."""
         return bool(self.broken or self.left_out)
 
 
 def load(disk: Disk, path: str, parse: Parse[T]) -> Loaded[T]:
-    """The newest version that `parse` takes, perhaps without some of its entries.
+    """Return the newest version that `parse` accepts, perhaps without some of its entries.
 
-    Raises StoreError only when this process may not read the file.
+    Raise StoreError only if this process may not read the file.
     """
     backup = f"{path}.bak"
     sidecar = _sidecar(disk, path)
@@ -90,12 +90,12 @@ def load(disk: Disk, path: str, parse: Parse[T]) -> Loaded[T]:
                 return Loaded(value, is_newest, tuple(broken), found, tuple(left_out))
         findings.append(f"{each} {fault}")
     if findings:
-        findings.append("nothing of it is left")
+        findings.append("no version is usable")
     return Loaded(None, not findings, tuple(broken), "; ".join(findings))
 
 
 def _previous(disk: Disk, backup: str, sidecar: Sidecar | None, path: str) -> bytes | None:
-    """The .bak as it was saved, if it can be read."""
+    """Return the .bak as it was saved, if it can be read."""
     data, _ = _read(disk, backup)
     return None if data is None else _intact(disk, path, data, sidecar, backup)[0]
 
@@ -103,7 +103,7 @@ def _previous(disk: Disk, backup: str, sidecar: Sidecar | None, path: str) -> by
 def _completed(
     text: bytes, previous: bytes | None, value: T | None, left_out: LeftOuts, parse: Parse[T]
 ) -> tuple[T | None, LeftOuts]:
-    """The table with what the version before has of the entries that are left out."""
+    """Return the table with the previous version's entries for those left out."""
     if previous is None:
         return value, left_out
     try:
@@ -113,26 +113,26 @@ def _completed(
 
 
 def parsed_object(text: str | bytes, _: LeftOuts | None = None) -> dict[object, object]:
-    """The JSON object that `text` is, all of it (a Parse). Raises ValueError."""
+    """Return the JSON object in `text` (a Parse). Raise ValueError."""
     value = loads(text)
     if not isinstance(value, dict):
-        raise FastjsonError("it does not hold a JSON object")
+        raise FastjsonError("it is not a JSON object")
     return value
 
 
 def parsed_table(
     text: str | bytes, name: str
 ) -> tuple[Mapping[object, object], Mapping[object, object]]:
-    """The JSON object that `text` is, and the table `name` that must be in it; or ValueError."""
+    """Return the JSON object in `text` and its table `name`. Raise ValueError."""
     found = parsed_object(text)
     table = found.get(name)
     if not isinstance(table, dict):
-        raise FastjsonError(f"there is no table {name} in it")
+        raise FastjsonError(f"it has no table {name}")
     return found, table
 
 
 def _read(disk: Disk, path: str) -> tuple[bytes | None, str]:
-    """The content of one file, None for a missing one; or what is wrong with the file."""
+    """Return the content of a file, None for a missing one, and its fault."""
     try:
         if disk.is_dir(path):
             return None, "is a directory"
@@ -146,7 +146,7 @@ def _read(disk: Disk, path: str) -> tuple[bytes | None, str]:
 
 
 def _sidecar(disk: Disk, path: str) -> Sidecar | None:
-    """The checksums; None when they are missing or unusable."""
+    """Return the checksums; None if they are missing or unusable."""
     try:
         data = disk.read_bytes(f"{path}.crc")
     except OSError:
@@ -157,10 +157,10 @@ def _sidecar(disk: Disk, path: str) -> Sidecar | None:
 def _intact(
     disk: Disk, path: str, data: bytes, sidecar: Sidecar | None, own: str
 ) -> tuple[bytes, bool]:
-    """The content as it was saved, and whether a bit had to be turned back for that.
+    """Return the content as it was saved, and whether a bit was corrected.
 
-    A difference from the checksums is another broker's change where the .bak has changed as well
-    and the text is JSON: two of its versions may differ in one bit.
+    A difference from the checksums is another broker's change if the .bak has changed as well and
+    the text is JSON: two of its versions may differ in one bit.
     """
     if sidecar is None or sidecar.knows(data):
         return data, False
@@ -176,10 +176,10 @@ def _intact(
 
 
 def _parsed(data: bytes, parse: Parse[T], left_out: LeftOuts | None = None) -> tuple[T | None, str]:
-    """The value of a content, or why it has none."""
+    """Return the parsed value of a content, and its fault."""
     try:
         return parse(data.decode("utf-8"), left_out), ""
-    except RemoteError as error:  # the bodies' own complaint, as about a peer
+    except RemoteError as error:  # fault found by the bodies, as in a peer's message
         return None, f"cannot be used ({error.remark})"
     except (ValueError, OverflowError, RecursionError) as error:
         return None, f"cannot be used ({error})"
@@ -192,11 +192,10 @@ def save(
     broken: Collection[str] = (),
     left_out: Collection[SkippedEntry] = (),
 ) -> bool:
-    """Makes `text` the file's content, durably; False if it was that already.
+    """Save `text` as the file's content, durably; return False if it was saved already.
 
-    What the file held becomes the .bak, unless it is no JSON or among the `broken` that `load`
-    found; what `load` left out is on the disk before. Raises StoreError when the disk refuses; the
-    file is as it was then.
+    The previous content becomes the .bak, unless it is not JSON or among the `broken` files of
+    `load`. The `left_out` entries are saved first. Raise StoreError and leave the file as it was.
     """
     data = text.encode("utf-8", "replace")
     was_damaged = False
@@ -207,7 +206,7 @@ def save(
         previous, fault = _read(disk, path)
         if previous == data and sidecar is not None and sidecar.newest == Digest.of(data):
             return False
-        directory = path.rpartition("/")[0] or "."  # of a name server it may be a name alone
+        directory = path.rpartition("/")[0] or "."  # a name server may have a bare name
         disk.make_dirs(directory)
         _write(disk, f"{path}.tmp", data)
         if previous == data:
@@ -217,14 +216,15 @@ def save(
             backup = previous
             _write(disk, f"{path}.bak.tmp", previous)
             _replace(disk, f"{path}.bak.tmp", f"{path}.bak")
-            # Now, or the directory might keep the new name of one and the old one of the other.
+            # Sync now: else the directory might keep the new name of one and the old name of the
+            # other.
             disk.sync_directory(directory)
         else:
             backup = _keep_aside(disk, path, previous, broken)
             was_damaged = True
         versions = Sidecar(Digest.of(data), None if backup is None else Digest.of(backup))
         _write(disk, f"{path}.crc.tmp", versions.encode(path.rpartition("/")[2]))
-        if was_damaged:  # the old checksums may still be needed to make sense of the old content
+        if was_damaged:  # the old checksums may still be needed for the old content
             _replace(disk, f"{path}.tmp", path)
             disk.sync_directory(directory)
         _replace(disk, f"{path}.crc.tmp", f"{path}.crc")
@@ -239,20 +239,22 @@ def save(
 def _is_good(
     path: str, previous: bytes | None, sidecar: Sidecar | None, broken: Collection[str]
 ) -> bool:
-    """Whether what the file holds may become the .bak."""
+    """Return whether the present content may become the .bak."""
     if previous is None:
         return False
     if sidecar is not None and sidecar.knows(previous):
-        return True  # nothing that we wrote is broken, whatever was found before it was written
+        return True  # checksums prove a valid save, whatever was found before it
     return path not in broken and _parsed(previous, parsed_object)[0] is not None
 
 
 def _keep_aside(
     disk: Disk, path: str, previous: bytes | None, broken: Collection[str]
 ) -> bytes | None:
-    """Keeps what is broken under another name; returns what the .bak still holds."""
+    """Keep broken content under another name; return the content of the .bak."""
     if previous is not None and previous.strip():
-        _write(disk, f"{path}.broken", previous)  # a copy: until the new one is there, it counts
+        _write(
+            disk, f"{path}.broken", previous
+        )  # a copy: the original counts until the new file exists
     elif previous is None and disk.exists(path):
         disk.rename(path, _free_name(disk, f"{path}.broken"))
     backup_path = f"{path}.bak"
@@ -263,12 +265,12 @@ def _keep_aside(
 
 
 def left_out_path(path: str) -> str:
-    """The side file of a config file: a JSON object in each line, the newest last."""
+    """Return the side file of a config file: a JSON object in each line, the newest last."""
     return f"{path}.left-out"
 
 
 def _keep_left_out(disk: Disk, path: str, left_out: Collection[SkippedEntry]) -> None:
-    """Adds them to the side file, each once, however often it is found."""
+    """Add entries to the side file, each only once."""
     side_path = left_out_path(path)
     known = (_read(disk, side_path)[0] or b"").splitlines(keepends=True)
     lines = dict.fromkeys([*known, *(each.line() for each in left_out)])
@@ -288,14 +290,14 @@ def _keep_left_out(disk: Disk, path: str, left_out: Collection[SkippedEntry]) ->
 
 
 def _replace(disk: Disk, source: str, target: str) -> None:
-    """Renames; a directory in the way is kept aside."""
+    """Rename a file; keep a directory in the way aside."""
     if disk.is_dir(target):
         disk.rename(target, _free_name(disk, f"{target}.broken"))
     disk.rename(source, target)
 
 
 def _free_name(disk: Disk, path: str) -> str:
-    """`path`, or with a number behind it where a directory has that name."""
+    """Return `path`, with a number if a directory has that name."""
     names = (path, *(f"{path}.{number}" for number in range(2, 100)))
     return next((name for name in names if not disk.is_dir(name)), path)
 

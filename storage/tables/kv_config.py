@@ -1,4 +1,4 @@
-"""kvConfig.json: a name server's small settings for clients, in the form 4.9.7 writes.
+"""kvConfig.json: a name server's key-value settings for clients, in the form 4.9.7 writes.
 
     {"configTable": {namespace: {key: value}}}
 
@@ -13,14 +13,14 @@ from storage.tables.json_config import parsed_table
 from storage.tables.skipped_entry import LeftOuts, taken_entries
 
 KvTable = dict[str, dict[str, str]]
-"""By namespace and key."""
+"""Values by namespace and key."""
 _TABLE = "configTable"
 
 
 def parse_kv(text: str | bytes, left_out: LeftOuts | None = None) -> KvTable:
-    """The table in the file's text, in its order (a Parse: storage/tables/skipped_entry.py).
+    """Return the table in the file's text, in its order (a Parse: skipped_entry.py).
 
-    An entry is one key; or a namespace, where there are no keys below it.
+    An entry is one key, or a namespace without keys.
     """
 
     def namespace_of(key: object, value: object) -> tuple[str, dict[str, str]]:
@@ -38,5 +38,4 @@ def _setting(key: object, value: object) -> tuple[str, str]:
 
 
 def format_kv(table: Mapping[str, Mapping[str, str]]) -> str:
-    """The text of the file."""
     return dumps({_TABLE: table}).decode("utf-8")

@@ -1,4 +1,4 @@
-"""consumerOffset.json: how far each consumer group has come, in the form 4.9.7 writes.
+"""consumerOffset.json: the consumer offsets of all groups, in the form 4.9.7 writes.
 
     {"offsetTable": {"topic@group": {queue id: next queue offset}}}
 
@@ -19,14 +19,14 @@ _TABLE = "offsetTable"
 
 
 def parse_offsets(text: str | bytes, left_out: LeftOuts | None = None) -> ConsumerOffsetTable:
-    """The table in the file's text, in its order (a Parse: storage/tables/skipped_entry.py).
+    """Return the table in the file's text, in its order (a Parse: skipped_entry.py).
 
-    An entry is the offset of one queue; or a key, where there are no queues below it.
+    An entry is the offset of one queue, or a key without queues.
     """
 
     def queues_of(key: object, value: object) -> tuple[str, dict[int, int]]:
         name = text_of(key)
-        if value == "":  # fastjson takes it for a map
+        if value == "":  # fastjson reads it as a map
             return name, {}
         if not isinstance(value, dict):
             raise ValueError("there is no table of queues")
@@ -35,7 +35,7 @@ def parse_offsets(text: str | bytes, left_out: LeftOuts | None = None) -> Consum
     _, keys = parsed_table(text, _TABLE)
     table = taken_entries(keys, queues_of, left_out, (_TABLE,))
     for key in [key for key, queues in table.items() if keys.get(key) and not queues]:
-        del table[key]  # all of it is left out
+        del table[key]  # all its queues are left out
     return ConsumerOffsetTable(table)
 
 
@@ -46,20 +46,17 @@ def _offset(key: object, value: object) -> tuple[int, int]:
 
 
 def format_offsets(table: ConsumerOffsetTable) -> str:
-    """The text of the file."""
     return dumps(table.to_json(), pretty=True).decode("utf-8")
 
 
 def offset_key(topic: str, group: str) -> str:
-    """The key under which a group's offsets of a topic are kept."""
+    """Return the key of a group's offsets in a topic."""
     return f"{topic}{TOPIC_GROUP_SEPARATOR}{group}"
 
 
 def group_of(key: str) -> str:
-    """The group of such a key."""
     return key.rpartition(TOPIC_GROUP_SEPARATOR)[2]
 
 
 def topic_of(key: str) -> str:
-    """Return the topic of such a key."""
     return key.rpartition(TOPIC_GROUP_SEPARATOR)[0]

@@ -1,4 +1,4 @@
-"""A server's settings file as text: read whole, replaced whole.
+"""A server's settings file as text, read whole and replaced whole.
 
 The file keeps its owner, mode and extended attributes.
 """
@@ -11,7 +11,7 @@ from storage.files.replace_file import replace_file
 
 
 def read_settings(disk: Disk, path: str) -> str:
-    """The file's text; empty where there is none. Raises StoreError."""
+    """Return the file's text, empty for a missing file. Raise StoreError."""
     try:
         return disk.read_bytes(path).decode("utf-8", "replace")
     except FileNotFoundError:
@@ -21,7 +21,7 @@ def read_settings(disk: Disk, path: str) -> str:
 
 
 def save_settings(disk: Disk, path: str, text: str) -> None:
-    """Makes `text` the file's content, durably. Raises StoreError; the file is as it was then."""
+    """Save `text` as the file's content, durably. Raise StoreError and leave the file as it was."""
     replace_file(disk, path, text.encode(), partial(_keep_access, disk))
 
 
@@ -33,6 +33,6 @@ def _keep_access(disk: Disk, path: str, new: str) -> None:
     except PermissionError as error:
         disk.unlink(new)
         raise StoreError(
-            f"cannot save {path}: it would not stay the file of its owner, for this process may not"
-            " give files away; make it the broker's own."
+            f"cannot save {path}: this process cannot keep the file's owner, because it may not"
+            " change owners; make the broker its owner."
         ) from error

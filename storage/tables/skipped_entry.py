@@ -1,6 +1,6 @@
-"""Entries that a table's loader leaves out because they cannot be used.
+"""Unusable entries that a table's loader leaves out.
 
-An entry is what a table would lose on its own: a topic, a group, a group's offset in one queue.
+An entry is the smallest part of a table: a topic, a group, a group's offset in one queue.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,35 +21,34 @@ VERSION = "dataVersion"
 
 @dataclass(frozen=True, slots=True)
 class SkippedEntry:
-    """One entry, and why."""
-
     path: tuple[object, ...]
-    """The keys that lead to it, from the top of the file."""
+    """Keys that lead to it from the top of the file."""
     reason: str
     value: object
-    """As the file has it."""
 
     @property
     def entry(self) -> str:
-        """Its keys in words, fit for a line of a log."""
+        """Keys of the entry as text for a log line."""
         return ", ".join(map(_shown, self.path[1:] or self.path))
 
     def line(self) -> bytes:
-        """One line of the side file (storage/tables/json_config.py)."""
+        """Return one line of the side file (storage/tables/json_config.py)."""
         line: dict[str, object] = {"entry": self.entry, "reason": self.reason}
         value = self.value
         for key in reversed(self.path):
             value = {key: value}
         try:
             return dumps({**line, "value": value}) + b"\n"
-        except FastjsonError:  # with the keys around it there are too many levels
+        except FastjsonError:  # too many levels with the keys around it
             return dumps({**line, "value": repr(self.value)[:_SHOWN_CHARS_MAX]}) + b"\n"
 
 
 LeftOuts = list[SkippedEntry]
 Parse = Callable[[str, LeftOuts | None], V]
-"""A loader: the table that a text is. A bad entry is put into the list; without a list, and where
-the text cannot be the table at all, it raises ValueError or RemoteError."""
+"""A loader: it returns the table in a text and adds unusable entries to the list.
+
+Without a list, or for a text that is no such table, it raises ValueError or RemoteError.
+"""
 
 
 def taken_entries(
@@ -58,9 +57,9 @@ def taken_entries(
     left_out: LeftOuts | None,
     within: tuple[object, ...],
 ) -> dict[K, V]:
-    """What `read` makes of the entries of one object, by key; it raises for those it cannot use.
+    """Return the entries of one object as `read` converts them; it raises for unusable ones.
 
-    `within`: the keys that lead to that object, from the top of the file. Raises ValueError
+    `within` has the keys that lead to that object, from the top of the file. Raise ValueError
     without `left_out`.
     """
     taken: dict[K, V] = {}
@@ -81,13 +80,13 @@ def taken_entries(
 
 
 def raise_fault(fault: str) -> None:
-    """Raises ValueError for what a rule (protocol/table_rules.py) says, if it says anything."""
+    """Raise ValueError for a fault found by a rule (protocol/table_rules.py)."""
     if fault:
         raise ValueError(fault)
 
 
 def taken_version(found: Mapping[object, object], left_out: LeftOuts | None) -> DataVersion:
-    """A table's version; where it cannot be used, the first one: everybody asks for that anew."""
+    """Return a table's version; an unusable one restarts, so that peers fetch the table."""
     if found.get(VERSION) is None:
         return DataVersion()
     version: Mapping[object, object] = {VERSION: found[VERSION]}
@@ -100,10 +99,10 @@ def taken_version(found: Mapping[object, object], left_out: LeftOuts | None) -> 
 def put_back(
     text: bytes, previous: bytes, left_out: LeftOuts, parse: Parse[V]
 ) -> tuple[V, LeftOuts] | None:
-    """The table with the version before's entries where its own are left out; None: it has none.
+    """Return the table with the previous version's entries for those left out, or None without any.
 
-    A group whose offset is lost would begin somewhere else: that of some seconds ago is better.
-    What is put back is still told, as what the file has of it cannot be used.
+    A group that lost its offset would start elsewhere; one of some seconds ago is better. Replaced
+    entries stay in the list, because the file's own are unusable.
     """
     newest, before = loads(text), loads(previous)
     changed = set()
@@ -118,7 +117,7 @@ def put_back(
     table = parse(dumps(newest).decode("utf-8"), still)
     changed -= {each.path for each in still}
     return table, [
-        replace(each, reason=f"{each.reason}; that of the version before is used")
+        replace(each, reason=f"{each.reason}; the previous version is used")
         if each.path in changed
         else each
         for each in left_out
@@ -126,7 +125,6 @@ def put_back(
 
 
 def _at(value: object, path: tuple[object, ...]) -> object:
-    """What these keys lead to; None: nothing."""
     for key in path:
         value = value.get(key) if isinstance(value, dict) else None
     return value

@@ -1,10 +1,10 @@
 """Traces of topics and groups in the rest of a store, for when their own files are lost.
 
-    consumequeue/<topic>/<queue id>/        a topic that messages were sent to, and its queues
-    consumequeue/%RETRY%<group>, %DLQ%…     a group whose consumers failed
-    config/consumerOffset.json              topic@group: queue: a topic and who consumes it
+    consumequeue/<topic>/<queue id>/        a topic with messages, and its queues
+    consumequeue/%RETRY%<group>, %DLQ%…     a group with failed consumers
+    config/consumerOffset.json              topic@group: queue: a topic and its consumer group
 
-Nothing here can tell permissions or limits: what is made of it has the usual ones.
+Traces have no permissions or limits; restored topics and groups get the defaults.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -31,17 +31,17 @@ def restored_topics(
     now_ms: int,
     queues_made: Collection[tuple[str, int]] = (),
 ) -> tuple[TopicConfigTable, list[str]]:
-    """What a start makes of the topics' file, and the names of topics that it had to find.
+    """Return the topic table for a start, and the names of restored topics.
 
-    `known` topics every broker has. `queued` ones have to be there, with at least so many queues.
-    `queues_made` count as traces, although they have no directory yet.
+    Every broker has the `known` topics. The `queued` topics must exist, with at least so many
+    queues. The `queues_made` count as traces, although they have no directory yet.
     """
     table, numbers = loaded.value, dict(queued)
     if table is None or not loaded.is_newest or loaded.left_out:
         traces = StoreTraces(disk, path).queue_numbers()
         for topic, queue_id in queues_made:
             _raise_to(traces, topic, queue_id + 1)
-        if table is not None and loaded.is_newest:  # the others are what they should be
+        if table is not None and loaded.is_newest:  # the others are valid
             lost = {each.entry for each in loaded.left_out}
             traces = {topic: traces[topic] for topic in lost & traces.keys()}
         for topic, count in traces.items():
@@ -59,18 +59,18 @@ def restored_groups(
     now_ms: int,
     queues_made: Collection[tuple[str, int]] = (),
 ) -> tuple[SubscriptionGroupTable, list[str]]:
-    """The same of the groups' file; `retried` groups have to be there."""
+    """Return the group table for a start, and the restored names; `retried` must exist."""
     table, named = loaded.value, set(retried)
     if table is None or not loaded.is_newest or loaded.left_out:
         traces = StoreTraces(disk, path).groups() | groups_of(topic for topic, _ in queues_made)
-        if table is not None and loaded.is_newest:  # the others are what they should be
+        if table is not None and loaded.is_newest:  # the others are valid
             traces &= {each.entry for each in loaded.left_out}
         named |= traces
     return completed_groups(table, named, now_ms)
 
 
 def groups_of(topics: Iterable[str]) -> set[str]:
-    """The groups whose retries or dead letters these topics hold."""
+    """Return the groups that own these retry and dead-letter topics."""
     return {
         topic.removeprefix(prefix)
         for topic in topics
@@ -80,16 +80,16 @@ def groups_of(topics: Iterable[str]) -> set[str]:
 
 
 class StoreTraces:
-    """Looks into one store. Reads many directories: for a start only."""
+    """Finds traces in one store. Reads many directories, so only for a start."""
 
     def __init__(self, disk: Disk, config_path: str) -> None:
-        """`config_path` is any file of its config directory."""
+        """Create a finder; `config_path` is any file in the config directory."""
         self._disk = disk
         self._config_dir = config_path.rpartition("/")[0]
         self._root = self._config_dir.rpartition("/")[0]
 
     def queue_numbers(self) -> dict[str, int]:
-        """How many queues each topic has had: one more than the highest id that was used."""
+        """Return the number of queues of each topic: one more than the highest used id."""
         numbers: dict[str, int] = {}
         directory = f"{self._root}/consumequeue"
         for topic in self._names(directory):
@@ -106,13 +106,12 @@ class StoreTraces:
         return {topic: count for topic, count in numbers.items() if _is_text(topic)}
 
     def groups(self) -> set[str]:
-        """Every group that left something behind."""
         found = {group for _, group, _ in self._consumed() if group}
         found |= groups_of(self._names(f"{self._root}/consumequeue"))
         return {group for group in found if group and _is_text(group)}
 
     def _consumed(self) -> list[tuple[str, str, list[int]]]:
-        """Topic, group and queue ids of which offsets are known."""
+        """Return topic, group and queue ids of all known offsets."""
         try:
             offsets = load(self._disk, f"{self._config_dir}/consumerOffset.json", parse_offsets)
         except StoreError:
@@ -139,7 +138,7 @@ def _raise_to(numbers: dict[str, int], topic: str, count: int) -> None:
 
 
 def _is_text(name: str) -> bool:
-    """Whether it can be written into a JSON file: a directory may have any bytes as its name."""
+    """Return whether the name is valid in JSON; a directory name may have any bytes."""
     try:
         name.encode("utf-8")
     except UnicodeEncodeError:

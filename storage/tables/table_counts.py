@@ -1,7 +1,6 @@
-"""Numbers of entries of the JSON tables at a clean stop, to say at a start what is lost.
+"""Numbers of entries in the JSON tables at a clean stop, for the report of lost tables at a start.
 
-Only tables that a broker has in its config directory. A table that cannot be read is not counted:
-what is wrong with it is its loader's to say.
+Only existing tables are counted. An unreadable one is not: its loader reports the fault.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,14 +22,13 @@ def _filter_count(topics: Entries) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """What a file holds, in words for whoever has lost it."""
+    """Content of a file, in words for the operator."""
 
     table: str
-    """The key of its table."""
     what: str
     entry: str
     after: str
-    """What becomes of those who had an entry."""
+    """Effect of the loss."""
     count: Callable[[Entries], int] = len
 
 
@@ -39,40 +37,40 @@ _KINDS = {
         "topicConfigTable",
         "the settings",
         "topic",
-        "those with queues or offsets are made again, with the usual settings",
+        "topics with queues or offsets are restored with default settings",
     ),
     "subscriptionGroup.json": _Kind(
         "subscriptionGroupTable",
         "the settings",
         "group",
-        "they have the usual ones from now on",
+        "groups get the default settings",
     ),
     "consumerOffset.json": _Kind(
         "offsetTable",
         "the offsets",
         "group",
-        "they begin where new ones do",
+        "they start like new groups",
         lambda table: len({group_of(str(key)) for key in table}),
     ),
     "delayOffset.json": _Kind(
         "offsetTable",
         "the places",
         "delay level",
-        "what they have delivered and the log still has is delivered again",
+        "retained messages are delivered again",
     ),
     "consumerFilter.json": _Kind(
         "filterDataByTopic",
         "the expressions",
         "subscription",
-        "the consumers bring them again",
+        "the consumers send them again",
         _filter_count,
     ),
 }
-"""By the name of the file."""
+"""Kinds by file name."""
 
 
 def count_entries(config: StoreConfig, disk: Disk) -> dict[str, int]:
-    """By the name of each file that is there. Never raises for what is in them."""
+    """Return counts by name of each existing file. Invalid content raises nothing."""
     counts = {}
     for name, kind in _KINDS.items():
         path = f"{config.config_dir}/{name}"
@@ -85,7 +83,7 @@ def count_entries(config: StoreConfig, disk: Disk) -> dict[str, int]:
 
 
 def lost_tables(config: StoreConfig, disk: Disk, known: Mapping[str, int]) -> list[Finding]:
-    """The files that were there at the last clean stop and of which nothing is left."""
+    """Return a finding for each file that existed at the last clean stop and is lost."""
     found = []
     for name, count in known.items():
         path, kind = f"{config.config_dir}/{name}", _KINDS.get(name)

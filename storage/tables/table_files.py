@@ -1,15 +1,15 @@
-"""The JSON tables of a broker and of a name server: which file is read by which loader.
+"""The loader of each JSON table of a broker and of a name server.
 
     <root>/config/topics.json             topics
     <root>/config/subscriptionGroup.json  consumer groups
-    <root>/config/consumerOffset.json     how far the groups are
-    <root>/config/delayOffset.json        how far the delay levels are
-    <root>/config/consumerFilter.json     by which expressions groups filter
+    <root>/config/consumerOffset.json     consumer offsets
+    <root>/config/delayOffset.json        delivered offsets of the delay levels
+    <root>/config/consumerFilter.json     filter expressions of groups
     kvConfig.json                         a name server's settings for clients
 
-Each loader is that of the start: what it leaves out or refuses, the start does. It is what
-`json_config.load` takes, a Parse of left_out.py. The records of our own below
-<root>/troupemq/ are no tables: they are used whole or not at all (storage/files/checked_json.py).
+The loaders are those of a start, so they omit and refuse the same. Each is a Parse
+(skipped_entry.py) for `json_config.load`. TroupeMQ's own records below <root>/troupemq/ are used
+whole or not at all (storage/files/checked_json.py).
 """
 
 from protocol.bloom import BloomFilter
@@ -32,7 +32,7 @@ KV_TABLE = "kvConfig.json"
 
 
 def table_parsers(bloom: BloomFilter) -> dict[str, Parse[object]]:
-    """The loader of each table by the name of its file; `bloom` as the settings make it."""
+    """Return the loader of each table by file name; `bloom` follows from the settings."""
     return {
         "topics.json": parse_topics,
         "subscriptionGroup.json": parse_groups,

@@ -29,13 +29,13 @@ READ_WRITE = PERM_READ | PERM_WRITE
 
 _BENCHMARK_QUEUES = 1024
 _SCHEDULE_QUEUES = 18
-"""One for each delay level; RocketMQ makes them whatever messageDelayLevel says."""
+"""One for each delay level; RocketMQ creates these regardless of messageDelayLevel."""
 _CLUSTER_QUEUES = 16
 _TABLE = "topicConfigTable"
 
 
 def parse_topics(text: str | bytes, left_out: LeftOuts | None = None) -> TopicConfigTable:
-    """The table in the file's text, in its order (a Parse: storage/tables/skipped_entry.py)."""
+    """Return the table in the file's text, in its order (a Parse: skipped_entry.py)."""
     found, topics = parsed_table(text, _TABLE)
     return TopicConfigTable(
         taken_entries(topics, _entry, left_out, (_TABLE,)), taken_version(found, left_out)
@@ -50,7 +50,6 @@ def _entry(key: object, value: object) -> tuple[str, TopicConfig]:
 
 
 def format_topics(table: TopicConfigTable) -> str:
-    """The text of the file."""
     return dumps(table.to_json(), pretty=True).decode("utf-8")
 
 
@@ -60,9 +59,9 @@ def completed_topics(
     known: Mapping[str, TopicConfig],
     now_ms: int,
 ) -> tuple[TopicConfigTable, list[str]]:
-    """The table with the topics of which the store has queues; and the names that it lacked.
+    """Return the table with all topics that have queues in the store, and the changed names.
 
-    Of what is in the table, or `known` without it, only too small queue numbers are changed.
+    Topics in the table, or else in `known`, only get more queues if they have too few.
     """
     configs = dict(table.topic_configs) if table is not None else {}
     changed: list[str] = []
@@ -89,9 +88,9 @@ def always_present(
     broker_topic_enable: bool = True,
     trace_topic: str | None = None,
 ) -> list[TopicConfig]:
-    """The topics that every broker has, without being asked; later ones replace earlier ones.
+    """Return the topics that every broker has; later ones replace earlier ones.
 
-    `trace_topic` is its name where traces are enabled.
+    `trace_topic` is the name of the trace topic if traces are enabled.
     """
     topics = [
         _topic(SELF_TEST_TOPIC, 1),

@@ -1,1 +1,1 @@
-"""The table of half messages and what became of them, derived from the log: `table`."""
+"""The table of half messages and their states, derived from the commit log (`table`)."""

@@ -1,8 +1,8 @@
-"""The check of the transaction table: it is made a second time from the log and compared.
+"""The check of the transaction table against a second one, built from the commit log.
 
-While a store is in use the table on disk follows the log at its own pace: a unit may be in any of
-the states that it has had since the offset that the redo log names. Where the log is damaged the
-table may know more than is left of it.
+In a store in use, the table on disk follows the log at its own pace. A unit may have any of its
+states since the offset in the redo log. Where the log is damaged, the table may know more than the
+log.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -24,7 +24,7 @@ _COMPARED_AT_ONCE = 1000
 
 
 class ExpectedUnits:
-    """The units that the records of a log make, given in its order from the first one on."""
+    """Units that follow from the records of a log, passed in order from the first one on."""
 
     def __init__(self, view: View) -> None:
         self._ledger = TransactionLedger(view)
@@ -33,7 +33,6 @@ class ExpectedUnits:
         self._lost: tuple[tuple[int, int, str], ...] = ()
 
     def expect(self, entries: Sequence[DispatchEntry]) -> None:
-        """The next records."""
         for _, number, state, unit in self._ledger.changes_of(entries):
             if self._later is not None:
                 self._later.setdefault(number, set()).add(state)
@@ -43,20 +42,20 @@ class ExpectedUnits:
                 self._units[number] = self._units[number]._replace(state=state)
 
     def all_expected(self) -> None:
-        """What follows may be known to the table, or not yet."""
+        """Mark the end of the required records; the table may or may not know later ones."""
         self._later = {}
 
     def forgive(self, damage: Damage) -> None:
-        """Takes note of what of the log is lost: what the table alone knows of it may be true."""
+        """Accept what the table knows about damaged ranges of the log."""
         self._lost = damage.ranges
 
     def differences(self, found: Sequence[TransactionUnit], min_physical: int) -> list[str]:
-        """What is wrong with these units, in words; half messages that are gone do not count."""
+        """Return the faults of these units as text; expired half messages do not count."""
         problems = (problem for problem in self.compare(found, min_physical) if problem)
         return list(islice(problems, _PROBLEMS_MAX))
 
     def compare(self, found: Sequence[TransactionUnit], min_physical: int) -> Iterator[str]:
-        """The same one by one, an empty text after each so many units that are right."""
+        """Yield the faults one by one, and an empty text after each _COMPARED_AT_ONCE units."""
         units, later, number = self._units, self._later or {}, 0
         for count, unit in enumerate(found, 1):
             offset = unit.physical_offset
@@ -67,7 +66,7 @@ class ExpectedUnits:
                 number += 1
             if number == len(units) or units[number].physical_offset != offset:
                 if not any(start <= offset < end for start, end, _ in self._lost):
-                    yield f"there is no half message at {offset}"
+                    yield f"the log has no half message at {offset}"
                 continue
             wanted = units[number]
             if unit != wanted and not self._may_be(unit, wanted, later.get(number, ())):
@@ -81,7 +80,7 @@ class ExpectedUnits:
     def _may_be(
         self, unit: TransactionUnit, wanted: TransactionUnit, later: Collection[int]
     ) -> bool:
-        """Whether it is right in everything but its state, and may be ahead in that."""
+        """Return whether the unit is right except for its state, which may be a later one."""
         is_known = unit.state in later or (bool(self._lost) and unit.state in STATES)
         return is_known and unit[:-1] == wanted[:-1]
 
@@ -91,9 +90,9 @@ class ExpectedUnits:
 
 
 class TableScrub:
-    """Compares the table's files with the log while both are in use, through its own descriptors.
+    """Compares the files of a table in use with the log, through its own descriptors.
 
-    Call `step` until it says that it is through; then `reason` says what is wrong, or nothing.
+    Call `step` until it returns True; then `reason` has the fault, or is empty.
     """
 
     def __init__(
@@ -104,7 +103,7 @@ class TableScrub:
         reader: DispatchReader,
         damage: Damage,
     ) -> None:
-        """`damage` is what is known of the log."""
+        """Create a check; `damage` has the known damage of the log."""
         self.reason = ""
         self._log, self._reader, self._damage = log, reader, damage
         self._redo_log = TransactionRedoLog(disk, config.root)
@@ -112,17 +111,16 @@ class TableScrub:
         self._steps = self._check()
 
     def step(self) -> bool:
-        """Some more records or units; True when that was all. Raises OSError."""
+        """Check some more records or units; return True at the end. Raise OSError."""
         return self.reason != "" or next(self._steps, True)
 
     def close(self) -> None:
-        """Closes the files it has open."""
         self._files.close()
 
     def _check(self) -> Iterator[bool]:
         covered, _ = self._redo_log.load()
         if covered is None:
-            return  # not synced yet: the next start would make it anew
+            return  # not synced yet: the next start would rebuild it
         expected = ExpectedUnits(self._log.view)
         start = self._log.min_offset()
         for _ in self._walk(expected, start, covered.offset):
@@ -139,7 +137,7 @@ class TableScrub:
             yield False
 
     def _walk(self, expected: ExpectedUnits, position: int, end: int) -> Iterator[None]:
-        """Feeds the records that begin from `position` on, below `end`; yields now and then."""
+        """Feed the records that begin in [position, end); yield between slices."""
         while position < end:
             part = self._reader.read(position, SLICE_RECORDS)
             expected.expect([entry for entry in part.entries if entry.physical_offset < end])
@@ -147,7 +145,7 @@ class TableScrub:
             yield
 
     def _read(self, covered: Covered, start: int, found: list[TransactionUnit]) -> Iterator[None]:
-        """What the files say, from the first half message on that the log still has."""
+        """Read the units from the first half message on that the log still has."""
         data = self._files.peek(covered.end_number)
         step = _COMPARED_AT_ONCE * UNIT_BYTES
         for position in range(0, len(data), step):

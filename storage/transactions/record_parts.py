@@ -1,4 +1,4 @@
-"""The parts of a record that the ledger of transactions reads: fields of its head, its properties.
+"""The parts of a record that the ledger of transactions reads: head fields and properties.
 
 The layout is that of protocol/message.py.
 """
@@ -18,7 +18,7 @@ from protocol.message import (
 )
 
 _HOST_FLAGS_POSITION: Final = SYS_FLAG_POSITION + 3
-"""The lowest byte of sys_flag, in which the host bits are."""
+"""Lowest byte of sys_flag, which has the host bits."""
 _HOST_BYTES: Final = HOST_V4_BYTES, HOST_V6_BYTES
 
 
@@ -36,27 +36,28 @@ def _head_layout(born_host_bytes: int, store_host_bytes: int) -> Struct:
 
 
 _HEADS: Final = tuple(_head_layout(born, store) for store in _HOST_BYTES for born in _HOST_BYTES)
-"""Of the head of a record what the ledger asks for, by the two host bits of sys_flag."""
+"""Layouts of the head with the fields for the ledger, by the two host bits of sys_flag."""
 assert [head.size for head in _HEADS] == [head.size for head in HEADS]
 _BORN_HOST_POSITION: Final = SYS_FLAG_POSITION + 12
 
 
 def head_at(data: memoryview, at: int, offset: int, size: int) -> tuple[tuple[Any, ...], int]:
-    """The fields of the head of the record that begins at `at`, and where its body begins: a
-    MessageRecord would cost twice as much. Raises RecordError."""
+    """Return the head fields of the record that begins at `at`, and the start of its body.
+
+    A MessageRecord would cost twice as much. Raise RecordError.
+    """
     try:
         layout = _HEADS[data[at + _HOST_FLAGS_POSITION] >> 4 & 3]
         head = layout.unpack_from(data, at)
     except (IndexError, StructError):
         raise RecordError(f"the record at {offset} is cut off") from None
     if head[0] != size or head[1] != RECORD_MAGIC or head[5] != offset or head[9] < 0:
-        raise RecordError(f"another record lies at {offset}")
+        raise RecordError(f"another record is at {offset}")
     return head, at + layout.size
 
 
 def properties_at(data: memoryview, body_end: int, end: int) -> int:
-    """Where they begin in a record that ends at `end`, its body at `body_end`. Raises
-    RecordError."""
+    """Return the start of the properties in a record with these ends. Raise RecordError."""
     try:
         length_at = body_end + 1 + data[body_end]
         length = data[length_at] << 8 | data[length_at + 1]
@@ -69,12 +70,12 @@ def properties_at(data: memoryview, body_end: int, end: int) -> int:
 
 
 def raw_at(data: memoryview, start: int, end: int) -> bytes:
-    """Properties that lie there, with 0x02 before them: for `property_of`."""
+    """Return the properties behind 0x02, for `property_of`."""
     return b"\x02" + data[start:end]
 
 
 def born_host_at(data: memoryview, at: int) -> bytes:
-    """Of the record that begins at `at`, packed."""
+    """Return the packed born host of the record that begins at `at`."""
     start = at + _BORN_HOST_POSITION
     is_v6 = data[at + _HOST_FLAGS_POSITION] >> 4 & 1
     return bytes(data[start : start + _HOST_BYTES[is_v6]])

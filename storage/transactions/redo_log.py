@@ -1,4 +1,4 @@
-"""The redo log of the transaction table: how far into the commit log it reaches on disk.
+"""The redo log of the transaction table: the commit log offset that the table covers on disk.
 
 `<root>/transaction/redolog/covered_offset`, all integers big-endian:
 
@@ -6,12 +6,12 @@
     0       8     bytes magic              "TRPTXN01"
     8       8     i64   covered_offset     every record that begins below it is in the table
     16      8     i64   last_offset        the last of these records; -1 if there was none
-    24      8     i64   last_timestamp     its store timestamp, ms: another log would have another
+    24      8     i64   last_timestamp     its store timestamp, ms, which identifies the log
     32      8     i64   end_number         units below it are in the table's files
     40      8     i64   settled_before     units below it are settled for good
-    48      4     u32   crc                CRC-32 of what is above
+    48      4     u32   crc                CRC-32 of the bytes above
 
-It is written after the table was synced, so replaying the log from there makes the table whole.
+It is written after the table was synced, so replaying the log from there completes the table.
 """
 
 from struct import Struct
@@ -34,12 +34,12 @@ _LAYOUT: Final = Struct(
 _CRC: Final = Struct(">I")
 assert _LAYOUT.size == 48
 
-NO_REDO_LOG: Final = "there is none"
-"""Why there is nothing to believe, when the file is missing."""
+NO_REDO_LOG: Final = "its redo log is missing"
+"""Reason for a rebuild if the file is missing."""
 
 
 class Covered(NamedTuple):
-    """What the file says."""
+    """Content of the file."""
 
     offset: int
     last_offset: int = -1
@@ -57,7 +57,7 @@ class TransactionRedoLog:
         self.path = f"{self._directory}/covered_offset"
 
     def load(self) -> tuple[Covered | None, str]:
-        """What was saved last; or None and why nothing can be believed."""
+        """Return the last saved content, or None and the reason for a rebuild."""
         try:
             data = self._disk.read_bytes(self.path)
         except FileNotFoundError:
@@ -74,7 +74,7 @@ class TransactionRedoLog:
         return Covered(*fields), ""
 
     def save(self, covered: Covered) -> None:
-        """Puts it on disk. Blocks. Raises StoreError."""
+        """Write the content to disk. Blocks. Raise StoreError."""
         data = _LAYOUT.pack(_MAGIC, *covered)
         try:
             is_new = not self._disk.exists(self.path)
@@ -94,7 +94,7 @@ class TransactionRedoLog:
             raise store_error("cannot write the transaction table's offset", error) from error
 
     def remove(self) -> None:
-        """Takes the word back, durably: a table without it is made anew. Raises OSError."""
+        """Delete the file durably, so that a start rebuilds the table. Raise OSError."""
         if self._disk.exists(self.path):
             self._disk.unlink(self.path)
             self._disk.sync_directory(self._directory)

@@ -1,33 +1,36 @@
-"""The transaction state table: which transactions are pending, since when, and whose.
+"""The transaction state table: pending transactions, their age and producer group.
 
-It follows the commit log behind the consume queues. Units lie in `statetable/`
-(units), and `redolog/` says how far they reach (redo_log); what the log
-has beyond that is replayed at start. Changes stay in memory until the log is on disk as far as the
-records that made them: so a table on disk never knows of a record that a power cut has taken.
+It follows the commit log behind the consume queues. Units are in `statetable/` (units), and
+`redolog/` has the covered offset (redo_log). A start replays the rest of the log. Changes stay in
+memory until the log is on disk up to their records. So a table on disk never knows a record that a
+power cut has taken.
 
-What is missing, of a wrong size, damaged or not of this log is removed, and made anew from the
-log's beginning. Files whose transactions are all settled are not read again at start.
+A table that is missing, of a wrong size, damaged or of another log is removed and rebuilt from the
+whole log. A start does not read files with only settled transactions.
 
-The official broker ignores the folder; a table that it left stale is brought up to date.
+The official broker ignores the folder; a table left stale by it is brought up to date.
 """
 
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
+from struct import Struct
 from typing import Final
 
 from protocol.message import MessageRecord
+from protocol.properties import PGROUP, TRANSACTION_CHECK_TIMES
 from storage.config import StoreConfig
+from storage.dispatching.dispatch import property_of
 from storage.dispatching.followers import not_of_this_log
 from storage.errors import StoreError, store_error
 from storage.files.disk import Disk
+from storage.index.key_hash import java_hash
 from storage.log.reader import View
 from storage.queues.dispatch_entry import Dispatched, DispatchEntry, single_entries
 from storage.queues.unsynced import Unsynced, sync_files
 from storage.transactions.check import ExpectedUnits
-from storage.transactions.copies import copies_behind
 from storage.transactions.ledger import (
     Change,
     PendingTransaction,
@@ -47,14 +50,23 @@ from storage.transactions.units import (
 )
 
 CHANGES_MAX: Final = 4096
-"""In memory alone; then they are written out, as far as the log is on disk."""
+"""Limit of changes in memory; at it they are written out, as far as the log is on disk."""
 _MARKS_MAX, _MARK_BYTES = 4096, 64 << 10
 _PAGE_BYTES: Final = 4096
+
+_COPY_MARKS = Struct(">Ii")
+"""Birth time in seconds and hash of the group, as in a unit."""
+_COPY_MARKS_POSITION = 12
+_UNSIGNED_MASK = 0xFFFFFFFF
+_PGROUP, _CHECK_TIMES = (f"\x02{name}\x01".encode() for name in (PGROUP, TRANSACTION_CHECK_TIMES))
+_COUNT_BYTES_MIN = len(_CHECK_TIMES) + 1
+_GROWTH_BYTES_MAX = 128
+_CANDIDATES_MAX = 1000
 
 
 @dataclass(slots=True)
 class UnsyncedTable:
-    """What one sync of the table concerns: the files, and then the offset that they cover."""
+    """One sync of the table: the files, then the offset that they cover."""
 
     files: Unsynced
     covered: Covered
@@ -64,7 +76,7 @@ class UnsyncedTable:
 class TransactionTable:
     """A follower of the log (storage/dispatching/dispatch.py). One owner.
 
-    Another thread may sync what `unsynced` gave (`sync_files`, then `save`).
+    Another thread may sync what `unsynced` returned (`sync_files`, then `save`).
     """
 
     name = "transaction table"
@@ -72,7 +84,7 @@ class TransactionTable:
     def __init__(
         self, config: StoreConfig, disk: Disk, view: View, durable_offset: Callable[[], int]
     ) -> None:
-        """`view` reads the log; below `durable_offset` the log is on disk."""
+        """Create the table; `view` reads the log, which is on disk below `durable_offset`."""
         self._disk, self._view, self._durable_offset = disk, view, durable_offset
         self._files = TransactionFiles(config, disk)
         self._redo_log = TransactionRedoLog(disk, config.root)
@@ -88,10 +100,10 @@ class TransactionTable:
     # -- start-up and end ---------------------------------------------------------------------
 
     def load(self, min_offset: int, end_offset: int) -> str:
-        """Takes what is on disk; returns why it has to be made anew, or nothing.
+        """Load the files; return why they must be rebuilt, or "".
 
-        The log reaches from `min_offset` to `end_offset`. Raises StoreError only when the disk
-        does not let go of what is wrong.
+        The log reaches from `min_offset` to `end_offset`. Raise StoreError only if invalid files
+        cannot be removed.
         """
         covered, reason = self._redo_log.load()
         if covered is not None:
@@ -100,13 +112,14 @@ class TransactionTable:
             self.start_anew(min_offset)
             if end_offset == min_offset:
                 return ""
-            # A crash before the first sync is no reason for doubt then; a full disk is none either.
+            # Without this, a crash before the first sync would raise doubts. A full disk is
+            # acceptable.
             with suppress(StoreError):
                 self._redo_log.save(self._covered)
                 self._synced = self._covered
             return reason
         for path in self.trim_before(min_offset):
-            with suppress(OSError):  # it is tried again at the next start
+            with suppress(OSError):  # the next start tries again
                 self._disk.unlink(path)
         return ""
 
@@ -138,9 +151,9 @@ class TransactionTable:
         return ""
 
     def start_anew(self, min_offset: int) -> None:
-        """Removes all of it: the log has to be dispatched again from its beginning.
+        """Remove everything: the log must be dispatched again from its beginning.
 
-        Raises StoreError.
+        Raise StoreError.
         """
         try:
             self._redo_log.remove()
@@ -156,20 +169,19 @@ class TransactionTable:
         self._synced = Covered(-1)
 
     def close(self) -> None:
-        """Closes the files. Sync before, or the log is replayed from where it was synced last."""
+        """Close the files; without a sync before, the log is replayed from the last one."""
         self._files.close()
 
     # -- following the log --------------------------------------------------------------------
 
     @property
     def covered_offset(self) -> int:
-        """Records that begin below it are known."""
         return self._covered.offset
 
     def dispatch(self, entries: Sequence[Dispatched]) -> None:
-        """Takes records in the order of the log; what is covered is skipped.
+        """Take records in the order of the log; skip those that are covered.
 
-        Raises DiskFull or StoreError from writing out; the records are known all the same.
+        Raise DiskFull or StoreError from writing out; the records are known even then.
         """
         covered = self._covered.offset
         if entries and entries[0].physical_offset < covered:
@@ -192,8 +204,9 @@ class TransactionTable:
             self.write_out()
 
     def write_out(self) -> None:
-        """Writes changes of records that are on disk themselves. Raises DiskFull or StoreError;
-        what could not be written stays in memory.
+        """Write the changes of records that are on disk. Raise DiskFull or StoreError.
+
+        Unwritten changes stay in memory.
         """
         marks, changes, files = self._marks, self._changes, self._files
         durable = self._durable_offset()
@@ -223,7 +236,7 @@ class TransactionTable:
         )
 
     def _written_by(self, end: int) -> tuple[bytearray, dict[int, int], int]:
-        """New units, states of older ones, and how many changes these are, up to a log offset."""
+        """Return new units, states of older ones, and the number of changes, up to a log offset."""
         units, states, count = bytearray(), dict[int, int](), 0
         first = self._files.end
         for record_end, number, state, unit in self._changes:
@@ -239,7 +252,7 @@ class TransactionTable:
         return units, states, count
 
     def _settled_before(self, end: int) -> int:
-        """The beginning of the first file in which something is pending, on disk or in memory."""
+        """Return the start of the first file with pending changes or transactions."""
         oldest = next(iter(self._ledger.pending.values()), None)
         numbers = [end, *(number for _, number, _, _ in self._changes)]
         if oldest is not None:
@@ -249,11 +262,11 @@ class TransactionTable:
     # -- syncing, from another thread too -----------------------------------------------------
 
     def unsynced(self, least_pages: int = 0) -> UnsyncedTable | None:
-        """What to sync if `least_pages` pages were written since, or anything with 0; else None.
+        """Return what to sync if `least_pages` pages were written since, else None.
 
-        The first time anything counts, so that a new table is soon known to be one. With 0 it
-        writes out first, and raises as that does.
-        Sync the `files`, then `save` it, then tell `mark_synced`.
+        0 means anything, and writes out first, with its errors. The first time anything counts, so
+        that a new table soon has its redo log. Sync the `files`, then call `save`, then
+        `mark_synced`.
         """
         if least_pages == 0:
             self.write_out()
@@ -267,19 +280,19 @@ class TransactionTable:
         return UnsyncedTable(files, self._written, dirty)
 
     def save(self, taken: UnsyncedTable) -> None:
-        """Says on disk how far the table reaches; its files are synced. Blocks; any one thread.
+        """Save the covered offset after the files were synced. Blocks; any one thread.
 
-        Raises StoreError.
+        Raise StoreError.
         """
         self._redo_log.save(taken.covered)
 
     def mark_synced(self, taken: UnsyncedTable) -> None:
-        """Notes that what `unsynced` gave is on disk now."""
+        """Note that the result of `unsynced` is on disk."""
         self._files.mark_synced(taken.files, taken.dirty)
         self._synced = taken.covered
 
     def sync(self) -> None:
-        """Brings everything to disk as far as the log is. Raises StoreError."""
+        """Bring everything to disk, as far as the log is. Raise StoreError."""
         taken = self.unsynced()
         if taken is not None:
             sync_files(self._disk, taken.files)
@@ -289,9 +302,9 @@ class TransactionTable:
     # -- cleaning -----------------------------------------------------------------------------
 
     def trim_before(self, min_physical: int) -> list[str]:
-        """Forgets transactions whose half messages are gone; the files to unlink.
+        """Drop transactions with deleted half messages; return the files to unlink.
 
-        The last file stays. Nothing is unlinked here.
+        The last file stays. The caller unlinks the files.
         """
         self._min_physical = max(self._min_physical, min_physical)
         self._ledger.forget_before(min_physical)
@@ -301,23 +314,22 @@ class TransactionTable:
 
     @property
     def pending_count(self) -> int:
-        """How many transactions nothing has settled."""
         return len(self._ledger.pending)
 
     @property
     def unit_count(self) -> int:
-        """How many transactions the table knows, settled ones included."""
+        """Number of all transactions in the table, settled ones included."""
         return self._ledger.next_number - self._files.first
 
     @property
     def unreadable_count(self) -> int:
-        """Records that could not be read when they were dispatched; they changed nothing."""
+        """Records that were unreadable when dispatched; they changed nothing."""
         return self._ledger.unreadable_count
 
     def pending(self, limit: int, *, after_offset: int = -1) -> list[PendingTransaction]:
-        """Up to `limit` pending transactions, oldest first, behind a log offset. Not to be changed.
+        """Return up to `limit` pending transactions behind a log offset, oldest first.
 
-        The log is not read.
+        The caller must not change them. The log is not read.
         """
         pending = self._ledger.pending
         if after_offset < 0:
@@ -326,7 +338,7 @@ class TransactionTable:
         return list(islice(later, limit))
 
     def find(self, physical_offset: int) -> TransactionUnit | None:
-        """The transaction whose half message lies there; None if there is none."""
+        """Return the transaction of the half message at this offset, or None."""
         pending = self._ledger.pending.get(physical_offset)
         if pending is not None:
             return TransactionUnit._make(UNIT.unpack(pending.packed()))
@@ -343,23 +355,23 @@ class TransactionTable:
         return kept._replace(state=self._states.get(number, kept.state))
 
     def get_pending(self, physical_offset: int) -> PendingTransaction | None:
-        """The pending transaction whose half message lies there, or None. Not to be changed."""
+        """Return the pending transaction of the half message at this offset, or None; read-only."""
         return self._ledger.pending.get(physical_offset)
 
     def oldest_half(self, unless: Container[int] = ()) -> PendingTransaction | None:
-        """The first pending half message that lies at none of these offsets; None without one."""
+        """Return the first pending half message at none of these offsets, or None."""
         for offset, pending in self._ledger.pending.items():
             if pending.is_half and offset not in unless:
                 return pending
         return None
 
     def last_copy(self, half: MessageRecord) -> TransactionUnit | None:
-        """The newest copy of a half message that was replaced; None if it cannot be found."""
+        """Return the newest copy of a replaced half message, or None."""
         pending = self._ledger.newest(identity(half))
         if pending is not None and pending.physical_offset > half.physical_offset:
             return TransactionUnit._make(UNIT.unpack(pending.packed()))
         in_memory = [unit for _, _, _, unit in self._changes if unit]
-        for unit in copies_behind(half, self._files, in_memory):
+        for unit in _copies_behind(half, self._files, in_memory):
             record = self._ledger.read(unit.physical_offset, unit.record_bytes)
             found = self.find(unit.physical_offset)
             if record is None or found is None or found.state == REPLACED:
@@ -371,7 +383,7 @@ class TransactionTable:
     # -- verifying ----------------------------------------------------------------------------
 
     def snapshot(self) -> list[TransactionUnit]:
-        """Every unit as it is in the files, with the changes that are only in memory."""
+        """Return all units of the files, with the changes that are only in memory."""
         units = list(map(TransactionUnit._make, UNIT.iter_unpack(self._files.read_all())))
         first = self._files.first
         for _, number, state, unit in self._changes:
@@ -382,12 +394,54 @@ class TransactionTable:
         return units
 
     def verify(self, entries: Iterable[DispatchEntry]) -> list[str]:
-        """How the table differs from what all records of the log say; empty if it does not.
+        """Return the differences of the table from all records of the log.
 
-        With a difference, `start_anew`, and dispatch the log again.
+        After a difference, call `start_anew`, and dispatch the log again.
         """
         check = ExpectedUnits(self._view)
         for entry in entries:
             if entry.physical_offset < self.covered_offset:
                 check.expect((entry,))
         return check.differences(self.snapshot(), self._min_physical)
+
+
+def _copies_behind(
+    half: MessageRecord, files: TransactionFiles, in_memory: Sequence[bytes]
+) -> Iterator[TransactionUnit]:
+    """Units that may be later copies of `half`, newest first; their states may be old.
+
+    Every check-back appends the half message to the log again. All copies share birth time and
+    producer group, and the length except for the properties that count checks. The log is not read.
+    `in_memory` has the units behind those of the files, in order.
+    """
+    raw = b"\x02" + half.properties
+    marks = _COPY_MARKS.pack(
+        half.born_timestamp // 1000 & _UNSIGNED_MASK, java_hash(property_of(raw, _PGROUP))
+    )
+    least = 0 if property_of(raw, _CHECK_TIMES) else _COUNT_BYTES_MIN
+    sizes = range(half.record_bytes + least, half.record_bytes + _GROWTH_BYTES_MAX)
+    found: list[TransactionUnit] = []
+    for data in _newest_first(half.physical_offset, files, b"".join(in_memory)):
+        position = len(data)
+        while (position := data.rfind(marks, 0, position + _COPY_MARKS.size - 1)) >= 0:
+            start = position - _COPY_MARKS_POSITION
+            if start >= 0 and start % UNIT_BYTES == 0:
+                unit = TransactionUnit._make(UNIT.unpack_from(data, start))
+                if unit.physical_offset > half.physical_offset and unit.record_bytes in sizes:
+                    found.append(unit)
+                    yield unit
+            if len(found) >= _CANDIDATES_MAX:
+                return
+
+
+def _newest_first(
+    physical_offset: int, files: TransactionFiles, in_memory: bytes
+) -> Iterator[bytes]:
+    """Yield the units behind a log offset, a file at a time, newest first."""
+    yield in_memory
+    first = files.search(physical_offset)
+    end = files.end
+    while end > first:
+        start = max(first, files.file_start(end - 1))
+        yield files.read(start, end - start)
+        end = start

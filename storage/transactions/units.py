@@ -1,17 +1,17 @@
-"""The units of the transaction state table, and the run of files that holds them.
+"""The units of the transaction state table, and the run of files that contains them.
 
 All integers big-endian. Unit n of the table starts at byte 24·n.
 
     offset  size  type  field
     0       8     i64   physical_offset   first byte of the half message in the commit log
     8       4     i32   record_bytes
-    12      4     u32   timestamp_s       when the producer made it, seconds since 1970: the same in
-                                          every copy that a check-back makes
+    12      4     u32   timestamp_s       birth time, seconds since 1970; the same in every copy
+                                          made by a check-back
     16      4     i32   group_hash        Java's hashCode of the producer group, 0 without one
     20      4     i32   state             one of the values below
 
-Files `<root>/transaction/statetable/<first byte, 20 digits>`, sparse, of as many units each as a
-ConsumeQueue file. Units lie in the order of the log; only the state changes, in place.
+Files `<root>/transaction/statetable/<first byte, 20 digits>` are sparse, with as many units each as
+a ConsumeQueue file. Units are in the order of the log; only the state changes, in place.
 
 RocketMQ before 3.1 had the same layout there; 4.9.7 ignores it.
 """
@@ -42,11 +42,11 @@ assert (UNIT_BYTES, _STATE_POSITION) == (24, 20)
 
 PREPARED: Final = 4
 COMMITTING: Final = 5
-"""Prepared; a record that commits it is in the log, and what settles it is not there yet."""
+"""Prepared, with a record in the log that commits it, but not yet one that settles it."""
 COMMITTED: Final = 8
 ROLLED_BACK: Final = 12
 REPLACED: Final = 16
-"""A check-back has put the half message into the log again; the newer one counts."""
+"""A check-back has appended a newer copy of the half message, which counts."""
 DISCARDED: Final = 20
 """Checked too often or too old: moved to TRANS_CHECK_MAX_TIME_TOPIC."""
 STATES: Final = frozenset((PREPARED, COMMITTING, COMMITTED, ROLLED_BACK, REPLACED, DISCARDED))
@@ -57,8 +57,6 @@ _STATE_SIZE_RANGE = range(1, 1 << 31)
 
 
 class TransactionUnit(NamedTuple):
-    """One transaction of the table."""
-
     physical_offset: int
     record_bytes: int
     timestamp_s: int
@@ -73,7 +71,6 @@ class TransactionFiles:
         self.directory = f"{config.root}/transaction/statetable"
         self.file_units = config.consume_queue_file_bytes // CONSUME_QUEUE_UNIT_BYTES
         self.end = 0
-        """The number of the next unit to be written."""
         self._disk = disk
         self._file_bytes = self.file_units * UNIT_BYTES
         self._files = QueueFiles(disk, self._file_bytes, _OPEN_FILES_MAX)
@@ -83,11 +80,10 @@ class TransactionFiles:
 
     @property
     def first(self) -> int:
-        """The number of the first unit that is still there."""
         return self._firsts[0] if self._firsts else self.end
 
     def file_start(self, number: int) -> int:
-        """The number of the first unit of the file that a unit belongs to."""
+        """Return the number of the first unit in the file of a unit."""
         return number - number % self.file_units
 
     def _path(self, first: int) -> str:
@@ -96,9 +92,9 @@ class TransactionFiles:
     # -- start-up -----------------------------------------------------------------------------
 
     def load(self, end: int) -> None:
-        """Takes the files up to unit `end`; what lies behind it is removed and zeroed.
+        """Load the files up to unit `end`; remove and zero the rest.
 
-        Raises StoreError when a file is missing or has another size.
+        Raise StoreError if a file is missing or has another size.
         """
         firsts: list[int] = []
         for name in self._disk.listdir(self.directory):
@@ -132,7 +128,7 @@ class TransactionFiles:
             file.close()
 
     def start_anew(self) -> None:
-        """Removes all files: the next unit is number 0. Raises OSError."""
+        """Remove all files: the next unit is number 0. Raise OSError."""
         self._files.close()
         names = [n for n in self._disk.listdir(self.directory) if first_offset_of(n) is not None]
         for name in names:
@@ -148,8 +144,9 @@ class TransactionFiles:
     # -- writing ------------------------------------------------------------------------------
 
     def append(self, data: bytes | bytearray) -> None:
-        """Writes whole units behind the last one. Raises DiskFull or StoreError, and then none
-        of them counts.
+        """Write whole units behind the last one.
+
+        Raise DiskFull or StoreError; then none of them counts.
         """
         number, position = self.end, 0
         try:
@@ -170,7 +167,7 @@ class TransactionFiles:
         self.end = number
 
     def set_states(self, states: Mapping[int, int]) -> None:
-        """Changes states in place, by unit number. Raises DiskFull or StoreError."""
+        """Change states in place, by unit number. Raise DiskFull or StoreError."""
         try:
             for number, state in states.items():
                 if number >= self.first:
@@ -187,12 +184,12 @@ class TransactionFiles:
     # -- syncing from another thread ----------------------------------------------------------
 
     def unsynced(self) -> tuple[Unsynced, dict[int, int]]:
-        """Files and names that may not be on disk, and what to tell `mark_synced`."""
+        """Return files and names that may not be on disk, and the argument for `mark_synced`."""
         paths = [self._path(first) for first in sorted(self._dirty)]
         return Unsynced(paths, self._files.names_to_sync()), dict(self._dirty)
 
     def mark_synced(self, files: Unsynced, dirty: Mapping[int, int]) -> None:
-        """Notes that what `unsynced` gave is on disk; what was written since is not."""
+        """Note that the result of `unsynced` is on disk; later writes are not."""
         for first, write_count in dirty.items():
             if self._dirty.get(first) == write_count:
                 del self._dirty[first]
@@ -201,7 +198,7 @@ class TransactionFiles:
     # -- reading ------------------------------------------------------------------------------
 
     def read(self, number: int, count: int) -> bytes:
-        """The bytes of up to `count` units from `number`; fewer where a file or the run ends."""
+        """Return up to `count` units from `number` as bytes; fewer at the end of a file or run."""
         first = self.file_start(number)
         count = min(count, first + self.file_units - number, self.end - number)
         if count <= 0 or number < self.first:
@@ -210,13 +207,13 @@ class TransactionFiles:
         return bytes(self._files.view(self._path(first))[start : start + count * UNIT_BYTES])
 
     def read_all(self) -> bytes:
-        """Every unit that is there, from `first` on."""
+        """Return all units from `first` on."""
         return b"".join(
             self.read(max(first, self.first), self.file_units) for first in self._firsts
         )
 
     def peek(self, end: int) -> bytes:
-        """The units below `end` of the files on disk, which somebody else writes and removes."""
+        """Return the units below `end` of the files on disk, beside their owner."""
         parts: list[bytes] = []
         for name in self._disk.listdir(self.directory):
             first_byte = first_offset_of(name)
@@ -233,12 +230,11 @@ class TransactionFiles:
         return b"".join(parts)
 
     def unit(self, number: int) -> TransactionUnit | None:
-        """One unit; None if it is not there."""
         data = self.read(number, 1)
         return TransactionUnit(*UNIT.unpack(data)) if data else None
 
     def file_ends(self) -> Iterator[TransactionUnit]:
-        """The first and the last unit of each file."""
+        """Yield the first and the last unit of each file."""
         for first in self._firsts:
             last = min(first + self.file_units, self.end) - 1
             for number in sorted({first, last}):
@@ -247,7 +243,7 @@ class TransactionFiles:
                     yield unit
 
     def search(self, physical_offset: int) -> int:
-        """The number of the first unit whose half message lies at or behind an offset."""
+        """Return the number of the first unit with a half message at or behind an offset."""
         low, high = self.first, self.end
         while low < high:
             middle = (low + high) // 2
@@ -260,7 +256,7 @@ class TransactionFiles:
     # -- cleaning -----------------------------------------------------------------------------
 
     def trim_before(self, min_physical: int) -> list[str]:
-        """Lets go of files, but never the last, whose half messages are all gone; their paths."""
+        """Drop files, except the last, that have only deleted half messages; return their paths."""
         paths: list[str] = []
         while len(self._firsts) > 1:
             last = self.unit(self._firsts[0] + self.file_units - 1)
@@ -274,7 +270,7 @@ class TransactionFiles:
 
 
 def fault_in(units: Iterable[TransactionUnit], end_offset: int) -> str:
-    """Why units that lie behind each other cannot be true; empty if they can."""
+    """Return the fault of consecutive units, or ""."""
     previous = -1
     for unit in units:
         offset, size = unit.physical_offset, unit.record_bytes

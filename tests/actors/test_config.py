@@ -186,7 +186,7 @@ def test_an_unknown_setting_of_the_command_line_is_named_as_ignored() -> None:
         ("brokerPermission=9", "brokerPermission is 9: 6 is read and write, 4 only read."),
         (
             "flushDiskType=NEVER",
-            "flushDiskType is NEVER: it may be ASYNC_FLUSH or SYNC_FLUSH.",
+            "flushDiskType is NEVER: use ASYNC_FLUSH or SYNC_FLUSH.",
         ),
         (
             "flushConsumerOffsetInterval=0",

@@ -175,7 +175,7 @@ def test_h18_a_file_makes_no_objects() -> None:
         b"accounts: !!javax.script.ScriptEngineManager []",
         b"a: &a [x]\nb: [*a, *a]",
     ):
-        with pytest.raises(AclFileError, match="are not taken"):
+        with pytest.raises(AclFileError, match="are not supported"):
             parse_acl_file("plain_acl.yml", text)
 
 

@@ -1,4 +1,4 @@
-"""What the tests of queues and index share: small settings, records by number, a fake clock."""
+"""Helpers for tests of queues and index: small settings, records by number, a fake clock."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -50,7 +50,7 @@ def entry(
 
 
 def run_of(entries: Sequence[DispatchEntry]) -> EntryRun:
-    """These entries of records behind each other as a batch has them."""
+    """Return these entries of consecutive records as a batch."""
     first = entries[0]
     sizes = [each.record_bytes for each in entries]
     return EntryRun(

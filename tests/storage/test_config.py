@@ -52,7 +52,7 @@ def test_each_key_fills_one_field() -> None:
         ({"flush_delay_offset_interval_ms": 0}, "flushDelayOffsetInterval must be greater than 0"),
         ({"max_index_entries": 0}, "maxIndexNum must be greater than 0"),
         ({"max_index_entries": 1}, "maxIndexNum must be 2 or more"),
-        ({"flush_disk_type": "SOMETIMES"}, "it may be ASYNC_FLUSH or SYNC_FLUSH"),
+        ({"flush_disk_type": "SOMETIMES"}, "use ASYNC_FLUSH or SYNC_FLUSH"),
         ({"message_delay_level": "1s 5x"}, "messageDelayLevel is 1s 5x: 5x is not a number"),
         ({"message_delay_level": "1s -5s"}, "messageDelayLevel is 1s -5s: -5s is not a number"),
         ({"message_delay_level": "1s 5"}, "messageDelayLevel is 1s 5: 5 is not a number"),

@@ -1,4 +1,4 @@
-"""What the system refuses is said to the operator: which file, why, what to do."""
+"""Errors of the system name the file, the reason and the remedy for the operator."""
 
 import errno
 import os
@@ -8,12 +8,12 @@ import pytest
 from storage.errors import DiskFull, os_sentence, reason_of, store_error
 
 REASONS = {
-    errno.EACCES: "Permission denied; let the user of this process use it, or name another place",
+    errno.EACCES: "Permission denied; allow the user of this process, or name another place",
     errno.ENOENT: "No such file or directory; make it, or correct the path",
     errno.ENOTDIR: "Not a directory; a file is in the way: move it, or name another place",
     errno.EISDIR: "Is a directory; name a file",
     errno.EMFILE: "Too many open files; raise `ulimit -n`",
-    errno.EIO: "Input/output error; look after the disk",
+    errno.EIO: "Input/output error; check the disk",
     errno.EXDEV: "Invalid cross-device link",
 }
 
@@ -29,9 +29,9 @@ def test_a_refusal_of_the_system_says_why_and_what_to_do(code: int) -> None:
 
 
 def test_without_a_file_or_a_number_it_says_what_it_knows() -> None:
-    assert os_sentence(OSError("nobody knows")) == "nobody knows."
+    assert os_sentence(OSError("unknown cause")) == "unknown cause."
     assert os_sentence(OSError(errno.EIO, os.strerror(errno.EIO))) == f"{REASONS[errno.EIO]}."
-    assert str(store_error("no", OSError(errno.EIO, "I/O"))) == "no: I/O; look after the disk."
+    assert str(store_error("no", OSError(errno.EIO, "I/O"))) == "no: I/O; check the disk."
 
 
 def test_a_full_disk_is_an_error_of_its_own() -> None:

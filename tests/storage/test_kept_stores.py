@@ -1,8 +1,8 @@
-"""Stores that earlier versions have left, one packed for each format: all of them are opened.
+"""Stores of earlier versions, one packed for each format: all can be opened.
 
 `format-0.tar.xz` was written by the broker itself: 200 messages with tags, keys and properties, 5
-on their way to a delay of two hours, 3 open transactions, a group that has read all; `stopped` in
-order, and `killed` beside it. A later format adds a file here; none is taken away or made anew.
+with a delay of two hours, 3 open transactions, a group that has read all; `stopped` cleanly, and
+`killed` beside it. A later format adds a file here; files are never removed or regenerated.
 """
 
 import tarfile

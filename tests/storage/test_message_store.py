@@ -1,4 +1,4 @@
-"""The store as a whole: who may open it, and how it is closed."""
+"""The store as a whole: exclusive opening, and closing."""
 
 import errno
 
@@ -127,7 +127,7 @@ def test_queue_offsets_are_found_by_time() -> None:
     assert times.offset_at(queues.get("Other", 0), now_ms) == 0
 
 
-def test_without_an_index_none_is_made() -> None:
+def test_a_disabled_index_creates_no_files() -> None:
     config = StoreConfig(root="/store", commit_log_file_bytes=8192, message_index_enable=False)
     made = SmallStore(config=config)
     made.send(5)

@@ -78,7 +78,7 @@ class Run:
             self.store.consume_queues.write_out_all()
 
     def _messages(self, next_offsets: dict[tuple[str, int], int]) -> list[PutRecord]:
-        """Of one queue: one, or a batch."""
+        """Return one message of a queue, or a batch."""
         queue = "Topic" + self.random.choice("AB"), self.random.randrange(2)
         count = self.random.choice((1, 1, 1, 3))
         return [self._message(queue, next_offsets) for _ in range(count)]
@@ -101,7 +101,7 @@ class Run:
         self.flushed_offset = self.log.sync(self.log.end_offset)
 
     def sync_queues(self) -> None:
-        """What the flush rhythm does: everything, then the checkpoint."""
+        """Flush everything, then save the checkpoint, as the flushing actors do."""
         self.store.flush()
         self.flushed_offset = self.log.flushed_offset
 

@@ -1,4 +1,4 @@
-"""What the tests of one queue share: a queue of small files, filled by number."""
+"""Helper for tests of one queue: a queue of small files, filled by number."""
 
 from storage.queues.consume_queue import UNIT, ConsumeQueue
 from storage.queues.queue_files import QueueFiles

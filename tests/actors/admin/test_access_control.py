@@ -249,7 +249,7 @@ def test_a_broker_does_not_start_with_accounts_that_cannot_be_used() -> None:
     with pytest.raises(StoreError, match=r"account account1: .* longer than 6 characters"):
         with_accounts(1, "accounts: [{accessKey: account1, secretKey: short}]")
     sample = "accounts: [{accessKey: RocketMQ, secretKey: 12345678}]"
-    with pytest.raises(StoreError, match="everybody knows its secret"):
+    with pytest.raises(StoreError, match="its secret is public"):
         with_accounts(1, sample)
     with_accounts(1, sample, {"takes_samples": True}).stop()
 

@@ -45,5 +45,5 @@ def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, tools: Path) -> Non
     tools.write_text("accesKey: alone-here\nsecretKey: 12345678\n")
     with pytest.raises(StoreError, match=r"unknown key accesKey: did you mean accessKey\?"):
         account_of_file(str(tools))
-    tools.write_text("# nobody yet\n")
+    tools.write_text("# no account yet\n")
     assert account_of_file(str(tools)) is None

@@ -58,13 +58,13 @@ def test_a_misspelled_key_is_named_with_the_key_that_is_meant() -> None:
 
 def test_well_known_accounts_are_refused_unless_they_are_wanted() -> None:
     texts = {DEFAULT: text(entry("rocketmq2", "12345678"))}
-    with pytest.raises(AclFileError, match="account rocketmq2: everybody knows its secret"):
+    with pytest.raises(AclFileError, match="account rocketmq2: its secret is public"):
         parse_texts(texts, takes_samples=False)
     assert parse_texts(texts, takes_samples=True).accounts
 
 
 def test_a_default_file_that_has_gone_is_no_empty_one() -> None:
-    """An editor may take it away for a moment; everybody would be refused meanwhile."""
+    """An editor may remove it for a moment, in which all clients would be refused."""
     with pytest.raises(StoreError, match="cannot read"):
         read_texts(FakeDisk(), DEFAULT)
 

@@ -1,4 +1,4 @@
-"""The address forms of plain_acl.yml: whom each lets in, and which are refused by name."""
+"""The address patterns of plain_acl.yml: their addresses, and patterns that are refused."""
 
 from ipaddress import ip_address
 
@@ -38,7 +38,9 @@ EVERYBODY = ["0.0.0.0", "255.255.255.255", "::", "ffff:ffff:ffff:ffff:ffff:ffff:
         ("::ffff:10.0.0.0/104", ["10.255.255.255"], ["9.0.0.1", "11.0.0.0"]),
     ],
 )
-def test_a_form_and_whom_it_lets_in(text: str, inside: list[str], outside: list[str]) -> None:
+def test_a_pattern_contains_its_addresses_only(
+    text: str, inside: list[str], outside: list[str]
+) -> None:
     found = parse_addresses(text)
     assert [each for each in inside if ip_address(each) not in found] == []
     assert [each for each in outside if ip_address(each) in found] == []

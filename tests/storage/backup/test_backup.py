@@ -70,7 +70,7 @@ class Case:
         return pace
 
     def offsets(self) -> list[int]:
-        """Of the records of the store."""
+        """Return the offsets of the records in the store."""
         return [head.physical_offset for head in self.small.log.walk(0)]
 
 
@@ -83,7 +83,7 @@ def offsets_in(store: SmallStore) -> list[int]:
 
 
 def log_of(disk: Disk) -> list[int]:
-    """What lies in the copy, whole, from the first file to the last."""
+    """Return the offsets of all whole records in the copy."""
     reader = NamedLogReader(disk, COPY, 1 << 40)
     found = walk(reader, min(reader.firsts()), 1 << 40)
     return [head.physical_offset for head in found if isinstance(head, RecordHead)]
@@ -278,7 +278,7 @@ def test_folders_that_are_no_place_for_a_copy_are_refused() -> None:
         case.backup()
     case = Case()
     folder = BackupFolder(case.small.disk, "/store/copy")
-    with pytest.raises(StoreError, match="in the store itself"):
+    with pytest.raises(StoreError, match="inside the store itself"):
         StoreBackup(CONFIG, case.small.disk, folder, ManualClock()).run()
 
 
@@ -309,7 +309,7 @@ def test_a_store_of_a_later_version_is_not_copied() -> None:
         case.backup()
 
 
-def test_a_topic_that_is_made_anew_meanwhile_is_the_new_one_in_the_copy() -> None:
+def test_a_topic_recreated_during_the_run_is_the_new_one_in_the_copy() -> None:
     case = Case()
     case.small.send(40)
     case.small.store.flush()
@@ -378,7 +378,7 @@ def test_what_was_noted_is_not_copied_again(monkeypatch: pytest.MonkeyPatch) -> 
     assert case.backup().copied_bytes < whole.backup().copied_bytes
 
 
-def test_a_restore_is_refused_where_a_store_is_and_begins_anew_after_an_interruption() -> None:
+def test_a_restore_is_refused_over_a_store_and_restarts_after_an_interruption() -> None:
     case = Case()
     case.small.send(100)
     case.backup()
@@ -394,5 +394,5 @@ def test_a_restore_is_refused_where_a_store_is_and_begins_anew_after_an_interrup
     store.store.close()
     with pytest.raises(StoreError, match="/new has a store"):
         case.restore()
-    with pytest.raises(StoreError, match="is no copy"):
+    with pytest.raises(StoreError, match="is not a copy"):
         StoreRestore(case.disk, "/elsewhere", NEW).run()

@@ -71,7 +71,7 @@ def copy(tmp_path: Path) -> Copy:
 @pytest.mark.parametrize("run", [Copy.backup, Copy.restore])
 @pytest.mark.parametrize("file", ["backup.json", "backup.next.json", "backup.running.json"])
 @pytest.mark.parametrize("name", LEADING_OUT)
-def test_a_record_whose_names_lead_out_of_the_copy_is_refused(
+def test_a_record_with_names_that_lead_out_of_the_copy_is_refused(
     copy: Copy, name: str, file: str, run: Callable[[Copy], None]
 ) -> None:
     """`../x` in backup.json was written to, and deleted."""
@@ -100,7 +100,7 @@ def test_a_folder_of_a_copy_that_is_a_link_out_of_it_is_refused(
 
 
 def test_a_file_of_a_copy_that_is_a_link_out_of_it_is_not_restored(copy: Copy) -> None:
-    """What it led to, as a key of the operator's, would have become part of the store."""
+    """The link's target, such as an operator's key, would have become part of the store."""
     path = next((copy.root / "commitlog").iterdir())
     path.unlink()
     path.symlink_to(copy.outside)
@@ -128,7 +128,7 @@ def test_files_beside_a_copy_are_not_moved_into_it_through_a_link(
 
 
 def test_no_path_of_a_copy_is_a_link_out_of_it(copy: Copy) -> None:
-    """What is behind the end of the log in a copy is cleared: in the linked file, too."""
+    """A copy is cleared behind the end of its log, which would also clear the linked file."""
     first = next((copy.root / "commitlog").iterdir())
     first.unlink()
     first.symlink_to(copy.outside)

@@ -44,7 +44,7 @@ class Made:
         return HEADER_BYTES + self.config.max_hash_slots * SLOT_BYTES
 
     def reasons(self) -> list[str]:
-        """What the checks of all files have to say, fine ones as empty texts."""
+        """Return the reasons of the checks of all files, empty for valid ones."""
         reader = DispatchReader(self.log, DELAY_LEVELS_MS)
         said = []
         for check in checks_of(
@@ -85,7 +85,7 @@ def test_what_the_original_wrote_is_fine(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.heavy
 def test_any_bit_that_counts_is_missed_when_it_is_wrong(clean: Made) -> None:
-    """Of an entry each bit, of each slot one."""
+    """Flip each bit of an entry, and one bit of each slot."""
     entry = clean.entries_start + 77 * ENTRY_BYTES
     places = [(entry + n // 8, n % 8) for n in range(ENTRY_BYTES * 8)]
     places += [(HEADER_BYTES + n * SLOT_BYTES + 3, 0) for n in range(clean.config.max_hash_slots)]
@@ -138,7 +138,7 @@ def test_a_file_that_is_missing_in_the_middle_is_found(clean: Made) -> None:
 
 
 def test_keys_that_a_restart_of_the_original_added_again_are_fine(clean: Made) -> None:
-    """The file before ends in the middle of a record, whose first keys come once more."""
+    """The file before ends in the middle of a record, and its first keys are repeated."""
     index = clean.index
     paths = [file.path for file in index.files]
     index.unlink(index.drop_from(paths[1]))

@@ -247,7 +247,7 @@ def test_the_ends_of_queues_are_found_behind_files_of_zeros() -> None:
     file.close()
     assert queue_extents(disk, CONFIG) == ends
     (found,) = checked(disk).findings
-    assert found.text.endswith(f"{3000:020d} is empty")  # a start makes this queue anew
+    assert found.text.endswith(f"{3000:020d} is empty")  # a start rebuilds this queue
 
 
 def test_a_flipped_unit_of_the_transaction_table_is_found(tmp_path: Path) -> None:
@@ -271,7 +271,7 @@ def test_a_flipped_unit_of_the_transaction_table_is_found(tmp_path: Path) -> Non
         ("SCHEDULE_TOPIC_XXXX", b"DELAY\x01 2\x02REAL_QID\x010", "DELAY is ' 2'"),
         ("SCHEDULE_TOPIC_XXXX", b"DELAY\x012\x02REAL_QID\x01x", "REAL_QID is 'x'"),
         ("RMQ_SYS_TRANS_HALF_TOPIC", b"a\x01b\x02DELAY\x011_0", "DELAY is '1_0'"),
-        ("Topic", b"DELAY\x01 2", "does not read it there"),
+        ("Topic", b"DELAY\x01 2", "ignores it there"),
     ],
 )
 def test_a_stored_number_that_no_java_reads_is_found_and_named(
@@ -285,7 +285,7 @@ def test_a_stored_number_that_no_java_reads_is_found_and_named(
     small.store.flush()
     small.store.close()
     report = checked(small.disk)
-    (found,) = [each for each in report.findings if "no number to Java" in each.text]
+    (found,) = [each for each in report.findings if "not a number in Java" in each.text]
     assert found.text.startswith(f"record at {offset} of {topic}: ") and effect in found.text
     assert found.is_wrong == (topic != "Topic") and found.part == "commit log"
 
@@ -301,7 +301,7 @@ def test_a_unit_made_by_a_level_that_no_java_reads_is_no_damage() -> None:
     small.store.close()
     flip_to(small.disk, f"/store/consumequeue/SCHEDULE_TOPIC_XXXX/0/{0:020d}", 12, due)
     report = checked(small.disk)
-    assert [each.text for each in report.findings if "no number to Java" not in each.text] == []
+    assert [each.text for each in report.findings if "not a number in Java" not in each.text] == []
 
 
 def flip_to(disk: FakeDisk, path: str, position: int, data: bytes) -> None:

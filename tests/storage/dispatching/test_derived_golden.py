@@ -112,7 +112,7 @@ def test_a_log_dispatched_again_gives_the_same_index_files(
 
 
 def test_the_recovered_index_of_the_original_has_one_entry_twice(tmp_path: Path) -> None:
-    """A record whose keys lay in two files got the first of them again; ours does not repeat it."""
+    """The original repeats the first key of a record with keys in two files; TroupeMQ does not."""
     root = store("torn-recovered", tmp_path / "theirs")
     queues, ours = _dispatch(root, tmp_path / "ours", 100)
     theirs = Index(config(str(root)), RealDisk(), ManualClock())

@@ -154,7 +154,7 @@ def test_queues_are_written_out_by_turns_and_those_that_come_meanwhile_wait() ->
 
 
 class Full:
-    """A follower whose disk is full."""
+    """A follower on a full disk."""
 
     name = "full"
     covered_offset = 0
@@ -169,7 +169,7 @@ class Full:
         return []
 
 
-def test_a_follower_that_finds_no_room_holds_back_none_of_the_others() -> None:
+def test_a_follower_on_a_full_disk_does_not_hold_back_the_others() -> None:
     queues = ConsumeQueues(config(), FakeDisk())
     index = Index(config(), FakeDisk(), ManualClock())
     dispatcher = Dispatcher(queues, [Full(), index])

@@ -79,7 +79,7 @@ def test_a_record_that_cannot_be_read_is_passed_over(position: int) -> None:
     assert [each for each in entries if each not in found] == [lost]
 
 
-def test_a_blank_whose_magic_is_damaged_still_ends_its_file() -> None:
+def test_a_blank_with_a_damaged_magic_still_ends_its_file() -> None:
     small, entries = a_store()
     file = small.log.queue.files[0]
     at = file.view.obj.find(BLANK_MAGIC.to_bytes(4))  # type: ignore[attr-defined]

@@ -124,7 +124,7 @@ def test_damage_is_shown_and_what_follows_too(tmp_path: Path) -> None:
     assert shown[ninth]["says_offset"] == ninth ^ 1
     (damage,) = of_kind("damage", found)
     assert (damage["offset"], damage["end_offset"]) == (second, whole[2]["offset"])
-    assert "damaged: it says that it lies at" in text(path)
+    assert "damaged: its own offset is" in text(path)
     assert "CRC wrong" in text(path)
 
 
@@ -211,9 +211,9 @@ def test_config_files_and_what_their_checksums_say(tmp_path: Path) -> None:
     disk = RealDisk()
     for number in (1, 2):
         save(disk, str(path), f'{{"offsetTable":{{"T@G":{{0:{number}}}}}}}')
-    assert "saved last" in text(path)
+    assert "the last saved version" in text(path)
     assert '"T@G":{0:2' in text(path)
-    assert "the version before" in text(f"{path}.bak")
+    assert "the previous version" in text(f"{path}.bak")
     assert "newest: 29 bytes" in text(f"{path}.crc") or "newest 29 bytes" in text(f"{path}.crc")
     path.write_text('{"offsetTable":{"T@G":{0:3}}}')
     assert "one flipped bit" in text(path)
@@ -331,7 +331,7 @@ def test_what_is_shown_as_a_whole_has_no_part(tmp_path: Path) -> None:
 def test_what_is_no_file_of_a_store_is_said_in_a_sentence(data: bytes, tmp_path: Path) -> None:
     path = tmp_path / "something"
     path.write_bytes(data)
-    with pytest.raises(DumpError, match=r"is no file of a store.*\.$"):
+    with pytest.raises(DumpError, match=r"is not a file of a store.*\.$"):
         items(path)
 
 

@@ -16,7 +16,7 @@ FORGED = ("", ".", "..", "a/b", "/etc", "../x", "a\0b", "n" * 256, "ü" * 128, "
 
 
 @pytest.mark.parametrize("name", FORGED)
-def test_a_name_that_is_none_is_refused(name: str) -> None:
+def test_an_invalid_name_is_refused(name: str) -> None:
     for names in ((name,), ("a", name), (name, "b")):
         with pytest.raises(OutsideFolder, match="a path below /folder cannot be made"):
             below("/folder", *names)

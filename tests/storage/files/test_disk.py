@@ -1,6 +1,6 @@
-"""What a disk promises, on the disk of this machine and on the one that forgets, by the same cases.
+"""Promises of a disk, by the same cases for the disk of this machine and the fake one.
 
-What a power cut leaves: test_disk_durability.py.
+For power cuts see test_disk_durability.py.
 """
 
 import errno
@@ -196,7 +196,7 @@ def test_a_tree_goes_with_all_that_is_in_it_and_nothing_else(at_hand: DiskAtHand
     assert disk.listdir(root) == ["tree2"] and disk.listdir(f"{root}/tree2") == ["file"]
 
 
-def test_a_directory_that_is_none_cannot_be_synced(at_hand: DiskAtHand) -> None:
+def test_a_file_cannot_be_synced_as_a_directory(at_hand: DiskAtHand) -> None:
     a_file(at_hand)
     for path in ("missing", "file"):
         with pytest.raises(OSError):
@@ -286,10 +286,10 @@ def test_a_byte_locked_here_is_refused_to_another_process(tmp_path: Path) -> Non
         pass
 
 
-def test_used_and_free_are_those_of_whom_the_store_belongs_to(
+def test_capacity_excludes_blocks_reserved_for_root(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of 1,000 blocks 300 are free, 100 of them for root only: 700 are used, 200 may be."""
+    """1,000 blocks: 700 used, 100 free for root only, 200 free for all."""
     figures = SimpleNamespace(f_blocks=1000, f_bfree=300, f_bavail=200, f_frsize=512, f_bsize=4096)
     monkeypatch.setattr(os, "statvfs", lambda path: {"/store": figures}[path])
     assert RealDisk().usage_ratio("/store") == 700 / 900
@@ -344,7 +344,7 @@ def test_a_write_and_a_read_that_stop_short_go_on(
     file.pwrite(b"0123456789", 5)
     assert file.pread(100, 5) == b"0123456789" and file.pread(7, 6) == b"1234567"
     monkeypatch.setattr(os, "pwrite", lambda *_: 0)
-    with pytest.raises(OSError, match="wrote none"):
+    with pytest.raises(OSError, match="wrote no bytes"):
         file.pwrite(b"x", 0)
 
 

@@ -1,4 +1,4 @@
-"""What was synced survives a power cut: the real disk makes the calls, the other one keeps it."""
+"""Synced data survives a power cut: the real disk makes the calls, the fake one keeps it."""
 
 import errno
 import gc
@@ -15,7 +15,7 @@ from storage.files.disk import Disk, DiskFile, RealDisk
 from tests.support.fake_disk import FakeDisk
 
 SEEDS = range(24)
-"""Enough that what nobody synced is lost in some of them."""
+"""Enough seeds to lose unsynced data in some of them."""
 
 CALLS_OF_A_FILE = (
     "pwrite",
@@ -31,12 +31,12 @@ CALLS_OF_A_NAME = ("mkdir", "unlink", "rmdir")
 
 @dataclass(frozen=True)
 class Promise:
-    """What is done to a disk, the calls that makes, and what is then there after any power cut."""
+    """An operation on a disk, its system calls, and its result after any power cut."""
 
     do: Callable[[Disk, str], object]
-    """Gives the file back that is to stay open."""
+    """Returns the file that must stay open."""
     calls: tuple[str, ...]
-    """By this machine's disk, in order: the call, and the path it is about."""
+    """System calls of this machine's disk, in order, with their paths."""
     kept: Callable[[Disk, str], object]
 
 
@@ -151,7 +151,7 @@ PROMISES = {
 
 
 def made(disk: Disk, root: str) -> None:
-    """What is there before: one file, on disk."""
+    """Create the initial content: one file, synced."""
     disk.make_dirs(root)
     file = opened(disk, f"{root}/old")
     file.pwrite(b"old", 0)
@@ -244,7 +244,7 @@ def is_kept(promise: Promise, disk: Disk) -> bool:
         return False
 
 
-def test_directories_of_which_nobody_asks_it_are_not_synced(
+def test_directories_are_not_synced_without_a_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
@@ -269,7 +269,7 @@ def test_the_access_of_a_file_is_on_disk_at_once(
     assert recorder.calls == ["open new", "fchmod new", "fsync new", "close new"]
 
 
-def test_a_directory_whose_sync_fails_says_so_and_is_closed(
+def test_a_failed_directory_sync_raises_and_closes_the_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(_: int) -> None:
@@ -284,7 +284,7 @@ def test_a_directory_whose_sync_fails_says_so_and_is_closed(
 
 
 @pytest.mark.heavy
-def test_a_file_that_nobody_holds_any_more_is_closed_once(
+def test_an_unreferenced_file_is_closed_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:

@@ -79,7 +79,7 @@ def test_another_process_is_refused_while_we_have_it(tmp_path: Path) -> None:
 
 def test_a_directory_that_cannot_be_made_is_told_in_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(StoreError, match="cannot make the store directory"):
+    with pytest.raises(StoreError, match="cannot create the store directory"):
         StoreLock(StoreConfig(root=str(tmp_path / "file" / "store")), RealDisk()).acquire()
 
 

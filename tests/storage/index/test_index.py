@@ -126,7 +126,7 @@ def test_records_dispatched_again_are_indexed_once() -> None:
     assert sum(file.next_entry - 1 for file in again.files) == 60
 
 
-def test_full_files_are_synced_by_whoever_may_block() -> None:
+def test_full_files_are_synced_outside_the_owner() -> None:
     disk = FakeDisk()
     index = an_index(disk)
     assert index.unsynced() is None
@@ -185,7 +185,7 @@ def test_many_waiting_keys_are_written_out_unasked() -> None:
     assert sum(file.next_entry - 1 for file in index.files) == PENDING_MAX
 
 
-def test_files_whose_records_are_gone_are_deleted_but_never_the_last() -> None:
+def test_files_with_only_deleted_records_are_dropped_except_the_last() -> None:
     disk = FakeDisk()
     index = an_index(disk)
     index.dispatch(keyed(0, 500))

@@ -178,7 +178,7 @@ def test_a_file_is_asked_when_its_time_overlaps(begin: int, end: int, wanted: bo
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["before the write", "behind the write"])
-def test_a_search_while_entries_are_put_misses_none_of_the_others(
+def test_a_search_during_puts_finds_all_earlier_entries(
     late: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = FakeDisk()

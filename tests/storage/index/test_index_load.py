@@ -1,4 +1,4 @@
-"""Index files at a start: what is believed, what is made anew, what is asked for again."""
+"""Index files at a start: which are trusted, which are rebuilt, which keys are dispatched again."""
 
 import errno
 from dataclasses import replace

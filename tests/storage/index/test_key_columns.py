@@ -26,7 +26,7 @@ def test_each_key_has_hash_offset_and_time() -> None:
 
 
 def test_keys_of_topics_in_any_turn_have_the_hashes_of_each_alone() -> None:
-    """Many at a time, whose keys begin alike or not."""
+    """Add many at a time, with common and different heads."""
     random, columns, hashes = Random(3), KeyColumns(), TopicHashes()
     topics = [b"Topic", b"Other", b"T" * 127]
     heads = [b"", b"h", b"head", b"C0A80102279300000000946E", "é".encode(), b"x" * 252, b"x" * 300]

@@ -157,7 +157,7 @@ def test_records_of_a_deleted_topic_are_counted_and_nothing_more() -> None:
     assert stopped.repairs == [] and stopped.damage.ranges == ()
 
 
-def test_units_whose_records_were_deleted_with_the_first_files_are_left_alone() -> None:
+def test_units_of_records_deleted_with_the_first_files_are_skipped() -> None:
     stopped = Stopped()
     stopped.disk.unlink(f"{LOG}/{0:020d}")
     stopped.disk.unlink(f"{LOG}/{CONFIG.commit_log_file_bytes:020d}")

@@ -1,4 +1,4 @@
-"""What becomes of single units: older lives of a topic, other queues, queues of another kind."""
+"""Decisions about single units: deleted topics of the same name, other queues, light queues."""
 
 import pytest
 
@@ -96,7 +96,7 @@ def test_a_due_time_of_an_earlier_list_of_levels_is_kept(delay_ms: int, is_kept:
     scrub.close()
 
 
-def test_light_queues_whose_units_mean_records_of_other_topics_are_left_alone() -> None:
+def test_light_queues_with_records_of_other_topics_are_skipped() -> None:
     stopped = Stopped(20)
     stopped.disk.make_dirs("/store/consumequeue/%LMQ%own/0")
     light = stopped.disk.open(f"/store/consumequeue/%LMQ%own/0/{0:020d}", create=True)

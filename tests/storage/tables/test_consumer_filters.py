@@ -134,7 +134,7 @@ def test_a_group_that_comes_back_is_alive_again() -> None:
 
 
 def test_an_older_version_counts_when_the_group_was_away() -> None:
-    """Its only client was restarted with another expression, and its clock had gone back."""
+    """The group's only client was restarted with another expression and an earlier clock."""
     made = filters("G")
     made.register("T", "G", "a > 5", "SQL92", 9, NOW_MS + 1)
     made.unregister("G", NOW_MS + 10)

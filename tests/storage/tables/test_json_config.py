@@ -34,7 +34,7 @@ def loaded(disk: FakeDisk) -> str | None:
 
 
 def written(disk: FakeDisk, path: str, data: bytes) -> None:
-    """As another broker or a damaged disk leaves it."""
+    """Write the file like another broker or a damaged disk."""
     disk.make_dirs("/store/config")
     file = disk.open(path, create=True)
     file.set_size(0)
@@ -95,7 +95,7 @@ def test_two_broken_versions_are_reported_and_kept_aside() -> None:
     written(disk, BAK, b"nonsense")
     found = load(disk)
     assert (found.value, found.is_newest, found.broken) == (None, False, (PATH, BAK))
-    assert "nothing of it is left" in found.findings
+    assert "no version is usable" in found.findings
     save(disk, PATH, '{"a":1}', found.broken)
     save(disk, PATH, '{"a":2}', found.broken)  # an owner repeats what it found at its start
     assert load(disk) == Loaded('{"a":2}')

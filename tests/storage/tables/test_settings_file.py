@@ -1,4 +1,4 @@
-"""Settings are replaced whole, and the file stays whose it was and what it was."""
+"""Settings are replaced as a whole; the file keeps owner, mode and attributes."""
 
 import errno
 import os
@@ -58,7 +58,7 @@ def test_a_file_keeps_its_attributes(path: Path, name: str, value: bytes) -> Non
 
 @pytest.fixture
 def as_if_of_another(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """New files seem to belong to somebody else; gives the owners that they are given."""
+    """Make new files appear to have another owner; return the owners that are set."""
     given: list[tuple[int, int]] = []
     fstat = os.fstat
 
@@ -85,7 +85,7 @@ def test_a_file_that_could_not_stay_its_owners_is_left_as_it_is(
         raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
 
     monkeypatch.setattr(os, "fchown", refuse)
-    with pytest.raises(StoreError, match=f"cannot save {path}: .*owner.*make it the broker's own"):
+    with pytest.raises(StoreError, match=f"cannot save {path}: .*owner.*make the broker its owner"):
         save_settings(RealDisk(), str(path), "a=2\n")
     assert path.read_text() == "a=1\n" and [*path.parent.iterdir()] == [path]
 

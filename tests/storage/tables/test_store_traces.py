@@ -1,4 +1,4 @@
-"""What of lost topics and groups the rest of a store tells."""
+"""Traces of lost topics and groups in the rest of a store."""
 
 from pathlib import Path
 

@@ -47,4 +47,4 @@ def test_what_is_gone_is_told_with_what_it_held() -> None:
     told = [each.text for each in lost_tables(CONFIG, filled(left), {**COUNTS, "unknown": 3})]
     assert [each.split(" ", 1)[0].rpartition("/")[2] for each in told] == [*COUNTS][:4]
     missing = "/store/config/consumerOffset.json and its previous version are missing"
-    assert told[2] == f"{missing}: the offsets of 2 groups are lost; they begin where new ones do"
+    assert told[2] == f"{missing}: the offsets of 2 groups are lost; they start like new groups"

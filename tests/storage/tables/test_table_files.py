@@ -117,8 +117,8 @@ BAD: list[tuple[str, str, str, str, str]] = [
     *(
         ("consumerFilter.json", FILTERS, IN_FILTERS % bad, "T, groupFilterData, G", reason)
         for bad, reason in [
-            ("7", "it is no object"),
-            ("null", "it is no object"),
+            ("7", "it is not an object"),
+            ("null", "it is not an object"),
             (of_filter(bornTime=-1), "bornTime is -1"),
             (of_filter(deadTime="x"), "deadTime is 'x'"),
             (of_filter(clientVersion=LONG_END), f"clientVersion is {LONG_END}"),
@@ -147,7 +147,7 @@ def loaded(disk: FakeDisk, file: str) -> Loaded[object]:
 
 
 def entries(file: str, table: Any) -> dict[str, object]:
-    """The table's entries as its file has them, by their outer keys; an empty outer one is none."""
+    """Return the table's nonempty entries in file form, by outer key."""
     whole: Any = loads(FORMATS[file](table))
     (found,) = (each for key, each in whole.items() if key != "dataVersion")
     return {key: each for key, each in found.items() if each}
@@ -218,7 +218,7 @@ def test_a_bad_entry_is_that_of_the_version_before_where_that_has_a_good_one(fil
     found = loaded(disk, file)
     assert entries(file, found.value) == before
     (left_out,) = found.left_out
-    assert left_out.reason.endswith("; that of the version before is used")
+    assert left_out.reason.endswith("; the previous version is used")
     save(disk, path, FORMATS[file](found.value), found.broken, found.left_out)
     again = loaded(disk, file)
     assert (entries(file, again.value), again.is_to_be_saved) == (before, False)

@@ -1,4 +1,4 @@
-"""A transaction table that cannot be trusted is found out, and made anew from the log."""
+"""An untrusted transaction table is detected, and rebuilt from the commit log."""
 
 from collections.abc import Callable
 
@@ -78,7 +78,7 @@ def _change_state(disk: FakeDisk) -> None:
         (_change_state, "has state 7"),
     ],
 )
-def test_a_doubtful_table_is_made_anew_from_the_log(
+def test_a_doubtful_table_is_rebuilt_from_the_log(
     log: TransactionLog,
     table: TransactionTable,
     spoil: Callable[[FakeDisk], None],
@@ -100,7 +100,7 @@ def test_a_doubtful_table_is_made_anew_from_the_log(
     assert reopened(log).snapshot() == wanted
 
 
-def test_a_table_of_another_log_is_made_anew(log: TransactionLog, table: TransactionTable) -> None:
+def test_a_table_of_another_log_is_rebuilt(log: TransactionLog, table: TransactionTable) -> None:
     half = log.half("a")
     table.dispatch([half, log.plain()])
     saved(log, table)
@@ -115,7 +115,7 @@ def test_a_table_of_another_log_is_made_anew(log: TransactionLog, table: Transac
     )
 
 
-def test_a_table_that_reaches_behind_the_logs_end_is_made_anew(
+def test_a_table_that_reaches_behind_the_logs_end_is_rebuilt(
     log: TransactionLog, table: TransactionTable
 ) -> None:
     table.dispatch([log.half("a"), log.plain()])
@@ -146,7 +146,7 @@ def test_verify_finds_units_too_many_and_too_few(
     log: TransactionLog, table: TransactionTable
 ) -> None:
     table.dispatch([log.half("a"), log.half("b")])
-    assert table.verify(log.entries()[1:]) == ["there is no half message at 0"]
+    assert table.verify(log.entries()[1:]) == ["the log has no half message at 0"]
     assert table.verify(log.entries()) == []
 
 
@@ -155,7 +155,7 @@ def scrubbed(
     meanwhile: Callable[[], None] = lambda: None,
     damage: Damage | None = None,
 ) -> str:
-    """What the scrubber says of the table on disk; something happens after its first step."""
+    """Return the finding about the table on disk; run `meanwhile` after the first step."""
     reader = DispatchReader(log.log, ())
     scrub = TableScrub(CONFIG, log.disk, log.log, reader, damage or Damage())
     is_done = scrub.step()
@@ -207,7 +207,7 @@ def test_the_scrubber_misses_units(log: TransactionLog, table: TransactionTable)
     table.dispatch([log.plain(), log.half("a")])
     saved(log, table)
     log.disk.open(f"{STATE_TABLE}/{0:020d}").pwrite(bytes(UNIT_BYTES), 0)
-    assert scrubbed(log) == "there is no half message at 0"
+    assert scrubbed(log) == "the log has no half message at 0"
 
 
 def test_the_scrubber_leaves_a_table_that_was_never_synced(log: TransactionLog) -> None:

@@ -41,7 +41,7 @@ def opened(root: Path) -> MessageStore:
 
 
 def halves_of(name: str) -> list[dict[str, Any]]:
-    """What the manifest says of the half messages."""
+    """Return the half messages of the manifest."""
     return [record for record in manifest(name)["rawRecords"] if record["topic"] == HALF]
 
 

@@ -61,7 +61,7 @@ class Run:
         return reason
 
     def _note(self, entry: DispatchEntry) -> None:
-        """What must be pending, told the simple way."""
+        """Update the pending half messages by a simple model."""
         view = self.log.log.view(entry.physical_offset, entry.record_bytes)
         self.records[entry.physical_offset] = bytes(view)
         if entry.topic == b"RMQ_SYS_TRANS_HALF_TOPIC":
@@ -110,7 +110,7 @@ class Run:
         self.taken = self.taken or self.table.unsynced()
 
     def sync_taken(self) -> None:
-        """What the flushing thread does, some time after it was told."""
+        """Sync the taken files, as the flushing thread does some time after its message."""
         if self.taken is not None:
             sync_files(self.disk, self.taken.files)
             self.table.save(self.taken)

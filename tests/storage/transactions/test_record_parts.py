@@ -1,4 +1,4 @@
-"""What the ledger reads of a record is what the record says, and a doubt about it is an error."""
+"""The ledger reads the fields of a record correctly, and inconsistent records raise errors."""
 
 from dataclasses import replace
 

@@ -267,7 +267,7 @@ def test_files_in_which_all_is_settled_are_not_read_again(
     table.dispatch([log.op(half) for half in halves[: 2 * FILE_UNITS]])
     saved(log, table)
     file = log.disk.open(f"{STATE_TABLE}/{0:020d}")
-    file.pwrite(b"\xff" * UNIT_BYTES, UNIT_BYTES)  # nobody looks there
+    file.pwrite(b"\xff" * UNIT_BYTES, UNIT_BYTES)  # a start does not read it
     assert reopened(log).pending_count == FILE_UNITS
 
 

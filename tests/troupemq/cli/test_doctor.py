@@ -160,4 +160,4 @@ def test_a_settings_file_that_may_not_be_read_is_a_matter_of_permissions(
     for command in ("doctor", "broker"):
         result = CliRunner().invoke(cli, [command, "-c", str(path)])
         assert result.exit_code == 14, result.output
-        assert f"{path} cannot be read: Permission denied; let the user" in result.output
+        assert f"{path} cannot be read: Permission denied; allow the user" in result.output

@@ -38,11 +38,11 @@ CASES: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "a store that may not be made": (
         (*BROKER, f"storePathRootDir={FORBIDDEN}"),
-        f"cannot make the store directory ({FORBIDDEN}): ",
+        f"cannot create the store directory ({FORBIDDEN}): ",
     ),
     "a store that is a file": (
         (*BROKER, "storePathRootDir={file}"),
-        f"cannot make the store directory ({{file}}): File exists{IN_THE_WAY}.",
+        f"cannot create the store directory ({{file}}): File exists{IN_THE_WAY}.",
     ),
     "a log that may not be made": (
         (*BROKER, "storePathRootDir={tmp}/store", "-s", f"storePathCommitLog={FORBIDDEN}"),
