@@ -1,7 +1,7 @@
 """Questions of administrators that only a consumer can answer: passed on, its answer brought back.
 
 Owns: nothing; what is asked travels with the call.
-Told by: connections (`Request`), ClientCalls (`CallDone`), RecordChecker (`RecordChecked`).
+Told by: connections (`Request`), ClientCalls (`CallDone`), RecordChecker (`_Directly`).
 Tells: ClientCalls (`CallClient`), RecordChecker (`CheckRecord`: what a message id leads to may be a
 part of a body).
 
@@ -69,7 +69,7 @@ class _PassedOn:
 
 
 @dataclass(slots=True)
-class _Directly:
+class _Directly(RecordChecked):
     """A message that a consumer is to have as soon as its queue vouches for it."""
 
     request: Request
@@ -152,12 +152,10 @@ class ConsumerCalls(Responder):
         place = place_of(decode_record(data, check_crc=False))
         self._record_checker.tell(CheckRecord(place, found, self.address))
 
-    @handles(RecordChecked, reads_only=True)
-    def on_checked(self, message: RecordChecked) -> None:
+    @handles(_Directly, reads_only=True)
+    def on_checked(self, found: _Directly) -> None:
         """It is known whether it is a message at all."""
-        found = message.token
-        assert isinstance(found, _Directly)
-        if message.is_own:
+        if found.is_own:
             self._have_consumed(found)
         else:
             found.refuse(_NOTHING_AT % found.offset)

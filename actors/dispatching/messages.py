@@ -1,7 +1,7 @@
 """Messages to and from Reput and CatchUp, and the checks of single units and records."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from actors.engine.actor_address import ActorAddress
 from actors.engine.inbox import Refusable
@@ -350,24 +350,23 @@ class CheckRecord:
     """
 
     place: RecordPlace
-    token: Refusable
-    """Context that the answer returns."""
+    answer: "RecordChecked"
+    """Message that is sent to `reply_to` with the result."""
     reply_to: ActorAddress
     reads: int = 0
     """Waits so far: 0 none, 1 for dispatch, 2 for a cold read."""
 
     def refuse(self, remark: str) -> None:
-        self.token.refuse(remark)
+        self.answer.refuse(remark)
 
 
 @dataclass(slots=True)
 class RecordChecked:
-    """Answer to CheckRecord."""
+    """Answer to CheckRecord; each requester has its own subclass, with what it needs to go on."""
 
-    token: Refusable
-    is_own: bool
+    is_own: bool = field(default=False, init=False)
     """Whether the offset is the start of a record, not part of a message body."""
 
     def refuse(self, remark: str) -> None:
-        """Refuse the token: the requesting actor has stopped."""
-        self.token.refuse(remark)
+        """Refuse what waits for the answer: an actor has stopped."""
+        raise NotImplementedError

@@ -88,7 +88,7 @@ def asker_of(message: object) -> Any:
     The peer is the message's own `peer`, or the `peer` of the request that it carries. A message,
     or the context that travels with it, keeps that request in a field `request`.
     """
-    for name in ("request", "token", "context", "then", "message"):
+    for name in ("request", "context", "then", "message"):
         peer = getattr(message, "peer", None)
         if peer is not None:
             return peer

@@ -1,10 +1,15 @@
 """Messages of the transaction actors."""
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from actors.engine.inbox import Refusable
 from actors.network.request import Request
+from actors.sending.messages import AppendResult
+from actors.transactions.half_state import HalfState
+from protocol.headers.transaction import EndTransactionHeader
+from protocol.sysflag import TRANSACTION_COMMIT
 
 
 @dataclass(slots=True)
@@ -19,6 +24,54 @@ class ColdReadOfHalf:
     def refuse(self, remark: str) -> None:
         """Refuse the asker: the disk cannot be read, or the waiting actor has stopped."""
         self.asker.refuse(remark)
+
+
+@dataclass(slots=True)
+class End:
+    """A commit or rollback in progress."""
+
+    request: Request
+    header: EndTransactionHeader
+
+    @property
+    def is_commit(self) -> bool:
+        return self.header.commit_or_rollback == TRANSACTION_COMMIT
+
+    def answer(self, code: int, remark: str | None) -> None:
+        self.request.answer(code, remark=remark)
+
+    def refuse(self, remark: str) -> None:
+        """Reject the end-transaction request."""
+        self.request.refuse(remark)
+
+
+@dataclass(slots=True, eq=False)
+class EndStored(AppendResult):
+    """Result of the append that carries out a commit or rollback."""
+
+    end: End
+    standing: HalfState
+    topic: str
+    stored_ms: int
+    """Store time of the half message."""
+    before_last: int
+    """State of the half message if the last of the records is missing."""
+
+    def refuse(self, remark: str) -> None:
+        """Reject the request: the requesting actor has stopped; the records may be stored."""
+        self.end.refuse(remark)
+
+
+@dataclass(slots=True)
+class EndsStored:
+    """Results of several commits and rollbacks, of one InternalAppendGroup, in order."""
+
+    ends: deque[EndStored]
+    """Results not handled yet: the handler removes each, so that a failure refuses the rest."""
+
+    def refuse(self, remark: str) -> None:
+        while self.ends:
+            self.ends.popleft().refuse(remark)
 
 
 @dataclass(slots=True)

@@ -1,5 +1,7 @@
 """Refusals of dispatching messages after their receiver has failed."""
 
+from dataclasses import dataclass
+
 from actors.dispatching.messages import (
     AwaitDispatch,
     CheckRecord,
@@ -15,14 +17,22 @@ from storage.reading.record_place import RecordPlace
 from tests.support.peers import RecordingPeer, Told
 
 
+@dataclass(slots=True)
+class Checked(RecordChecked):
+    request: Request
+
+    def refuse(self, remark: str) -> None:
+        self.request.refuse(remark)
+
+
 def test_record_check_is_answered_or_refused_if_an_actor_fails() -> None:
     told, peer = Told("record_checker"), RecordingPeer()
     request = Request(RemotingCommand(RequestCode.VIEW_MESSAGE_BY_ID), peer)
-    asked = CheckRecord(RecordPlace("Orders", 0, 0, 0, 100), request, told.address)
+    asked = CheckRecord(RecordPlace("Orders", 0, 0, 0, 100), Checked(request), told.address)
     AwaitDispatch(100, asked, told.address).refuse("it has died")
     assert told.take() == [asked]
     asked.refuse("checker failed")
-    RecordChecked(request, True).refuse("requester stopped")
+    Checked(request).refuse("requester stopped")
     remarks = [answer.remark for answer in peer.received]
     assert remarks == ["checker failed", "requester stopped"]
 

@@ -1,6 +1,6 @@
 """Internal appends: prepared records, their queues, and the results of failures."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 from actors.dispatching.messages import WritesForbidden
 from actors.engine.actor import Actor, handles
 from actors.engine.supervisor import ChildSpec
-from actors.sending.messages import InternalAppend, InternalAppended
+from actors.sending.messages import AppendResult, InternalAppend
 from actors.sending.records import InternalRecord
 from actors.tables.topics import CreateSystemTopic
 from protocol.codes import ResponseCode
@@ -21,29 +21,36 @@ from tests.support.fake_disk import FakeDisk
 from tests.support.numbering import delete_topic
 
 
+@dataclass(slots=True, eq=False)
+class Stored(AppendResult):
+    """Result of an append of these tests."""
+
+    name: str = ""
+
+
 class Asker(Actor):
     """Keeps the answers."""
 
-    def __init__(self, answers: list[InternalAppended]) -> None:
+    def __init__(self, answers: list[Stored]) -> None:
         super().__init__()
         self._answers = answers
 
-    @handles(InternalAppended)
-    def on_answer(self, message: InternalAppended) -> None:
+    @handles(Stored)
+    def on_answer(self, message: Stored) -> None:
         self._answers.append(message)
 
 
-def asked(made: SimulatedBroker) -> list[InternalAppended]:
-    answers: list[InternalAppended] = []
+def asked(made: SimulatedBroker) -> list[Stored]:
+    answers: list[Stored] = []
     made.system.start(ChildSpec("asker", lambda _: Asker(answers)))
     return answers
 
 
-def put(
-    made: SimulatedBroker, *records: InternalRecord, token: object = None, **options: Any
-) -> None:
+def put(made: SimulatedBroker, *records: InternalRecord, name: str = "", **options: Any) -> None:
     reply_to = made.system.address("asker")
-    made.system.address("put_message").tell(InternalAppend(records, reply_to, token, **options))
+    made.system.address("put_message").tell(
+        InternalAppend(records, reply_to, Stored(name), **options)
+    )
 
 
 def record(body: bytes = b"own", **fields: Any) -> InternalRecord:
@@ -51,7 +58,7 @@ def record(body: bytes = b"own", **fields: Any) -> InternalRecord:
     return InternalRecord(body=body, **{**usual, **fields})
 
 
-def read(made: SimulatedBroker, answer: InternalAppended, number: int = 0) -> MessageRecord:
+def read(made: SimulatedBroker, answer: Stored, number: int = 0) -> MessageRecord:
     found = made.broker.store.commit_log.read_record(answer.results[number].physical_offset)
     assert found is not None
     return found
@@ -74,11 +81,11 @@ def test_a_record_lies_in_the_log_as_it_was_prepared_and_can_be_pulled() -> None
             prepared_offset=77,
         ),
         record(b"second"),
-        token="mine",
+        name="mine",
     )
     made.system.advance(100)
     (answer,) = answers
-    assert answer.token == "mine"
+    assert answer.name == "mine"
     assert [(each.code, each.queue_offset) for each in answer.results] == [(0, 0), (0, 1)]
     found = read(made, answer)
     assert (found.topic, found.queue_id, found.body, found.flag) == ("Topic", 1, b"own", 3)
