@@ -32,6 +32,7 @@ from actors.consumers.heartbeat_rules import check_heartbeat
 from actors.consumers.queue_locks import QueueLocks, holder_of, wanted_locks
 from actors.engine.actor import BatchEnd, handles
 from actors.engine.actor_address import ActorAddress
+from actors.engine.messages import Message
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.messages import AskProducer, CallClient, Encodable, NoProducer, PeerClosed
@@ -75,14 +76,14 @@ SCAN_MS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class _RetryTopicsKnown:
+class _RetryTopicsKnown(Message):
     """The name servers know the retry topics of these groups, whose members changed."""
 
     changed: Sequence[str]
     request: Request | None
     """The heartbeat, unless somebody else answers it."""
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         """Answers it with an error."""
         if self.request is not None:
             self.request.refuse(remark)

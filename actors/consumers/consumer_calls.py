@@ -22,6 +22,7 @@ from actors.config import BrokerConfig
 from actors.dispatching.messages import CheckRecord, RecordChecked
 from actors.engine.actor import Where, handles
 from actors.engine.actor_address import ActorAddress
+from actors.engine.messages import Message
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.messages import CallClient, CallDone, CallEnd
 from actors.network.request import Request, Responder, serves, short_body
@@ -57,14 +58,14 @@ _NOT_SENT = "org.apache.rocketmq.remoting.exception.RemotingSendRequestException
 
 
 @dataclass(slots=True)
-class _PassedOn:
+class _PassedOn(Message):
     """A request that is a consumer's to answer."""
 
     request: Request
     group: str
     client_id: str | None
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         self.request.refuse(remark)
 
 
@@ -77,7 +78,7 @@ class _Directly(RecordChecked):
     offset: int
     data: bytes
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         self.request.refuse(remark)
 
 
@@ -94,13 +95,13 @@ class _Status:
 
 
 @dataclass(slots=True)
-class _Asked:
+class _Asked(Message):
     """One member of whom that is asked."""
 
     status: _Status
     client_id: str
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         if self.status.owed > 0:  # the others' answers mean nothing any more
             self.status.owed = 0
             self.status.refuse(remark)
@@ -158,7 +159,7 @@ class ConsumerCalls(Responder):
         if found.is_own:
             self._have_consumed(found)
         else:
-            found.refuse(_NOTHING_AT % found.offset)
+            found.request.refuse(_NOTHING_AT % found.offset)
 
     def _have_consumed(self, found: _Directly) -> None:
         header, more = found.header, {"brokerName": self._config.broker_name}

@@ -26,6 +26,7 @@ from actors.dispatching.messages import UnitVerified, VerifyUnit
 from actors.engine.actor import Actor, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.interfaces import System
+from actors.engine.messages import Message
 from actors.engine.supervisor import ChildSpec
 from actors.pulling.messages import ReadCold
 from actors.sending.messages import AppendResult, InternalAppend
@@ -81,7 +82,7 @@ class DueStored(AppendResult):
 
 
 @dataclass(slots=True)
-class _ColdReadForSchedule:
+class _ColdReadForSchedule(Message):
     """Report that the cold pages are read."""
 
     schedule: ActorAddress
@@ -89,7 +90,7 @@ class _ColdReadForSchedule:
     """Number of cold reads of this check."""
     is_read: bool = True
 
-    def refuse(self, _remark: str) -> None:
+    def on_undelivered(self, _remark: str) -> None:
         """Report a failed read, which ColdRead has logged."""
         self.schedule.tell(_ColdReadForSchedule(self.schedule, self.reads, False))
 

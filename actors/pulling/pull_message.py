@@ -22,6 +22,7 @@ from actors.config import MASTER_ID, BrokerConfig
 from actors.dispatching.messages import VerifyUnit
 from actors.engine.actor import handles
 from actors.engine.actor_address import ActorAddress
+from actors.engine.messages import Message
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.hooks import Hooks, PullContext
 from actors.network.request import Request, Responder, serves
@@ -70,7 +71,7 @@ COLD_READS_MAX = 2
 
 
 @dataclass(slots=True)
-class ColdReadForPull:
+class ColdReadForPull(Message):
     """Request to process a pull again after a cold read or a compilation."""
 
     request: Request
@@ -79,7 +80,7 @@ class ColdReadForPull:
     cold_reads: int
     """Number of cold reads since it arrived or was woken; 0: it has not been read yet."""
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         self.request.refuse(remark)
 
 

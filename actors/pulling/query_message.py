@@ -58,7 +58,7 @@ class ViewChecked(RecordChecked):
     request: Request
     offset: int
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         self.request.refuse(remark)
 
 

@@ -37,6 +37,7 @@ from actors.dispatching.messages import (
 from actors.dispatching.reput import DispatchProgress
 from actors.engine.actor import Where, handles
 from actors.engine.actor_address import ActorAddress
+from actors.engine.messages import Message
 from actors.engine.short_collections import end_unreferenced
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.messages import CopyOut
@@ -66,13 +67,13 @@ FIRST_DISK_CHECK_MS = 1_000
 
 
 @dataclass(slots=True)
-class DropFiles:
+class DropFiles(Message):
     """Take whole files of the log below `offset` out of it."""
 
     offset: int
     reply_to: ActorAddress
 
-    def refuse(self, _remark: str) -> None:
+    def on_undelivered(self, _remark: str) -> None:
         """PutMessage died with it: the files stay for another round."""
         self.reply_to.tell(FilesDropped([]))
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from actors.engine.actor_address import ActorAddress
+from actors.engine.messages import Message
 from actors.sending.put_answers import SendPut
 from actors.sending.records import InternalRecord
 from actors.tables.topics import CreateSystemTopic
@@ -14,19 +15,19 @@ from storage.files.mapped_file import MappedFile
 
 
 @dataclass(slots=True)
-class PrepareFile:
+class PrepareFile(Message):
     """Request to make the file that starts at `offset`."""
 
     offset: int
     reply_to: ActorAddress
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         """Report the failure: AllocateFile stopped before it answered."""
         self.reply_to.tell(FileFailed(self.offset, remark))
 
 
 @dataclass(slots=True)
-class BeginLogAt:
+class BeginLogAt(Message):
     """Request to make the first file of a log, at `offset`.
 
     The `unused` empty files are removed first.
@@ -36,7 +37,7 @@ class BeginLogAt:
     unused: Sequence[MappedFile]
     reply_to: ActorAddress
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         """Report the failure: AllocateFile stopped before it answered."""
         self.reply_to.tell(FileFailed(self.offset, remark))
 
@@ -58,7 +59,7 @@ class FileFailed:
 
 
 @dataclass(slots=True, eq=False)
-class AppendResult:
+class AppendResult(Message):
     """Result of an InternalAppend: its records, in order.
 
     Each requester has its own subclass, with fields for what it needs to go on.
@@ -70,12 +71,9 @@ class AppendResult:
     code: int = field(default=ResponseCode.SUCCESS, init=False)
     """Durability of everything appended before it; for an empty append, the only result."""
 
-    def refuse(self, remark: str) -> None:
-        """Refuse what waits for the result: the requesting actor has stopped."""
-
 
 @dataclass(slots=True, eq=False)
-class InternalAppend:
+class InternalAppend(Message):
     """Request to PutMessage to append `records`, and to send `result`, filled in, to `reply_to`.
 
     An empty one is answered when everything sent before it is.
@@ -111,7 +109,7 @@ class InternalAppend:
         """Physical offset of the first stored record."""
         return self.records[0].physical_offset
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         answer_appends([self], ResponseCode.SYSTEM_ERROR, remark)
 
 
@@ -120,7 +118,7 @@ GroupResult: TypeAlias = Callable[[deque[Any]], object]
 
 
 @dataclass(slots=True)
-class InternalAppendGroup:
+class InternalAppendGroup(Message):
     """Several independent InternalAppends with the same `reply_to` for PutMessage, in order.
 
     Results that are known at the same time are sent as one `group_result`.
@@ -129,7 +127,7 @@ class InternalAppendGroup:
     appends: Sequence[InternalAppend]
     group_result: GroupResult
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         answer_appends(self.appends, ResponseCode.SYSTEM_ERROR, remark)
 
 
@@ -167,7 +165,7 @@ def answer_flushed(appends: Sequence[InternalAppend], code: int) -> None:
 
 
 @dataclass(slots=True)
-class CommitUpTo:
+class CommitUpTo(Message):
     """Request to answer `stored` and `own` when the log is durable up to `offset`.
 
     With neither, it only wakes the flusher.
@@ -177,7 +175,7 @@ class CommitUpTo:
     stored: Sequence[SendPut]
     own: Sequence[InternalAppend] = ()
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         """Report unknown durability to the internal appends.
 
         PutMessage answers the sends.
@@ -186,13 +184,13 @@ class CommitUpTo:
 
 
 @dataclass(slots=True)
-class Sync:
+class Sync(Message):
     """Request to sync everything below `offset`, answered by Synced."""
 
     offset: int
     reply_to: ActorAddress
 
-    def refuse(self, _remark: str) -> None:
+    def on_undelivered(self, _remark: str) -> None:
         """Answer that nothing more is synced: the flusher stopped; its successor can be asked."""
         self.reply_to.tell(Synced(0))
 

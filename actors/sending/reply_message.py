@@ -21,6 +21,7 @@ from structlog import get_logger
 from actors.config import BrokerConfig
 from actors.engine.actor import handles
 from actors.engine.actor_address import ActorAddress
+from actors.engine.messages import Message
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.hooks import Hooks, SendContext
 from actors.network.messages import AskProducer, CallDone, CallEnd, NoProducer
@@ -48,7 +49,7 @@ log = get_logger(__name__)
 
 
 @dataclass(slots=True, eq=False)
-class _Reply:
+class _Reply(Message):
     request: Request
     header: SendMessageHeader
     fields: dict[str, str]
@@ -63,7 +64,7 @@ class _Reply:
     code: int = ResponseCode.SUCCESS
     remark: str | None = None
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         """Answer with an error: the actor that processed the reply has stopped."""
         self.request.answer(ResponseCode.SYSTEM_ERROR, self.fields, remark=remark)
 
@@ -74,8 +75,8 @@ class ReplyStored(AppendResult):
 
     reply: _Reply
 
-    def refuse(self, remark: str) -> None:
-        self.reply.refuse(remark)
+    def on_undelivered(self, remark: str) -> None:
+        self.reply.on_undelivered(remark)
 
 
 class ReplyMessage(Responder):
@@ -343,4 +344,4 @@ class ReplyMessage(Responder):
         The others are answered by their messages.
         """
         for reply in self._parking.release_all():
-            reply.refuse("reply message restarted")
+            reply.on_undelivered("reply message restarted")

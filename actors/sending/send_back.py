@@ -86,7 +86,7 @@ class CopyStored(AppendResult):
     is_dead: bool
     """Whether it goes to the dead-letter queue."""
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         self.request.refuse(remark)
 
 
@@ -103,7 +103,7 @@ class ReturnChecked(RecordChecked):
     queue_id: int
     """Queue id in the retry topic."""
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         self.request.refuse(remark)
 
 

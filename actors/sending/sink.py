@@ -98,7 +98,7 @@ class BatchStored(AppendResult):
     known: Progress
     """Progress of the lane after this append."""
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         self.request.refuse(remark)
 
 
@@ -318,7 +318,7 @@ class Sink(Responder):
 
     def on_failure(self, *_: object) -> None:
         for batch in self._busy.values():
-            batch.refuse("the broker's sink was interrupted: try again")
+            batch.on_undelivered("the broker's sink was interrupted: try again")
 
 
 def _new_messages(

@@ -15,6 +15,7 @@ from structlog import get_logger
 
 from actors.engine.actor import Actor, BatchEnd, Where, handles
 from actors.engine.actor_address import ActorAddress
+from actors.engine.messages import Message
 from storage.errors import StoreError
 from storage.tables.json_config import save
 from storage.tables.skipped_entry import SkippedEntry
@@ -37,7 +38,7 @@ class FileWritten:
 
 
 @dataclass(frozen=True, slots=True)
-class WriteFile:
+class WriteFile(Message):
     """Bring the file at `path` to `text`; a function is called on the writer's thread.
 
     `serial` grows with every text that one owner has for its file.
@@ -52,7 +53,7 @@ class WriteFile:
     left_out: tuple[SkippedEntry, ...] = ()
     """Entries that were found unusable: kept in its side file."""
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         """The writer is gone."""
         self.done(remark)
 
@@ -99,7 +100,7 @@ class ConfigWriter(Actor):
     def on_failure(self, *_: object) -> None:
         """What it had taken and not written yet goes with it: nobody may wait for that."""
         for message in self._waiting.values():
-            message.refuse("the writer of the files has failed")
+            message.on_undelivered("the writer of the files has failed")
 
     def _write_all(self) -> None:
         for path, message in self._waiting.copy().items():

@@ -24,6 +24,7 @@ from structlog import get_logger
 from actors.config import BrokerConfig
 from actors.engine.actor import handles
 from actors.engine.actor_address import ActorAddress
+from actors.engine.messages import Message
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.request import Request
 from actors.tables.persisted import TickedTable
@@ -40,13 +41,13 @@ TURN_CHARS = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class RegisterFilters:
+class RegisterFilters(Message):
     """These groups say, in a heartbeat, what they subscribe to; it is answered afterwards."""
 
     consumers: Sequence[ConsumerData]
     request: Request
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         """Answers the heartbeat with an error."""
         self.request.refuse(remark)
 
@@ -59,16 +60,16 @@ class UnregisterFilters:
 
 
 @dataclass(frozen=True, slots=True)
-class CompileFirst:
+class CompileFirst(Message):
     """Compile this SQL92 expression; then `message` goes to `reply_to`."""
 
     expression: str
     message: Any
     reply_to: ActorAddress
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         """Answers what it is for with an error."""
-        self.message.refuse(remark)
+        self.message.on_undelivered(remark)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +166,7 @@ class FilterTable(TickedTable):
         while self._tasks:
             task = self._tasks.popleft()[0]
             if not isinstance(task, UnregisterFilters):
-                task.refuse(self.remark())
+                task.on_undelivered(self.remark())
         super().on_failure(*reason)
 
     # --- what is done step by step, each with the characters that it has compiled

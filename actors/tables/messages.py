@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from actors.engine.actor_address import ActorAddress
+from actors.engine.messages import Message
 from actors.network.request import Peer, Request
 from protocol.bodies import ConsumerOffsetTable
 
@@ -30,7 +31,7 @@ class ResetOffsets:
 
 
 @dataclass(slots=True)
-class TellOffsets:
+class TellOffsets(Message):
     """Say how far groups are: `OffsetsTold` to `reply_to`, with this request.
 
     Of one group, of one topic, or both; with neither everything.
@@ -41,19 +42,19 @@ class TellOffsets:
     group: str | None = None
     topic: str | None = None
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         """Answers the request with an error."""
         self.request.refuse(remark)
 
 
 @dataclass(slots=True)
-class OffsetsTold:
+class OffsetsTold(Message):
     """How far groups are, by topic and group, then by queue; a copy."""
 
     request: Request
     offsets: Mapping[tuple[str, str], Mapping[int, int]]
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         """Answers the request with an error."""
         self.request.refuse(remark)
 
@@ -89,12 +90,12 @@ class ForgetOffsets:
 
 
 @dataclass(frozen=True, slots=True)
-class ForgetTopic:
+class ForgetTopic(Message):
     """The topic was deleted: so are all offsets in it. `then` is called once the file says so."""
 
     topic: str
     then: Callable[[str], None] = lambda _: None
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         """The table died with it."""
         self.then(remark)

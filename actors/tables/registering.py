@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from actors.engine.actor_address import ActorAddress
+from actors.engine.messages import Message
 from actors.network.request import Request
 from protocol.bodies import DataVersion, TopicConfig
 
@@ -21,7 +22,7 @@ class RegisterAll:
 
 
 @dataclass(frozen=True, slots=True)
-class WhenRegistered:
+class WhenRegistered(Message):
     """Tell `message` to `to` when the name servers have been sent the topics that came before."""
 
     message: object
@@ -31,7 +32,7 @@ class WhenRegistered:
         """Now."""
         self.to.tell(self.message)
 
-    def refuse(self, _remark: str) -> None:
+    def on_undelivered(self, _remark: str) -> None:
         """Nobody registers anything any more."""
         self.pass_on()
 
@@ -44,12 +45,12 @@ class SetOrderTopics:
 
 
 @dataclass(frozen=True, slots=True)
-class NameServersTold:
+class NameServersTold(Message):
     """They know of the topic of this request, or have been given time enough."""
 
     request: Request
     refusal: str
     """Why the disk has refused the change, if it has."""
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         self.request.refuse(remark)

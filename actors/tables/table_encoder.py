@@ -7,20 +7,21 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from actors.engine.actor import Actor, Where, handles
+from actors.engine.messages import Message
 from actors.network.long_answers import answer_with
 from actors.network.messages import Encodable
 from actors.network.request import Request
 
 
 @dataclass(frozen=True, slots=True)
-class EncodeAnswer:
+class EncodeAnswer(Message):
     """Answer with `body`, which nobody changes any more, and these fields."""
 
     request: Request
     body: Encodable
     fields: dict[str, str] | None = None
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         """Answers with an error."""
         self.request.refuse(remark)
 

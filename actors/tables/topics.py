@@ -22,6 +22,7 @@ from structlog import get_logger
 from actors.config import BrokerConfig
 from actors.engine.actor import handles
 from actors.engine.actor_address import ActorAddress
+from actors.engine.messages import Message
 from actors.engine.rate_limited_log import shown_names
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.long_answers import ENCODED_HERE_MAX
@@ -68,7 +69,7 @@ class TopicReady:
 
 
 @dataclass(frozen=True, slots=True)
-class CreateTopicOnSend:
+class CreateTopicOnSend(Message):
     """Somebody sends to a topic that is not there: make it if its default topic allows that."""
 
     topic: str
@@ -78,13 +79,13 @@ class CreateTopicOnSend:
     producer: str
     reply_to: ActorAddress
 
-    def refuse(self, _remark: str) -> None:
+    def on_undelivered(self, _remark: str) -> None:
         """The table is gone: the sends that wait are refused."""
         self.reply_to.tell(TopicReady(self.topic, None))
 
 
 @dataclass(frozen=True, slots=True)
-class CreateSystemTopic:
+class CreateSystemTopic(Message):
     """Make a topic for retries or dead letters, unless it is there."""
 
     topic: str
@@ -92,7 +93,7 @@ class CreateSystemTopic:
     reply_to: ActorAddress | None = None
     topic_sys_flag: int = 0
 
-    def refuse(self, _remark: str) -> None:
+    def on_undelivered(self, _remark: str) -> None:
         """The table is gone: the sends that wait are refused."""
         if self.reply_to is not None:
             self.reply_to.tell(TopicReady(self.topic, None))
@@ -113,7 +114,7 @@ class ReplaceTopics:
 
 
 @dataclass(frozen=True, slots=True)
-class RemoveTopic:
+class RemoveTopic(Message):
     """This topic is in no table any more: remove its queues and answer."""
 
     topic: str
@@ -123,7 +124,7 @@ class RemoveTopic:
     queue_ids: frozenset[int] | None = None
     """Only these, though the topic be in the table; None: all."""
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         """Answers with an error."""
         if self.request is not None:
             self.request.refuse(remark)
@@ -222,7 +223,7 @@ class TopicTable(BatchedTable):
         config = self._topics.configs.get(message.topic)
         if config is None and (message.topic in OF_GROUPS or not is_legal_name(message.topic)):
             self.log_dropped("topic not created: no legal name", topic=message.topic)
-            message.refuse("no legal name")
+            message.on_undelivered("no legal name")
         elif config is None:
             # 4.9.7 makes a topic of -1 queues for a group that has so many for retries
             flag, queues = message.topic_sys_flag, max(0, message.queue_nums)
@@ -354,7 +355,7 @@ class TopicTable(BatchedTable):
 
         def forget(refusal: str) -> None:
             told = ForgetTopic(topic, remove)
-            told.refuse(refusal) if refusal else self._consumer_offsets.tell(told)
+            told.on_undelivered(refusal) if refusal else self._consumer_offsets.tell(told)
 
         self.begin_change()
         if self._topics.delete(topic, self.system.clock.now_ms()):

@@ -24,6 +24,7 @@ from structlog import get_logger
 from actors.config import BrokerConfig
 from actors.engine.actor import BatchEnd, handles
 from actors.engine.actor_address import ActorAddress
+from actors.engine.messages import Message
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.request import Peer, Request, Responder, serves
 from actors.pulling.messages import ReadCold
@@ -44,7 +45,15 @@ from actors.transactions.check_back_planner import Batch, Check, CheckBackPlanne
 from actors.transactions.half_messages import HalfMessage
 from actors.transactions.half_reader import HalfReader
 from actors.transactions.half_state import Standings
-from actors.transactions.messages import ColdReadOfHalf, End, EndsStored, EndStored
+from actors.transactions.messages import (
+    RESUME_EXCEPTION,
+    ColdReadOfHalf,
+    End,
+    EndsStored,
+    EndStored,
+    Resume,
+    ResumeStored,
+)
 from actors.transactions.transaction_finisher import NOT_SET, TransactionFinisher
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
@@ -69,7 +78,6 @@ log = get_logger(__name__)
 RETRY_MS = 1000.0
 """Delay before the next try while the transaction table is not complete."""
 _RESUME_FAILED = "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed."
-_RESUME_EXCEPTION = "Exception was thrown when putting message back to RMQ_SYS_TRANS_HALF_TOPIC."
 
 _QUEUE_ID = 0
 """Queue id of half messages and of operations."""
@@ -88,35 +96,15 @@ class _NextStep:
 
 
 @dataclass(slots=True)
-class _ColdReadForStep:
+class _ColdReadForStep(Message):
     """Report that the cold pages of the next step are read."""
 
     transactions: ActorAddress
     is_read: bool = True
 
-    def refuse(self, _remark: str) -> None:
+    def on_undelivered(self, _remark: str) -> None:
         """Report a failed read, which ColdRead has logged."""
         self.transactions.tell(_ColdReadForStep(self.transactions, False))
-
-
-@dataclass(slots=True)
-class _Resume:
-    """Request of an operator to check a half message again."""
-
-    request: Request
-
-    def refuse(self, _remark: str) -> None:
-        self.request.answer(ResponseCode.SYSTEM_ERROR, remark=_RESUME_EXCEPTION)
-
-
-@dataclass(slots=True, eq=False)
-class ResumeStored(AppendResult):
-    """Result of the append of a resumed half message."""
-
-    resume: _Resume
-
-    def refuse(self, remark: str) -> None:
-        self.resume.refuse(remark)
 
 
 @dataclass(slots=True, eq=False)
@@ -211,18 +199,17 @@ class Transactions(Responder):
         try:
             _, offset = parse_message_id(header.msg_id or "")
         except ValueError:
-            return request.command.answer(ResponseCode.SYSTEM_ERROR, remark=_RESUME_EXCEPTION)
+            return request.command.answer(ResponseCode.SYSTEM_ERROR, remark=RESUME_EXCEPTION)
         self.begin_change()
-        self._look_up(offset, _Resume(request))
+        self._look_up(offset, Resume(request))
         return None
 
     @handles(ColdReadOfHalf)
     def on_warmed(self, message: ColdReadOfHalf) -> None:
         """Continue with a request after a cold read or a dispatch."""
-        assert isinstance(message.asker, End | _Resume)
         self._look_up(message.offset, message.asker, message.reads)
 
-    def _look_up(self, offset: int, asker: End | _Resume, reads: int = 0) -> None:
+    def _look_up(self, offset: int, asker: End | Resume, reads: int = 0) -> None:
         half = self._reader.recent(offset)
         if half is not None and isinstance(asker, End):
             put = self._ends.records_for_recent(asker, half)
@@ -248,7 +235,7 @@ class Transactions(Responder):
             puts, self._puts = self._puts, []
             self._to["put_message"].tell(InternalAppendGroup(puts, EndsStored))
 
-    def _resume_found(self, resume: _Resume, record: MessageRecord | None) -> None:
+    def _resume_found(self, resume: Resume, record: MessageRecord | None) -> None:
         if record is None:
             resume.refuse("")
             return
@@ -501,7 +488,7 @@ class Transactions(Responder):
             for end in waiting:
                 end.refuse(_INTERRUPTED)
         for put in self._puts:
-            put.refuse(_INTERRUPTED)
+            put.on_undelivered(_INTERRUPTED)
 
 
 def _progress_of(

@@ -70,8 +70,8 @@ def test_what_the_disk_refuses_is_tried_again_and_nobody_waits_for_it() -> None:
 
 def test_without_a_writer_nobody_waits_for_it() -> None:
     owner = Told("topics")
-    WriteFile(PATH, "{}", 1, owner.address).refuse("gone")
-    WriteFile(PATH, "{}").refuse("gone")
+    WriteFile(PATH, "{}", 1, owner.address).on_undelivered("gone")
+    WriteFile(PATH, "{}").on_undelivered("gone")
     assert owner.take() == [FileWritten(PATH, 1, "gone")]
 
 
