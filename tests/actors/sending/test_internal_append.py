@@ -1,5 +1,6 @@
 """Internal appends: prepared records, their queues, and the results of failures."""
 
+from collections import deque
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,7 +10,7 @@ from structlog.testing import capture_logs
 from actors.dispatching.messages import WritesForbidden
 from actors.engine.actor import Actor, handles
 from actors.engine.supervisor import ChildSpec
-from actors.sending.messages import AppendResult, InternalAppend
+from actors.sending.messages import AppendResult, InternalAppend, InternalAppendGroup
 from actors.sending.records import InternalRecord
 from actors.tables.topics import CreateSystemTopic
 from protocol.codes import ResponseCode
@@ -19,6 +20,7 @@ from storage.message_store import MessageStore
 from tests.support.brokers import STORE, SimulatedBroker
 from tests.support.fake_disk import FakeDisk
 from tests.support.numbering import delete_topic
+from tests.support.peers import Told
 
 
 @dataclass(slots=True, eq=False)
@@ -26,6 +28,13 @@ class Stored(AppendResult):
     """Result of an append of these tests."""
 
     name: str = ""
+
+
+@dataclass(slots=True)
+class AllStored:
+    """Results of a group of these tests."""
+
+    results: deque[Stored]
 
 
 class Asker(Actor):
@@ -287,3 +296,26 @@ def test_own_messages_to_a_deleted_topic_are_read_if_it_is_made_again() -> None:
     made.system.advance(2_000)
     made.make_topic(queues=1)
     assert sorted(each.body for each in made.messages()) == [b"%d" % number for number in range(8)]
+
+
+def test_results_of_a_group_are_one_message() -> None:
+    made, told = SimulatedBroker(11), Told("asker")
+    made.make_topic()
+    appends = [
+        InternalAppend([record(name.encode())], told.address, Stored(name)) for name in ("a", "b")
+    ]
+    made.system.address("put_message").tell(InternalAppendGroup(appends, AllStored))
+    made.system.advance(100)
+    (answer,) = told.take()
+    assert isinstance(answer, AllStored)
+    assert [(each.name, each.results[0].code) for each in answer.results] == [("a", 0), ("b", 0)]
+    assert [each.body for each in made.messages("Topic", 1)] == [b"a", b"b"]
+
+
+def test_append_is_answered_once() -> None:
+    told = Told("asker")
+    append = InternalAppend([record()], told.address, Stored("a"))
+    append.on_undelivered("first")
+    InternalAppendGroup([append], AllStored).on_undelivered("second")
+    (answer,) = told.take()
+    assert (answer.name, answer.code, answer.remark) == ("a", 1, "first")
