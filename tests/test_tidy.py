@@ -104,6 +104,7 @@ TESTED_ELSEWHERE = {
 
 SAME_NAMES = {
     "Arguments": "of each job: every module of spark/jobs/ has Arguments, check and main",
+    "Message": "what an actor sends to another one, and what applications of the client send",
     "MessageQueue": "the key of tables on the wire, and what applications of the client handle",
 }
 """Public classes that exist more than once in the product, and why that is right."""

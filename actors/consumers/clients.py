@@ -31,6 +31,7 @@ from actors.consumers.heartbeat_rules import check_heartbeat
 from actors.consumers.queue_locks import QueueLocks, holder_of, wanted_locks
 from actors.engine.actor import BatchEnd, handles
 from actors.engine.actor_address import ActorAddress
+from actors.engine.messages import Message
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.client_calls import next_opaque
 from actors.network.long_answers import ENCODED_HERE_MAX
@@ -125,14 +126,14 @@ class GroupNotices:
 
 
 @dataclass(frozen=True, slots=True)
-class _RetryTopicsKnown:
+class _RetryTopicsKnown(Message):
     """The name servers know the retry topics of these changed groups."""
 
     changed: Sequence[str]
     request: Request | None
     """The heartbeat, unless FilterTable answers it."""
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         if self.request is not None:
             self.request.refuse(remark)
 

@@ -1,7 +1,7 @@
 """Administrators' requests that only a consumer can answer.
 
 Owns: nothing; the state of a request travels with its call.
-Receives: Request (connections); CallDone (ClientCalls); RecordChecked (RecordChecker).
+Receives: Request (connections); CallDone (ClientCalls); _Directly (RecordChecker).
 Sends: CallClient (ClientCalls); CheckRecord (RecordChecker), because a message id may point into
 the body of a message.
 
@@ -22,6 +22,7 @@ from actors.config import BrokerConfig
 from actors.dispatching.messages import CheckRecord, RecordChecked
 from actors.engine.actor import Where, handles
 from actors.engine.actor_address import ActorAddress
+from actors.engine.messages import Message
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.messages import CallClient, CallDone, CallEnd
 from actors.network.request import Request, Responder, serves, short_body
@@ -57,17 +58,17 @@ _NOT_SENT = "org.apache.rocketmq.remoting.exception.RemotingSendRequestException
 
 
 @dataclass(slots=True)
-class _PassedOn:
+class _PassedOn(Message):
     request: Request
     group: str
     client_id: str | None
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         self.request.refuse(remark)
 
 
 @dataclass(slots=True)
-class _Directly:
+class _Directly(RecordChecked):
     """A message to be consumed once RecordChecker has confirmed it."""
 
     request: Request
@@ -75,7 +76,7 @@ class _Directly:
     offset: int
     data: bytes
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         self.request.refuse(remark)
 
 
@@ -92,13 +93,13 @@ class _Status:
 
 
 @dataclass(slots=True)
-class _Asked:
+class _Asked(Message):
     """The call to one member, for `status`."""
 
     status: _Status
     client_id: str
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         if self.status.owed > 0:  # the other answers no longer count
             self.status.owed = 0
             self.status.refuse(remark)
@@ -150,15 +151,13 @@ class ConsumerCalls(Responder):
         place = place_of(decode_record(data, check_crc=False))
         self._record_checker.tell(CheckRecord(place, found, self.address))
 
-    @handles(RecordChecked, reads_only=True)
-    def on_checked(self, message: RecordChecked) -> None:
+    @handles(_Directly, reads_only=True)
+    def on_checked(self, found: _Directly) -> None:
         """Send the message to the consumer, or refuse a message that no queue names."""
-        found = message.token
-        assert isinstance(found, _Directly)
-        if message.is_own:
+        if found.is_own:
             self._have_consumed(found)
         else:
-            found.refuse(_NOTHING_AT % found.offset)
+            found.request.refuse(_NOTHING_AT % found.offset)
 
     def _have_consumed(self, found: _Directly) -> None:
         header, more = found.header, {"brokerName": self._config.broker_name}

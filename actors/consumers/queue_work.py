@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from actors.engine.actor import handles
 from actors.engine.actor_address import ActorAddress
+from actors.engine.messages import Message
 from actors.network.request import Request, Responder
 from actors.pulling.messages import ReadCold
 from protocol.codes import ResponseCode
@@ -34,7 +35,7 @@ Job: TypeAlias = Callable[[QueueTimes], object]
 
 
 @dataclass(slots=True, eq=False)
-class QueueWork:
+class QueueWork(Message):
     """Remaining jobs of a request, and the function that answers it after them."""
 
     request: Request
@@ -46,7 +47,7 @@ class QueueWork:
     done: int = 0
     """Number of finished jobs."""
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         self.request.refuse(remark)
 
 

@@ -3,17 +3,18 @@
 from dataclasses import dataclass
 
 from actors.engine.actor_address import ActorAddress
+from actors.engine.messages import Message
 from protocol.bodies import DelayOffsetTable
 
 
 @dataclass(slots=True)
-class GetDelayOffset:
+class GetDelayOffset(Message):
     """Request for a delay level's offset; DelayOffsetReply answers it."""
 
     level: int
     reply_to: ActorAddress
 
-    def refuse(self, _remark: str) -> None:
+    def on_undelivered(self, _remark: str) -> None:
         """Answer that the table has stopped."""
         self.reply_to.tell(DelayOffsetReply(None))
 

@@ -1,8 +1,8 @@
 """Delivery of due delayed messages of one level; each level has its own actor.
 
 Owns: the offset of its level.
-Receives: DelayOffsetReply from DelayOffsets; InternalAppended from PutMessage; UnitVerified from
-the scrubber; its read message from ColdRead; its own timer.
+Receives: DelayOffsetReply from DelayOffsets; DueStored from PutMessage; UnitVerified from the
+scrubber; its read message from ColdRead; its own timer.
 Sends: InternalAppend to PutMessage; GetDelayOffset and Delivered to DelayOffsets; ReadCold to
 ColdRead; VerifyUnit to the scrubber.
 
@@ -26,9 +26,10 @@ from actors.dispatching.messages import UnitVerified, VerifyUnit
 from actors.engine.actor import Actor, handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.interfaces import System
+from actors.engine.messages import Message
 from actors.engine.supervisor import ChildSpec
 from actors.pulling.messages import ReadCold
-from actors.sending.messages import InternalAppend, InternalAppended
+from actors.sending.messages import AppendResult, InternalAppend
 from actors.sending.records import InternalRecord
 from protocol.codes import ResponseCode
 from protocol.topic_names import SCHEDULE_TOPIC
@@ -73,8 +74,15 @@ class _VerificationIsOver:
     offset: int
 
 
+@dataclass(slots=True, eq=False)
+class DueStored(AppendResult):
+    """Result of the append of due messages."""
+
+    due: Due
+
+
 @dataclass(slots=True)
-class _ColdReadForSchedule:
+class _ColdReadForSchedule(Message):
     """Report that the cold pages are read."""
 
     schedule: ActorAddress
@@ -82,7 +90,7 @@ class _ColdReadForSchedule:
     """Number of cold reads of this check."""
     is_read: bool = True
 
-    def refuse(self, _remark: str) -> None:
+    def on_undelivered(self, _remark: str) -> None:
         """Report a failed read, which ColdRead has logged."""
         self.schedule.tell(_ColdReadForSchedule(self.schedule, self.reads, False))
 
@@ -107,7 +115,7 @@ class Schedule(Actor):
         self._to = addresses
         self._offset = 0
         self._under_way: Due | None = None
-        """Batch in progress; the token of its append."""
+        """Batch in progress."""
         self._verified = -1
         self._verifying = -1
         self._failing = False
@@ -183,7 +191,7 @@ class Schedule(Actor):
         elif due.messages:
             self._under_way = due
             records = [_own_record(message) for message in due.messages]
-            self._to["put_message"].tell(InternalAppend(records, self.address, due))
+            self._to["put_message"].tell(InternalAppend(records, self.address, DueStored(due)))
         else:
             self._done(due, due.next_offset, 0)
             self._sleep(due.wait_ms)
@@ -235,11 +243,11 @@ class Schedule(Actor):
 
     # --- append results
 
-    @handles(InternalAppended)
-    def on_internal_appended(self, message: InternalAppended) -> None:
+    @handles(DueStored)
+    def on_due_stored(self, message: DueStored) -> None:
         """Advance past the stored messages; try the others again."""
         due = self._under_way
-        if due is None or message.token is not due:
+        if due is None or message.due is not due:
             return  # from before a restart: that batch is delivered again
         self._under_way = None
         end, failed = 0, -1

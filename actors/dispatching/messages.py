@@ -1,10 +1,10 @@
 """Messages to and from Reput and CatchUp, and the checks of single units and records."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from actors.engine.actor_address import ActorAddress
-from actors.engine.inbox import Refusable
+from actors.engine.messages import Message
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.request import Request
 from protocol.bodies import TopicConfig
@@ -60,40 +60,40 @@ class WritesForbidden:
 
 
 @dataclass(slots=True)
-class AwaitDispatch:
+class AwaitDispatch(Message):
     """Send `then` to `reply_to` once all records below `end_offset` have units.
 
     The next tick sends it in any case, even if units are missing.
     """
 
     end_offset: int
-    then: Refusable
+    then: Message
     reply_to: ActorAddress
 
-    def refuse(self, _remark: str) -> None:
+    def on_undelivered(self, _remark: str) -> None:
         """Send `then` at once: Reput has failed, so the present units must do."""
         self.reply_to.tell(self.then)
 
 
 @dataclass(slots=True)
-class WriteOutIndex:
+class WriteOutIndex(Message):
     """Write index entries that are in memory only, so that a query finds them."""
 
     request: Request
     reply_to: ActorAddress
 
-    def refuse(self, _remark: str) -> None:
+    def on_undelivered(self, _remark: str) -> None:
         """Answer the query from the files alone: Reput has failed."""
         self.reply_to.tell(IndexWritten(self.request))
 
 
 @dataclass(slots=True)
-class IndexWritten:
+class IndexWritten(Message):
     """Every key dispatched before WriteOutIndex is in a file, unless the disk failed."""
 
     request: Request
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         self.request.refuse(remark)
 
 
@@ -139,7 +139,7 @@ class RebuildTable:
 
 
 @dataclass(slots=True)
-class LowerIndexTime:
+class LowerIndexTime(Message):
     """Lower the checkpoint's index time to `index_ms`, because newer index files were dropped.
 
     A higher time would vouch for their unsynced successors.
@@ -148,7 +148,7 @@ class LowerIndexTime:
     index_ms: int
     reply_to: ActorAddress
 
-    def refuse(self, _remark: str) -> None:
+    def on_undelivered(self, _remark: str) -> None:
         self.reply_to.tell(IndexTimeLowered(False))
 
 
@@ -171,7 +171,7 @@ class IndexSynced:
 
 
 @dataclass(slots=True)
-class WriteOutQueues:
+class WriteOutQueues(Message):
     """Reply with the files that a sync must cover.
 
     With `least_pages` 0 these are all files, after a write of everything in memory.
@@ -180,7 +180,7 @@ class WriteOutQueues:
     least_pages: int
     reply_to: ActorAddress
 
-    def refuse(self, _remark: str) -> None:
+    def on_undelivered(self, _remark: str) -> None:
         """Report no files and no checkpoint time: Reput has failed."""
         self.reply_to.tell(QueuesWritten(UnsyncedQueues(None), None))
 
@@ -209,13 +209,13 @@ class QueuesSynced:
 
 
 @dataclass(slots=True)
-class TrimBefore:
+class TrimBefore(Message):
     """Take data derived from records below `offset` out of use: the commit log begins there."""
 
     offset: int
     reply_to: ActorAddress
 
-    def refuse(self, _remark: str) -> None:
+    def on_undelivered(self, _remark: str) -> None:
         self.reply_to.tell(Trimmed([], is_complete=False))
 
 
@@ -228,7 +228,7 @@ class Trimmed:
 
 
 @dataclass(slots=True)
-class RemoveQueues:
+class RemoveQueues(Message):
     """Remove queues of topics that are not in `topics`; None selects queues without messages."""
 
     topics: frozenset[str] | None
@@ -243,7 +243,7 @@ class RemoveQueues:
     offsets: SnapshotRef[Mapping[str, Mapping[int, int]]] | None = None
     """Consumer offsets, if the topics stay: their queues continue at the highest one."""
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         self.reply_to.tell(QueuesRemoved(RemovedQueues(), refused=remark))
 
 
@@ -280,7 +280,7 @@ class QueuesEmptied:
 
 
 @dataclass(slots=True)
-class VerifyUnit:
+class VerifyUnit(Message):
     """Find the record of a consume queue unit that does not agree with the commit log.
 
     The sender has read the unit before the scrubber. The answer must follow the repair. Reput owns
@@ -292,7 +292,7 @@ class VerifyUnit:
     queue_offset: int
     reply_to: ActorAddress
 
-    def refuse(self, _remark: str) -> None:
+    def on_undelivered(self, _remark: str) -> None:
         """Do nothing: a held pull is answered at its deadline."""
 
 
@@ -309,7 +309,7 @@ class UnitVerified:
 
 
 @dataclass(slots=True)
-class RepairUnits:
+class RepairUnits(Message):
     """Write repaired units; if all writes succeed, record the verified parts; then send `answers`.
 
     A queue that is not the queue that was read is left alone: its topic was deleted meanwhile.
@@ -321,7 +321,7 @@ class RepairUnits:
     scrubber: ActorAddress
     answers: Sequence[tuple[ActorAddress, UnitVerified]] = ()
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         """Make the scrubber start its round again: Reput has failed."""
         self.scrubber.tell(RepairsRefused(remark))
         self.tell_answers()
@@ -343,31 +343,26 @@ class RepairsRefused:
 
 
 @dataclass(slots=True)
-class CheckRecord:
+class CheckRecord(Message):
     """Check whether the record at an offset that a client named is what its queue has there.
 
     Defined in this room because lower rooms than RecordChecker's send it, too.
     """
 
     place: RecordPlace
-    token: Refusable
-    """Context that the answer returns."""
+    answer: "RecordChecked"
+    """Message that is sent to `reply_to` with the result."""
     reply_to: ActorAddress
     reads: int = 0
     """Waits so far: 0 none, 1 for dispatch, 2 for a cold read."""
 
-    def refuse(self, remark: str) -> None:
-        self.token.refuse(remark)
+    def on_undelivered(self, remark: str) -> None:
+        self.answer.on_undelivered(remark)
 
 
 @dataclass(slots=True)
-class RecordChecked:
-    """Answer to CheckRecord."""
+class RecordChecked(Message):
+    """Answer to CheckRecord; each requester has its own subclass, with what it needs to go on."""
 
-    token: Refusable
-    is_own: bool
+    is_own: bool = field(default=False, init=False)
     """Whether the offset is the start of a record, not part of a message body."""
-
-    def refuse(self, remark: str) -> None:
-        """Refuse the token: the requesting actor has stopped."""
-        self.token.refuse(remark)

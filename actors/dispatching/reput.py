@@ -47,7 +47,7 @@ from actors.dispatching.messages import (
 )
 from actors.engine.actor import Actor, BatchEnd, handles
 from actors.engine.actor_address import ActorAddress
-from actors.engine.messages import BATCH_END
+from actors.engine.messages import BATCH_END, Message
 from storage.errors import StoreError
 from storage.message_store import MessageStore
 from storage.queues.consume_queue import ConsumeQueue
@@ -91,13 +91,13 @@ class _CloseGap:
 
 
 @dataclass(slots=True)
-class _TrimSome:
+class _TrimSome(Message):
     """Trim the next queues."""
 
     trimming: Trimming
     reply_to: ActorAddress
 
-    def refuse(self, _remark: str) -> None:
+    def on_undelivered(self, _remark: str) -> None:
         """Report the files that are out of use: Reput has failed."""
         self.reply_to.tell(Trimmed(self.trimming.paths, is_complete=False))
 
@@ -396,7 +396,7 @@ class Reput(Actor):
             is_complete = message.trimming.step()
         except StoreError as error:
             log.error("queues not trimmed", reason=str(error))
-            message.refuse(str(error))
+            message.on_undelivered(str(error))
             return
         if is_complete:
             message.reply_to.tell(Trimmed(message.trimming.paths))

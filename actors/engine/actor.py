@@ -30,7 +30,7 @@ from structlog import get_logger
 
 from actors.engine.actor_address import ActorAddress, Handler
 from actors.engine.future import GuardedFuture
-from actors.engine.inbox import Inbox, Refusable, asker_of, refuse
+from actors.engine.inbox import Inbox, asker_of, refuse
 from actors.engine.interfaces import ActorDispatcher, System
 from actors.engine.messages import BatchEnd, Drain, Exited, Started, Stop
 from actors.engine.timer import TimerHandle
@@ -42,7 +42,6 @@ __all__ = [
     "BatchEnd",
     "Drain",
     "Exited",
-    "Refusable",
     "Started",
     "Stop",
     "TimerHandle",

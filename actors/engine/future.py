@@ -9,6 +9,8 @@ from typing import Any, Generic, TypeVar
 
 from pykka import ThreadingFuture
 
+from actors.engine.messages import Message
+
 T = TypeVar("T")
 
 
@@ -93,3 +95,18 @@ class Reply(Generic[T]):
 
     def refuse(self, remark: str) -> None:
         self.future.fail(MessageRefused(remark))
+
+
+class Question(Message):
+    """Message with the `reply` of an `ask`.
+
+    If no actor handles it, the reply is refused.
+    """
+
+    __slots__ = ()
+
+    reply: Callable[[Any], None]
+
+    def on_undelivered(self, remark: str) -> None:
+        if isinstance(self.reply, Reply):
+            self.reply.refuse(remark)

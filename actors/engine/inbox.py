@@ -23,7 +23,7 @@ from pykka._envelope import Envelope
 from pykka.messages import _ActorStop
 from structlog import get_logger
 
-from actors.engine.messages import BATCH_END, Stop
+from actors.engine.messages import BATCH_END, Message, Stop
 
 log = get_logger(__name__)
 
@@ -38,13 +38,6 @@ BATCH_MAX = 1024
 """Messages that an actor on a thread handles before a BatchEnd, which bounds their wait."""
 
 
-class Refusable(Protocol):
-    """Message that must learn that it will not be handled."""
-
-    def refuse(self, remark: str) -> None:
-        """Report that no actor will handle the message. Called at most once, in any thread."""
-
-
 class Mail(Protocol):
     @property
     def append(self) -> Callable[[Item], None]: ...
@@ -56,17 +49,14 @@ class Mail(Protocol):
 
 
 def refuse(message: object, remark: str) -> None:
-    """Answer an unhandled message through its own `refuse`, or that of its `reply`, if any."""
+    """Report to an unhandled message that it is undelivered, if it must learn that."""
     if isinstance(message, Envelope):
         _refuse_envelope(message, remark)
         message = message.message
-    answer = getattr(message, "refuse", None) or getattr(
-        getattr(message, "reply", None), "refuse", None
-    )
-    if answer is None:
+    if not isinstance(message, Message):
         return
     try:
-        answer(remark)
+        message.on_undelivered(remark)
     except Exception:  # the requester has failed; the other messages still need their answers
         log.exception("refusal failed", message=type(message).__name__, remark=remark)
 
@@ -88,7 +78,7 @@ def asker_of(message: object) -> Any:
     The peer is the message's own `peer`, or the `peer` of the request that it carries. A message,
     or the context that travels with it, keeps that request in a field `request`.
     """
-    for name in ("request", "token", "context", "then", "message"):
+    for name in ("request", "context", "then", "message"):
         peer = getattr(message, "peer", None)
         if peer is not None:
             return peer

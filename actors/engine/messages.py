@@ -11,6 +11,15 @@ class ChildAddress(Protocol):
     incarnation: int
 
 
+class Message:
+    """Message, or context that travels with one, that must learn that it will not be handled."""
+
+    __slots__ = ()
+
+    def on_undelivered(self, remark: str) -> None:
+        """Report that no actor will handle the message. Called at most once, in any thread."""
+
+
 @dataclass(frozen=True, slots=True)
 class Started:
     """Report to the parent: `on_start` has returned, the actor handles its messages now."""

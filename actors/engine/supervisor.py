@@ -19,6 +19,7 @@ from structlog import get_logger
 
 from actors.engine.actor import Actor, Drain, Exited, Started, Stop, TimerHandle, Where, handles
 from actors.engine.actor_address import ActorAddress
+from actors.engine.future import Question
 from actors.engine.inbox import refuse
 from actors.engine.interfaces import System
 from actors.engine.messages import ChildAddress
@@ -58,7 +59,7 @@ class ChildSpec:
 
 
 @dataclass(slots=True)
-class Launch:
+class Launch(Question):
     """Start these children in order; `reply` with None, or with the failure."""
 
     specs: Sequence[ChildSpec]
@@ -66,14 +67,14 @@ class Launch:
 
 
 @dataclass(slots=True)
-class Shut:
+class Shut(Question):
     """Stop all children; `reply` with the names of those that failed or hung."""
 
     reply: Callable[[list[str]], None]
 
 
 @dataclass(slots=True)
-class Ping:
+class Ping(Question):
     """Check that the loop runs; `reply` with the reason why the supervisor gave up, or ""."""
 
     reply: Callable[[str], None]

@@ -179,7 +179,7 @@ class ActorSystem:
         """Send the message that `make` builds around a `reply`; return a future of the answer.
 
         For tests, start-up and shutdown. `result` raises MessageRefused when the actor failed on
-        the message, if the message has `refuse` or keeps the reply in a field `reply`.
+        the message, if the message is a Question.
         """
         future: Future[Any] = Future(self._wait)
         address.tell(make(Reply(future)))

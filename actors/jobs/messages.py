@@ -4,6 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from actors.engine.future import Question
+from actors.engine.messages import Message
+
 DEADLINE_MS = 6 * 3_600_000
 """Default timeout of one try."""
 
@@ -76,7 +79,7 @@ class JobChanged:
 
 
 @dataclass(slots=True)
-class RunJob:
+class RunJob(Message):
     """Run a job when a slot is free; `reply` gets the state at the end."""
 
     name: str
@@ -90,12 +93,12 @@ class RunJob:
     nice: int = NICE
     entry: str = ""
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         self.reply(JobState("", self.name, "failed", sentence=remark))
 
 
 @dataclass(slots=True)
-class CancelJob:
+class CancelJob(Question):
     """Cancel a run; `reply` gets whether it was waiting or running."""
 
     run: str
@@ -110,7 +113,7 @@ class Cancel:
 
 
 @dataclass(slots=True)
-class JobStates:
+class JobStates(Question):
     """Call `reply` with all known runs, oldest first."""
 
     reply: Callable[[list[JobState]], None]

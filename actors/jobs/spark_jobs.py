@@ -214,7 +214,7 @@ class SparkJobs(Responder):
 
     def on_failure(self, *_: object) -> None:
         for asked in self._asked.values():
-            asked.refuse(self.remark())
+            asked.on_undelivered(self.remark())
         for address in self._running.values():
             address.tell(Cancel(gently=False))
 
@@ -225,7 +225,7 @@ class SparkJobs(Responder):
         try:
             self._put(self._resolved(message))
         except RemoteError as error:
-            message.refuse(error.remark)
+            message.on_undelivered(error.remark)
 
     @handles(CancelJob)
     def cancel_job(self, message: CancelJob) -> None:

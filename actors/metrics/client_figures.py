@@ -163,7 +163,7 @@ class ClientFigures(Actor):
     def on_failure(self, *_: object) -> None:
         """Refuse all waiting pages."""
         for asking in self._asking.values():
-            asking.page.refuse(self.remark())
+            asking.page.on_undelivered(self.remark())
 
 
 def write_client_figures(

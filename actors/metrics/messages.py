@@ -6,23 +6,24 @@ from http import HTTPStatus
 from typing import Any
 
 from actors.engine.actor_address import ActorAddress
+from actors.engine.messages import Message
 from actors.metrics.page_server import PageAnswer
 
 
 @dataclass(frozen=True, slots=True)
-class AskPage:
+class AskPage(Message):
     """Request for a page; `reply` is called with it, or with an error page."""
 
     path: str
     collect: str
     reply: Callable[[PageAnswer], None]
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         self.reply(not_made(remark))
 
 
 @dataclass(frozen=True, slots=True)
-class MakePage:
+class MakePage(Message):
     """Render a page and send PageMade to `reply_to`."""
 
     key: tuple[str, str]
@@ -31,7 +32,7 @@ class MakePage:
     """Values that only the loop may read."""
     reply_to: ActorAddress
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         self.reply_to.tell(PageMade(self.key, not_made(remark)))
 
 

@@ -73,7 +73,7 @@ class MetricsPort(Actor):
     def _refuse_all(self, remark: str) -> None:
         for waiting in self._waiting.values():
             for each in waiting:
-                each.refuse(remark)
+                each.on_undelivered(remark)
         self._waiting.clear()
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from actors.engine.actor_address import ActorAddress
 from actors.engine.inbox import refuse
+from actors.engine.messages import Message
 from actors.network.request import Request
 from protocol.bodies import DataVersion, QueueData
 from protocol.codes import ResponseCode
@@ -68,14 +69,14 @@ class MasterClientAddress:
 
 
 @dataclass(slots=True)
-class ReadRegistration:
+class ReadRegistration(Message):
     """Read a large registration and send it to `reply_to` in slices."""
 
     request: Request
     header: RegisterBrokerHeader
     reply_to: ActorAddress
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         self.reply_to.tell(UnreadableRegistration(self.request, ResponseCode.SYSTEM_ERROR, remark))
 
 
@@ -98,47 +99,47 @@ class TopicSlice:
 
 
 @dataclass(slots=True)
-class Ended:
+class Ended(Message):
     """All topics of the registration were sent."""
 
     request: Request
     header: RegisterBrokerHeader
     filter_servers: list[str] | None
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         self.request.refuse(remark)
 
 
 @dataclass(slots=True)
-class UnreadableRegistration:
+class UnreadableRegistration(Message):
     """A registration is invalid and must be refused."""
 
     request: Request
     code: int
     remark: str
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         self.request.refuse(remark)
 
 
 @dataclass(slots=True)
-class PassOn:
+class PassOn(Message):
     """Return this message after the registrations before it were read."""
 
     message: object
     reply_to: ActorAddress
     held_bytes: int = 0
 
-    def refuse(self, _remark: str) -> None:
+    def on_undelivered(self, _remark: str) -> None:
         self.reply_to.tell(PassedOn(self.message, self.held_bytes))
 
 
 @dataclass(slots=True)
-class PassedOn:
+class PassedOn(Message):
     """Answer to PassOn: the message, now in its turn."""
 
     message: object
     held_bytes: int = 0
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         refuse(self.message, remark)

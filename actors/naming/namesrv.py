@@ -197,7 +197,7 @@ class Namesrv(KvServer):
             message.request.answer(self._refusal.code, remark=self._refusal.remark)
             return
         if self._intake is None:  # Namesrv has restarted since `Began`
-            message.refuse("registration interrupted: register again")
+            message.on_undelivered("registration interrupted: register again")
             return
         if self._routes.is_full:
             self.log_dropped("topic limit reached", broker=message.header.broker_name)

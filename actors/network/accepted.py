@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from socket import socket
 
+from actors.engine.messages import Message
 from actors.engine.rate_limited_log import RateLimitedLog
 from actors.network.limits import ConnectionSlots
 from actors.network.service import Service
@@ -10,7 +11,7 @@ from remoting.tls_socket import TlsSocket
 
 
 @dataclass(slots=True)
-class Accepted:
+class Accepted(Message):
     """A new socket for `service`, sent by an acceptor or a TlsNegotiator to the port's server."""
 
     sock: socket | TlsSocket
@@ -37,6 +38,6 @@ class Accepted:
         if places is not None:
             places.leave(self.remote[0])
 
-    def refuse(self, _remark: str) -> None:
+    def on_undelivered(self, _remark: str) -> None:
         self.sock.close()
         self.give_back_place()

@@ -138,7 +138,7 @@ class Connections(Actor):
     @handles(Accepted)
     def on_accepted(self, message: Accepted) -> None:
         if self._closing:
-            message.refuse("server stopping")
+            message.on_undelivered("server stopping")
             return
         if not message.takes_place(self._places, self.limits.rarely):
             return

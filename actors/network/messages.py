@@ -10,7 +10,7 @@ from socket import socket
 from typing import Any, Protocol
 
 from actors.engine.actor_address import ActorAddress
-from actors.engine.inbox import refuse
+from actors.engine.messages import Message
 from actors.network.limits import QuotaHolder
 from actors.network.request import Peer, Request
 from protocol.command import RemotingCommand
@@ -18,7 +18,7 @@ from remoting.tls_socket import TlsSocket
 
 
 @dataclass(slots=True)
-class StepHandshake:
+class StepHandshake(Message):
     """Request to continue a handshake as far as it goes without waiting."""
 
     number: int
@@ -29,12 +29,12 @@ class StepHandshake:
     is_over: bool = False
     """Set by the requester if the handshake timed out while this message waited."""
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         self.reply_to.tell(HandshakeStepped(self.number, self.sock, 0, remark))
 
 
 @dataclass(slots=True)
-class HandshakeStepped:
+class HandshakeStepped(Message):
     """Answer to StepHandshake: the progress of the handshake."""
 
     number: int
@@ -43,7 +43,7 @@ class HandshakeStepped:
     """Socket events that it waits for; 0 if it has ended."""
     failure: str = ""
 
-    def refuse(self, _remark: str) -> None:
+    def on_undelivered(self, _remark: str) -> None:
         self.sock.close()
 
 
@@ -60,7 +60,7 @@ class Encodable(Protocol):
 
 
 @dataclass(slots=True)
-class LongAnswer:
+class LongAnswer(Message):
     """Request to answer with this body, which must not change any more."""
 
     request: Request
@@ -68,7 +68,7 @@ class LongAnswer:
     done: Callable[[], None] | None = None
     """Called after the answer, also after an error. Any thread."""
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         self.request.refuse(remark)
         if self.done is not None:
             self.done()
@@ -122,7 +122,7 @@ class CallEnd(Enum):
 
 
 @dataclass(slots=True)
-class CallClient:
+class CallClient(Message):
     """Request to ask `peer` and to send CallDone to `then`, with this `context`.
 
     The receiver sets the command's opaque. `timeout_ms` counts from the sending of the request.
@@ -137,12 +137,12 @@ class CallClient:
     def done(self, end: CallEnd, why: str, answer: RemotingCommand | None = None) -> None:
         self.then.tell(CallDone(self.context, self.peer, end, answer, why))
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         self.done(CallEnd.NOT_ASKED, remark)
 
 
 @dataclass(slots=True)
-class CallDone:
+class CallDone(Message):
     """Result of a CallClient, with its `context`.
 
     `answer` is set if `end` is ANSWERED, with any response code. `why` is a sentence for remarks
@@ -155,15 +155,14 @@ class CallDone:
     answer: RemotingCommand | None = None
     why: str = ""
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         """Refuse the context if it can be refused: the caller has stopped."""
-        refuse = getattr(self.context, "refuse", None)
-        if refuse is not None:
-            refuse(remark)
+        if isinstance(self.context, Message):
+            self.context.on_undelivered(remark)
 
 
 @dataclass(slots=True)
-class AskProducer:
+class AskProducer(Message):
     """Request to ask the producer with this clientId; `then` gets CallDone or NoProducer."""
 
     client_id: str
@@ -171,39 +170,40 @@ class AskProducer:
     then: ActorAddress
     context: object
 
-    def refuse(self, _remark: str) -> None:
+    def on_undelivered(self, _remark: str) -> None:
         self.then.tell(NoProducer(self.context))
 
 
 @dataclass(slots=True)
-class NoProducer:
+class NoProducer(Message):
     """Answer to AskProducer, with its context: no producer has this clientId."""
 
     context: object
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         """Refuse the context if it can be refused: the caller has stopped."""
-        refuse(self.context, remark)
+        if isinstance(self.context, Message):
+            self.context.on_undelivered(remark)
 
 
 @dataclass(slots=True)
-class Dial:
+class Dial(Message):
     """Request to connect to `address` (`host:port`) and send Dialed to `reply_to`."""
 
     address: str
     reply_to: ActorAddress
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         self.reply_to.tell(Dialed(None, remark))
 
 
 @dataclass(slots=True)
-class Dialed:
+class Dialed(Message):
     """Answer to Dial: an open non-blocking socket, or the reason why there is no connection."""
 
     sock: socket | TlsSocket | None
     failure: str = ""
 
-    def refuse(self, _remark: str) -> None:
+    def on_undelivered(self, _remark: str) -> None:
         if self.sock is not None:
             self.sock.close()

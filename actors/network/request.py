@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
 
 from actors.access.grant import Grant
 from actors.engine.actor import Actor, handles
+from actors.engine.messages import Message
 from actors.network.answer_stats import AnswerStats
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import ONEWAY_FLAG, RemotingCommand
@@ -49,7 +50,7 @@ class Peer(Protocol):
 
 
 @dataclass(slots=True)
-class Request:
+class Request(Message):
     """One decoded request and its sender."""
 
     command: RemotingCommand
@@ -90,8 +91,11 @@ class Request:
             self.stats.note(self.command.code, code, took_ms)
 
     def refuse(self, remark: str) -> None:
-        """Answer with an error: the actor of the request has failed."""
+        """Answer with an error."""
         self.answer(ResponseCode.SYSTEM_ERROR, remark=remark)
+
+    def on_undelivered(self, remark: str) -> None:
+        self.refuse(remark)
 
 
 Handler = TypeVar("Handler", bound=Callable[..., RemotingCommand | None])

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from actors.engine.messages import Message
 from actors.network.request import Peer
 from protocol.codes import ResponseCode
 from protocol.command import ONEWAY_FLAG, RemotingCommand
@@ -24,7 +25,7 @@ class StreamPeer(Peer, Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class Sends:
+class Sends(Message):
     """Sends of one peer, in the order of its stream, for PutMessage."""
 
     peer: StreamPeer
@@ -49,7 +50,7 @@ class Sends:
             self.peer.write((b"".join(self.frames),) if self.frames else (), released)
             self.frames = []
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         """Answer everything with an error: the actor of this message has failed."""
         self.owed = 0
         self.frames = [

@@ -154,7 +154,7 @@ class TlsNegotiator(Actor):
     def on_accepted(self, message: Accepted) -> None:
         assert isinstance(message.sock, socket)
         if not self._may_come(message.remote[0]):
-            message.refuse("address not allowed")
+            message.on_undelivered("address not allowed")
             return
         if self._places is not None and not message.takes_place(self._places, self._rarely):
             return

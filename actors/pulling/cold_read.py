@@ -43,7 +43,7 @@ class ColdRead(Actor):
         except OSError as error:
             # Touching an unreadable page of a map would kill the process.
             log.error("store read failed", file=error.filename, reason=str(error))
-            message.then.refuse(f"the disk cannot be read: {error.strerror}")
+            message.then.on_undelivered(f"the disk cannot be read: {error.strerror}")
             return
         took_ms = self.system.clock.monotonic_ms() - started_ms
         if took_ms > SLOW_READ_MS:

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from actors.access.grant import Grant
 from actors.engine.actor_address import ActorAddress
-from actors.engine.inbox import Refusable
+from actors.engine.messages import Message
 from actors.network.request import Peer, Request
 from protocol.command import RemotingCommand
 from protocol.headers.pull import PullMessageHeader
@@ -21,7 +21,7 @@ Origin: TypeAlias = tuple[int, int, int, int, int]
 
 
 @dataclass(slots=True, eq=False)
-class Hold:
+class Hold(Message):
     """Request to hold this pull until its queue has messages beyond `offset`."""
 
     peer: Peer
@@ -52,12 +52,12 @@ class Hold:
         """Whether it waits for the scrubber instead of a message."""
         return self.offset == NEVER
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         self.request().refuse(remark)
 
 
 @dataclass(slots=True)
-class Woken:
+class Woken(Message):
     """Request to process a held pull again."""
 
     hold: Hold
@@ -66,8 +66,8 @@ class Woken:
     is_over: bool = False
     """Whether its deadline has passed: it is answered even if a unit is in doubt."""
 
-    def refuse(self, remark: str) -> None:
-        self.hold.refuse(remark)
+    def on_undelivered(self, remark: str) -> None:
+        self.hold.on_undelivered(remark)
 
 
 @dataclass(slots=True)
@@ -81,16 +81,16 @@ class LastAnswered:
 
 
 @dataclass(slots=True)
-class ReadCold:
+class ReadCold(Message):
     """Request to read these parts of files, then send `then` to `reply_to`.
 
     If the read fails, `then` is refused.
     """
 
     parts: Sequence[ColdPart]
-    then: Refusable
+    then: Message
     reply_to: ActorAddress
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         """Refuse `then`: the reader has stopped."""
-        self.then.refuse(remark)
+        self.then.on_undelivered(remark)

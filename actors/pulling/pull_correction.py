@@ -128,7 +128,7 @@ class PullCorrection:
             now_ms=system.clock.now_ms(),
             host=host,
         )
-        self._put_message.tell(InternalAppend([record], None))
+        self._put_message.tell(InternalAppend([record]))
 
 
 def offset_moved_record(

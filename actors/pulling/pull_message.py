@@ -8,16 +8,21 @@ to the scrubber; ReadCold to ColdRead; CommitOffset to ConsumerOffsets for pulls
 offset; CompileFirst to consumer_filters; InternalAppend to PutMessage for a pull outside of its
 queue (pull_correction.py).
 
+A pull is looked at when it arrives (`on_pull`), when it is woken after a hold (`on_woken`), and
+after a cold read or a compilation (`on_warmed`). Each time it is checked and read again.
+
 Source: PullMessageProcessor.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
 
 from actors.config import MASTER_ID, BrokerConfig
 from actors.dispatching.messages import VerifyUnit
 from actors.engine.actor import handles
 from actors.engine.actor_address import ActorAddress
+from actors.engine.messages import Message
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.hooks import Hooks, PullContext
 from actors.network.request import Request, Responder, serves
@@ -41,7 +46,7 @@ from protocol.sysflag import PULL_COMMIT_OFFSET, PULL_SUSPEND
 from storage.message_store import MessageStore
 from storage.queues.message_filter import MessageFilter
 from storage.reading.get_message import GetLimits, GetResult, GetStatus, get_message
-from storage.reading.page_probe import PageProbe
+from storage.reading.page_probe import ColdPart, PageProbe
 from storage.tables.consumer_filters import ConsumerFilters
 
 _CODE_OF_STATUS = {
@@ -64,33 +69,54 @@ COLD_READS_MAX = 2
 """Cold reads of a pull: its queue's file, then the log; later cold pages are touched."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Pass:
-    """Attempt to answer a pull, and its state so far."""
-
-    may_hold: bool = True
-    is_again: bool = False
-    is_verified: bool = False
-    """Whether its doubtful first message has been verified."""
-    deadline_ms: float = 0.0
-    is_over: bool = False
-    """Whether the deadline of the verification has passed."""
-    cold_reads: int = 0
-    """Number of cold reads of this pull."""
-
-
-_FIRST = _Pass()
-
-
 @dataclass(slots=True)
-class ColdReadForPull:
+class ColdReadForPull(Message):
     """Request to process a pull again after a cold read or a compilation."""
 
     request: Request
-    again: _Pass
+    woken: Woken | None
+    """The end of its hold; None if it has not been held."""
+    cold_reads: int
+    """Number of cold reads since it arrived or was woken; 0: it has not been read yet."""
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         self.request.refuse(remark)
+
+
+@dataclass(slots=True)
+class _Pull:
+    """A checked pull, and what it has waited for."""
+
+    request: Request
+    header: PullMessageHeader
+    group: SubscriptionGroupConfig
+    wanted: MessageFilter | None
+    """Filter of its messages; None for all."""
+    woken: Woken | None
+    cold_reads: int
+
+
+@dataclass(slots=True)
+class _Cold:
+    """Result of a read that needs these parts of files in memory."""
+
+    parts: Sequence[ColdPart]
+
+
+@dataclass(slots=True)
+class _InDoubt:
+    """Result of a read with an invalid first unit, which must be verified."""
+
+
+@dataclass(slots=True)
+class _Missed:
+    """Result of a read without messages; its status is the reason."""
+
+    result: GetResult
+
+
+_Read: TypeAlias = GetResult | _Cold | _InDoubt | _Missed
+"""Result of a read; a GetResult has messages."""
 
 
 @dataclass(slots=True)
@@ -138,51 +164,70 @@ class PullMessage(Responder):
 
     @serves(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
     def on_pull(self, request: Request) -> RemotingCommand | None:
-        self._pull(request, _FIRST)
+        """Answer a new pull, or let it wait for a message, the disk or the scrubber."""
+        pull = self._checked(request, None, 0)
+        if pull is not None:
+            read = self._read(pull)
+            if pull.header.sys_flag & PULL_COMMIT_OFFSET and not self._config.is_slave:
+                self._commit(pull)
+            self._answer(pull, read)
         return None
 
     @handles(Woken, reads_only=True)
     def on_woken(self, message: Woken) -> None:
-        """Process a woken pull, which is answered unless its first message is in doubt."""
-        hold = message.hold
-        again = _Pass(False, True, message.is_verified, hold.deadline_ms, message.is_over)
-        self._pull(hold.request(), again)
+        """Answer a woken pull, unless it has to wait for the disk or the scrubber."""
+        pull = self._checked(message.hold.request(), message, 0)
+        if pull is not None:
+            self._answer(pull, self._read(pull))
 
     @handles(ColdReadForPull, reads_only=True)
-    def on_warm(self, message: ColdReadForPull) -> None:
-        """Process a pull again after a cold read or a compilation."""
-        self._pull(message.request, message.again)
+    def on_warmed(self, message: ColdReadForPull) -> None:
+        """Go on with a pull after a cold read or a compilation."""
+        if message.woken is None and not message.cold_reads:
+            self.on_pull(message.request)
+            return
+        pull = self._checked(message.request, message.woken, message.cold_reads)
+        if pull is not None:
+            self._answer(pull, self._read(pull))
 
     @handles(BarrierForHolds)
     def on_barrier_for_holds(self, _: BarrierForHolds) -> None:
         self._to["pull_hold"].tell(LastAnswered())
 
-    def _pull(self, request: Request, this: "_Pass") -> None:
+    def _checked(self, request: Request, woken: Woken | None, cold_reads: int) -> _Pull | None:
+        """Check a pull; return None if it is refused or waits for a compilation."""
         header = request.header
         if not isinstance(header, PullMessageHeader):
             header = request.header = PullMessageHeader.decode(request.command.fields)
+        has_waited = woken is not None or cold_reads > 0
         if self._hooks.see_pulls:
-            self._show(request, header, this)
+            self._show(request, header, has_waited=has_waited)
+        rules = self._rules
         try:
-            if this.is_again and (grant := request.grant) is not None:
+            if has_waited and (grant := request.grant) is not None:
                 code = request.command.code
                 request.grant = grant.of_waiting(code, header.consumer_group, header.topic)
-            self._rules.check_readable()
-            group = self._rules.check_group(
+            rules.check_readable()
+            group = rules.check_group(
                 header.consumer_group, self._groups.find(header.consumer_group)
             )
-            self._answer(request, header, group, this)
+            rules.check_queue(header, self._topics.value.get(header.topic), request.peer.remote)
+            consumers, filters = self._consumers.value, self._filters.value
+            wanted = rules.wanted(header, group, consumers, filters, request)
         except NotCompiled as error:
-            again = ColdReadForPull(request, this)
+            again = ColdReadForPull(request, woken, cold_reads)
             self._to["consumer_filters"].tell(CompileFirst(str(error), again, self.address))
+            return None
         except RemoteError as error:
             self.tell_of(error, request)
             request.answer(error.code, {}, remark=error.remark)
             self._show_answer(request, error.code, error.remark)
+            return None
+        return _Pull(request, header, group, wanted, woken, cold_reads)
 
-    def _show(self, request: Request, header: PullMessageHeader, this: "_Pass") -> None:
+    def _show(self, request: Request, header: PullMessageHeader, *, has_waited: bool) -> None:
         if isinstance(request.seen_as, PullContext):
-            request.seen_as.held = this.is_again
+            request.seen_as.held = has_waited
             return
         request.seen_as = context = PullContext(
             header.consumer_group,
@@ -206,65 +251,70 @@ class PullMessage(Responder):
             context.message_count, context.record_bytes = result.count, result.body_bytes
         self._hooks.after_pull(context)
 
-    def _answer(
-        self,
-        request: Request,
-        header: PullMessageHeader,
-        group: SubscriptionGroupConfig,
-        this: "_Pass",
-    ) -> None:
-        rules = self._rules
-        rules.check_queue(header, self._topics.value.get(header.topic), request.peer.remote)
-        wanted = rules.wanted(header, group, self._consumers.value, self._filters.value, request)
+    def _read(self, pull: _Pull) -> _Read:
+        """Read the messages that a pull asks for."""
+        header, woken = pull.header, pull.woken
         began_ms, is_corrected = self.system.clock.monotonic_ms(), self._limits.correct_offsets
-        old = self._correction.old(header, request.peer, began_ms) if is_corrected else None
+        old = self._correction.old(header, pull.request.peer, began_ms) if is_corrected else None
         result = old or get_message(
             self._store.consume_queues.get_or_create(header.topic, header.queue_id),
             self._store.commit_log,
             header.queue_offset,
             header.max_msg_nums,
-            wanted,
+            pull.wanted,
             self._limits,
             damage=self._store.damage,
-            probe=self._probe if this.cold_reads < COLD_READS_MAX else None,
-            verified=this.is_verified,
+            probe=self._probe if pull.cold_reads < COLD_READS_MAX else None,
+            verified=woken is not None and woken.is_verified,
         )
         self._count(header, result, self.system.clock.monotonic_ms() - began_ms)
-        if not this.is_again and header.sys_flag & PULL_COMMIT_OFFSET and not self._config.is_slave:
-            self._commit(request, header)
-        if result.status is _FOUND:
-            self._send(request, header, result, _SUCCESS, self._suggested(group, result))
-            return
-        if result.status is GetStatus.COLD:
-            self.stats.cold_count += 1
-            again = replace(this, is_again=True, cold_reads=this.cold_reads + 1)
-            warm = ColdReadForPull(request, again)
-            self._to["cold_read"].tell(ReadCold(result.cold, warm, self.address))
-            return
-        if result.status is GetStatus.IN_DOUBT:
-            if not this.is_over:
-                self._verify(request, header, this)
-                return
+        status = result.status
+        if status is _FOUND:
+            return result
+        if status is GetStatus.COLD:
+            return _Cold(result.cold)
+        if status is GetStatus.IN_DOUBT:
+            if woken is None or not woken.is_over:
+                return _InDoubt()
             result.status = GetStatus.OFFSET_FOUND_NULL
+        return _Missed(result)
+
+    def _answer(self, pull: _Pull, read: _Read) -> None:
+        """Send the messages, or let the pull wait for what its read lacks."""
+        if isinstance(read, GetResult):
+            self._send(pull, read, _SUCCESS, self._suggested(pull.group, read))
+        elif isinstance(read, _Missed):
+            self._answer_missed(pull, read.result)
+        elif isinstance(read, _Cold):
+            self.stats.cold_count += 1
+            warm = ColdReadForPull(pull.request, pull.woken, pull.cold_reads + 1)
+            self._to["cold_read"].tell(ReadCold(read.parts, warm, self.address))
+        else:
+            self._verify(pull)
+
+    def _answer_missed(self, pull: _Pull, result: GetResult) -> None:
+        """Hold a pull without messages, or answer it; a woken pull is answered."""
+        request, header, group = pull.request, pull.header, pull.group
         code = self._code(header, result.status)
         suggested = self._suggested(group, result)
-        if code == ResponseCode.PULL_OFFSET_MOVED and is_corrected:
+        if code == ResponseCode.PULL_OFFSET_MOVED and self._limits.correct_offsets:
             self._correction.aim(header, result)
             host = self._store.commit_log.store_host
             self._correction.tell(header, result, self.system, host)
         elif code == ResponseCode.PULL_OFFSET_MOVED:  # a slave may only ask for a retry
             code, suggested = int(ResponseCode.PULL_RETRY_IMMEDIATELY), group.broker_id
-        may_hold = this.may_hold and header.sys_flag & PULL_SUSPEND
+        may_hold = pull.woken is None and header.sys_flag & PULL_SUSPEND
         if code == ResponseCode.PULL_NOT_FOUND and may_hold:
             if self._held.has_room(request.peer.peer_id):  # else PullHold would return it
-                self._hold(request, header, wanted)
+                self._hold(pull)
                 return
             self.system.rarely.warn(TOO_MANY_HELD, peer=request.peer.remote, held=self._held.count)
-        self._send(request, header, result, code, suggested)
+        self._send(pull, result, code, suggested)
 
-    def _commit(self, request: Request, header: PullMessageHeader) -> None:
+    def _commit(self, pull: _Pull) -> None:
+        header = pull.header
         place = header.consumer_group, header.topic, header.queue_id
-        commit = CommitOffset(*place, header.commit_offset, request.peer)
+        commit = CommitOffset(*place, header.commit_offset, pull.request.peer)
         self._to["consumer_offsets"].tell(commit)
 
     def _count(self, header: PullMessageHeader, result: GetResult, took_ms: float) -> None:
@@ -289,26 +339,26 @@ class PullMessage(Responder):
             return ResponseCode.PULL_OFFSET_MOVED if moved else ResponseCode.PULL_NOT_FOUND
         return _CODE_OF_STATUS[status]
 
-    def _hold(
-        self, request: Request, header: PullMessageHeader, wanted: MessageFilter | None
-    ) -> None:
+    def _hold(self, pull: _Pull) -> None:
+        header = pull.header
         wait_ms = header.suspend_timeout_ms
         if not self._config.long_polling_enable:
             wait_ms = self._config.short_polling_ms
         self.stats.held_count += 1
         deadline_ms = self.system.clock.monotonic_ms() + wait_ms
-        hold = hold_of(request, header, wanted, deadline_ms, header.queue_offset)
+        hold = hold_of(pull.request, header, pull.wanted, deadline_ms, header.queue_offset)
         self._to["pull_hold"].tell(hold)
 
-    def _verify(self, request: Request, header: PullMessageHeader, this: "_Pass") -> None:
+    def _verify(self, pull: _Pull) -> None:
         """Request the verification of the first message, and hold the pull until its result."""
-        deadline_ms = this.deadline_ms
+        header = pull.header
+        deadline_ms = pull.woken.hold.deadline_ms if pull.woken is not None else 0.0
         if not deadline_ms:
             suspends = header.sys_flag & PULL_SUSPEND
             wait_ms = header.suspend_timeout_ms if suspends else VERIFY_MS
             deadline_ms = self.system.clock.monotonic_ms() + wait_ms
         to = self._to["pull_hold"]
-        to.tell(hold_of(request, header, None, deadline_ms, NEVER))
+        to.tell(hold_of(pull.request, header, None, deadline_ms, NEVER))
         doubtful = VerifyUnit(header.topic, header.queue_id, header.queue_offset, to)
         self._to["scrubber"].tell(doubtful)
         self.stats.doubt_count += 1
@@ -319,20 +369,14 @@ class PullMessage(Responder):
             return MASTER_ID
         return group.which_broker_when_consume_slowly if result.is_far_behind else group.broker_id
 
-    def _send(
-        self,
-        request: Request,
-        header: PullMessageHeader,
-        result: GetResult,
-        code: int,
-        suggested: int,
-    ) -> None:
+    def _send(self, pull: _Pull, result: GetResult, code: int, suggested: int) -> None:
         """Send header and views without copying the log."""
+        request = pull.request
         if request.seen_as is not None:
             self._show_answer(request, code, result.status.value, result)
         self.stats.pull_count += 1
         if result.views:
-            self._count_given(header, result)
+            self._count_given(pull.header, result)
         command = request.command
         if command.is_oneway:
             return

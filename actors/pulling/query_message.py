@@ -1,7 +1,7 @@
 """Queries of messages by key, and by their physical offset (as in a msgId).
 
 Owns: nothing; reads index and commit log below the watermark.
-Receives: Request from connections; IndexWritten from Reput; RecordChecked from RecordChecker.
+Receives: Request from connections; IndexWritten from Reput; ViewChecked from RecordChecker.
 Sends: WriteOutIndex to Reput, to find keys that are only in memory; CheckRecord to RecordChecker,
 because bytes at an offset may be part of a body.
 
@@ -49,8 +49,8 @@ _NOTHING_AT = "can not find message by the offset, %d"
 
 
 @dataclass(slots=True)
-class _Viewed:
-    """A record that is sent when its queue confirms it, and is read again then.
+class ViewChecked(RecordChecked):
+    """Answer about a record that is sent if its queue confirms it, and is read again then.
 
     So thousands of queries at a time do not keep their records in memory.
     """
@@ -58,7 +58,7 @@ class _Viewed:
     request: Request
     offset: int
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         self.request.refuse(remark)
 
 
@@ -83,7 +83,7 @@ class QueryMessage(Responder):
             return _hit(request, None, data)
         record = decode_record(data, check_crc=False)
         grant.require_topic(request.command.code, real_topic(record.topic, record.properties), SUB)
-        asked = CheckRecord(place_of(record), _Viewed(request, offset), self.address)
+        asked = CheckRecord(place_of(record), ViewChecked(request, offset), self.address)
         self._record_checker.tell(asked)
         return None
 
@@ -93,13 +93,11 @@ class QueryMessage(Responder):
             raise RemoteError(ResponseCode.SYSTEM_ERROR, _NOTHING_AT % offset)
         return data
 
-    @handles(RecordChecked, reads_only=True)
-    def on_checked(self, message: RecordChecked) -> None:
+    @handles(ViewChecked, reads_only=True)
+    def on_view_checked(self, viewed: ViewChecked) -> None:
         """Answer with the record if its queue confirms it."""
-        viewed = message.token
-        assert isinstance(viewed, _Viewed)
         try:
-            if not message.is_own:
+            if not viewed.is_own:
                 raise RemoteError(ResponseCode.SYSTEM_ERROR, _NOTHING_AT % viewed.offset)
             viewed.request.respond(_hit(viewed.request, None, self._read(viewed.offset)))
         except RemoteError as error:

@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from actors.engine.actor import handles
 from actors.engine.actor_address import ActorAddress
+from actors.engine.messages import Message
 from actors.network.request import Request, Responder, serves
 from actors.pulling.messages import ReadCold
 from protocol.codes import RequestCode
@@ -28,14 +29,14 @@ Question: TypeAlias = Callable[[Request, QueueTimes], RemotingCommand]
 
 
 @dataclass(slots=True)
-class AskAgain:
+class AskAgain(Message):
     """Request to repeat a query after a cold read."""
 
     request: Request
     question: Question
     step: int
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         self.request.refuse(remark)
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from actors.config import BrokerConfig
 from actors.engine.actor import handles
 from actors.engine.actor_address import ActorAddress
+from actors.engine.messages import Message
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.request import Request, Responder, serves
 from actors.network.sends import StreamPeer
@@ -34,14 +35,14 @@ from storage.reading.raw_get import GAP_BYTES, RawPart, raw_records, raw_units
 
 
 @dataclass(slots=True)
-class ReadAgain:
+class ReadAgain(Message):
     """Request to answer after a cold read."""
 
     request: Request
     header: ReadRecordsHeader | ReadUnitsHeader
     tries: int
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         self.request.refuse(remark)
 
 

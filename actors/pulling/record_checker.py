@@ -4,13 +4,13 @@ Owns: nothing; reads queue units below the watermark.
 Receives: CheckRecord from QueryMessage, SendBack and ConsumerCalls, and again from Reput and
 ColdRead.
 Sends: AwaitDispatch to Reput, because a new message has no unit yet; ReadCold to ColdRead;
-RecordChecked to the requester.
+the answer that CheckRecord carries to the requester.
 
 Used only under access control. A body that looks like a record could otherwise reveal the bytes
 behind it in the log. Without access control every client may read everything.
 """
 
-from actors.dispatching.messages import AwaitDispatch, CheckRecord, RecordChecked
+from actors.dispatching.messages import AwaitDispatch, CheckRecord
 from actors.engine.actor import Actor, handles
 from actors.engine.actor_address import ActorAddress
 from actors.pulling.messages import ReadCold
@@ -42,4 +42,5 @@ class RecordChecker(Actor):
             message.reads = _READ
             self._cold_read.tell(ReadCold(parts, message, self.address))
         else:
-            message.reply_to.tell(RecordChecked(message.token, units.agree(place)))
+            message.answer.is_own = units.agree(place)
+            message.reply_to.tell(message.answer)

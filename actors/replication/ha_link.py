@@ -14,6 +14,7 @@ from typing import Protocol
 
 from actors.engine.actor_address import ActorAddress
 from actors.engine.interfaces import System
+from actors.engine.messages import Message
 from actors.pulling.messages import ReadCold
 from protocol.ha import ReportBuffer, encode_transfer_head
 from protocol.host import host_port
@@ -35,13 +36,13 @@ class GoOn:
 
 
 @dataclass(slots=True)
-class ColdReadForSlave:
+class ColdReadForSlave(Message):
     """The slave's next bytes are in the page cache now; ColdRead returns it to HaMaster."""
 
     link: "SlaveLink"
     master: ActorAddress
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         """Report that the disk cannot be read."""
         self.master.tell(Unreadable(self.link, remark))
 

@@ -4,17 +4,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from actors.engine.actor_address import ActorAddress
+from actors.engine.messages import Message
 
 
 @dataclass(slots=True)
-class AppendReplica:
+class AppendReplica(Message):
     """Append the master's bytes at `offset`, which directly follow the earlier ones."""
 
     offset: int
     data: bytes
     reply_to: ActorAddress
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         """Report a failure, so that HaSlave requests the bytes again."""
         self.reply_to.tell(Replicated(1, remark))
 

@@ -4,17 +4,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from actors.engine.actor_address import ActorAddress
+from actors.engine.messages import Message
 from storage.files.mapped_file import MappedFile
 
 
 @dataclass(slots=True)
-class DropFiles:
+class DropFiles(Message):
     """Remove whole files below `offset` from the log; FilesDropped answers."""
 
     offset: int
     reply_to: ActorAddress
 
-    def refuse(self, _remark: str) -> None:
+    def on_undelivered(self, _remark: str) -> None:
         """Answer that no file was removed: PutMessage has failed."""
         self.reply_to.tell(FilesDropped([]))
 

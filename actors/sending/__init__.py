@@ -4,8 +4,8 @@
     PutMessage        → topic table     CreateTopicOnSend, CreateSystemTopic; TopicReady answers
     PutMessage        → AllocateFile    PrepareFile; FilePrepared or FileFailed answers
     PutReplica        → AllocateFile    BeginLogAt; FilePrepared or FileFailed answers
-    any actor         → PutMessage      InternalAppend, InternalAppendGroup; InternalAppended or
-                                        AppendResults answers
+    any actor         → PutMessage      InternalAppend, InternalAppendGroup; the AppendResult that
+                                        they carry answers
     PutMessage        → Reput           Appended: the entries to dispatch
     PutMessage        → GroupCommit     CommitUpTo: answer these when they are durable
     GroupCommit,

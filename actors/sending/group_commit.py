@@ -24,7 +24,14 @@ from dataclasses import dataclass
 from actors.dispatching.messages import WritesForbidden
 from actors.engine.actor import Actor, handles
 from actors.engine.actor_address import ActorAddress
-from actors.sending.messages import Acked, CommitUpTo, Sync, Synced, WaitsForFlush
+from actors.sending.messages import (
+    Acked,
+    CommitUpTo,
+    InternalAppend,
+    Sync,
+    Synced,
+    answer_flushed,
+)
 from actors.sending.put_answers import PutAnswers, SendPut
 from actors.sending.replication_progress import ReplicaWait, SlaveNotifier
 from protocol.codes import ResponseCode
@@ -45,7 +52,7 @@ class _Waiting:
 
     offset: int
     stored: Sequence[SendPut]
-    own: Sequence[WaitsForFlush]
+    own: Sequence[InternalAppend]
     flush_deadline_ms: float
     replica_deadline_ms: float
     flush_code: ResponseCode | None = None
@@ -206,8 +213,8 @@ class GroupCommit(Actor):
                 continue
             code = waiting.flush_code if waiting.replica_code is _OK else waiting.replica_code
             by_code.setdefault(code, []).extend(waiting.stored)
-            for put in waiting.own:
-                put.flushed(code)
+            if waiting.own:
+                answer_flushed(waiting.own, code)
         for code, stored in by_code.items():
             self._answers.stored(stored, code)
 

@@ -1,7 +1,7 @@
 """Internal appends: delayed and returned messages, transaction ends, and others of the broker.
 
-PutMessage receives `InternalAppend` and answers with `InternalAppended`. The records arrive
-prepared; only the limits of the log itself are checked. `InternalAppends` is a plain class.
+PutMessage receives `InternalAppend` and answers with the result that it carries. The records
+arrive prepared; only the limits of the log itself are checked. `InternalAppends` is a plain class.
 PutMessage owns one; PutReplica owns one that only refuses.
 
 An InternalAppend waits for topics that have to be made first, and for the next file. Its records
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from actors.engine.actor_address import ActorAddress
 from actors.sending.appender import Appender, Put
-from actors.sending.messages import InternalAppend
+from actors.sending.messages import InternalAppend, answer_appends
 from actors.sending.records import InternalRecord
 from actors.sending.send_rules import PROPERTIES_BYTES_MAX, RefusedError, TopicState, read_queue
 from actors.sending.topic_wait_list import TopicWaitList
@@ -61,11 +61,13 @@ class InternalAppends:
 
         Some may wait for the next topic.
         """
-        for append in self._parking.release(message.topic):
-            if message.config is None:
-                append.answer(ResponseCode.SYSTEM_ERROR, f"topic[{message.topic}] not exist")
-            else:
-                self.keep(append, {**known_topics, message.topic: message.config})
+        released = self._parking.release(message.topic)
+        if message.config is None:
+            remark = f"topic[{message.topic}] not exist"
+            answer_appends(released, ResponseCode.SYSTEM_ERROR, remark)
+            return
+        for append in released:
+            self.keep(append, {**known_topics, message.topic: message.config})
 
     def puts(self) -> list[InternalPut]:
         """Return the records to append next, in order; refuse those that the log cannot take."""
@@ -122,8 +124,7 @@ class InternalAppends:
     def refuse(self, error: RefusedError) -> None:
         """Refuse all appends that wait for the log; records already stored keep their result."""
         pending, self.pending, self.pending_count = self.pending, [], 0
-        for append in pending:
-            append.answer(error.code, error.remark)
+        answer_appends(pending, error.code, error.remark)
 
     def refuse_all(self, error: RefusedError) -> None:
         """Refuse everything, including appends that wait for a topic."""

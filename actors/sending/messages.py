@@ -1,11 +1,12 @@
 """Messages of the sending actors: files of the log, internal appends, durability, replication."""
 
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 from actors.engine.actor_address import ActorAddress
+from actors.engine.messages import Message
 from actors.sending.put_answers import SendPut
 from actors.sending.records import InternalRecord
 from actors.tables.messages import CreateSystemTopic
@@ -14,19 +15,19 @@ from storage.files.mapped_file import MappedFile
 
 
 @dataclass(slots=True)
-class PrepareFile:
+class PrepareFile(Message):
     """Request to make the file that starts at `offset`."""
 
     offset: int
     reply_to: ActorAddress
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         """Report the failure: AllocateFile stopped before it answered."""
         self.reply_to.tell(FileFailed(self.offset, remark))
 
 
 @dataclass(slots=True)
-class BeginLogAt:
+class BeginLogAt(Message):
     """Request to make the first file of a log, at `offset`.
 
     The `unused` empty files are removed first.
@@ -36,7 +37,7 @@ class BeginLogAt:
     unused: Sequence[MappedFile]
     reply_to: ActorAddress
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         """Report the failure: AllocateFile stopped before it answered."""
         self.reply_to.tell(FileFailed(self.offset, remark))
 
@@ -58,16 +59,30 @@ class FileFailed:
 
 
 @dataclass(slots=True, eq=False)
-class InternalAppend:
-    """Request to PutMessage to append `records`, answered by InternalAppended with the token.
+class AppendResult(Message):
+    """Result of an InternalAppend: its records, in order.
+
+    Each requester has its own subclass, with fields for what it needs to go on.
+    """
+
+    results: Sequence[InternalRecord] = field(default=(), init=False)
+    remark: str | None = field(default=None, init=False)
+    """Reason why some records are not stored."""
+    code: int = field(default=ResponseCode.SUCCESS, init=False)
+    """Durability of everything appended before it; for an empty append, the only result."""
+
+
+@dataclass(slots=True, eq=False)
+class InternalAppend(Message):
+    """Request to PutMessage to append `records`, and to send `result`, filled in, to `reply_to`.
 
     An empty one is answered when everything sent before it is.
     """
 
     records: Sequence[InternalRecord]
-    reply_to: "ActorAddress | AppendResults | None"
+    reply_to: ActorAddress | None = None
     """Receiver of the result; None if no result is wanted."""
-    token: object = None
+    result: AppendResult | None = None
     waits: bool = False
     """Whether the answer waits for the sync under SYNC_FLUSH, and for a slave of a SYNC_MASTER."""
     topics: Sequence[CreateSystemTopic] = ()
@@ -79,12 +94,8 @@ class InternalAppend:
     """Whether a record that does not fit into the log also refuses all later ones."""
     done_count: int = 0
     """Number of leading records with a known result."""
-
-    def answer(self, code: int, remark: str | None = None) -> None:
-        """Send the results; records without one get `code`."""
-        self.settle(code, len(self.records) - self.done_count)
-        if self.reply_to is not None:
-            self.reply_to.tell(InternalAppended(self.token, self.records, remark, code))
+    group_result: "GroupResult | None" = None
+    """Message class for the results of its InternalAppendGroup; None outside of a group."""
 
     def settle(self, code: int, count: int) -> None:
         """Set the result of the next `count` records."""
@@ -98,95 +109,63 @@ class InternalAppend:
         """Physical offset of the first stored record."""
         return self.records[0].physical_offset
 
-    def flushed(self, code: int) -> None:
-        """Send the results once the durability of the records is known."""
-        for record in self.records:
-            if record.is_stored:
-                record.code = code
-        self.answer(code)
+    def on_undelivered(self, remark: str) -> None:
+        answer_appends([self], ResponseCode.SYSTEM_ERROR, remark)
 
-    def refuse(self, remark: str) -> None:
-        self.answer(ResponseCode.SYSTEM_ERROR, remark)
+
+GroupResult: TypeAlias = Callable[[deque[Any]], object]
+"""Message class with one field: the results of several appends, in order."""
 
 
 @dataclass(slots=True)
-class InternalAppendGroup:
-    """Several independent InternalAppends for PutMessage, in order."""
+class InternalAppendGroup(Message):
+    """Several independent InternalAppends with the same `reply_to` for PutMessage, in order.
+
+    Results that are known at the same time are sent as one `group_result`.
+    """
 
     appends: Sequence[InternalAppend]
+    group_result: GroupResult
 
-    def refuse(self, remark: str) -> None:
-        for append in self.appends:
-            append.refuse(remark)
-
-
-@dataclass(slots=True)
-class InternalAppended:
-    """Results of an InternalAppend: its records, in order.
-
-    `remark` says why some are not stored.
-    """
-
-    token: object
-    results: Sequence[InternalRecord]
-    remark: str | None = None
-    code: int = ResponseCode.SUCCESS
-    """Durability of everything appended before it; for an empty append, the only result."""
-
-    def refuse(self, remark: str) -> None:
-        """Refuse the token: the requesting actor has stopped."""
-        answer = getattr(self.token, "refuse", None)
-        if answer is not None:
-            answer(remark)
+    def on_undelivered(self, remark: str) -> None:
+        answer_appends(self.appends, ResponseCode.SYSTEM_ERROR, remark)
 
 
-class AppendResults:
-    """Results of several InternalAppends, sent as one message.
-
-    Takes the place of their `reply_to`; used on the event loop.
-    """
-
-    __slots__ = ("_gathered", "_owner")
-
-    def __init__(self, owner: ActorAddress) -> None:
-        self._owner = owner
-        self._gathered: deque[InternalAppended] = deque()
-
-    def tell(self, outcome: InternalAppended) -> None:
-        """Add one result; the first of a batch sends this object to the owner."""
-        self._gathered.append(outcome)
-        if len(self._gathered) == 1:
-            self._owner.tell(self)
-
-    def hand_out(self, take: Callable[[InternalAppended], None]) -> None:
-        """Call `take` with each result, in order.
-
-        If it raises, that result stays and is refused later.
-        """
-        gathered = self._gathered
-        while gathered:
-            take(gathered[0])
-            gathered.popleft()
-
-    def refuse(self, remark: str) -> None:
-        """Refuse all results: the requesting actor has stopped."""
-        while self._gathered:
-            self._gathered.popleft().refuse(remark)
+def answer_appends(appends: Iterable[InternalAppend], code: int, remark: str | None = None) -> None:
+    """Send the results of `appends`; records without a result get `code`."""
+    messages: list[tuple[ActorAddress, object]] = []
+    gathered: dict[tuple[ActorAddress, GroupResult], deque[AppendResult]] = {}
+    for append in appends:
+        append.settle(code, len(append.records) - append.done_count)
+        reply_to, result, group_result = append.reply_to, append.result, append.group_result
+        if reply_to is None or result is None:
+            continue
+        append.result = None  # after a failure, an append may be answered again
+        result.results, result.remark, result.code = append.records, remark, code
+        if group_result is None:
+            messages.append((reply_to, result))
+            continue
+        key = reply_to, group_result
+        results = gathered.get(key)
+        if results is None:
+            gathered[key] = results = deque()
+            messages.append((reply_to, group_result(results)))
+        results.append(result)
+    for reply_to, message in messages:
+        reply_to.tell(message)
 
 
-class WaitsForFlush(Protocol):
-    """Internal append that is told the durability it has reached."""
-
-    @property
-    def first_offset(self) -> int:
-        """Physical offset of the first record."""
-
-    def flushed(self, code: ResponseCode) -> None:
-        """Report the durability reached, as a response code."""
+def answer_flushed(appends: Sequence[InternalAppend], code: int) -> None:
+    """Send the results of `appends` once the durability of their records is known."""
+    for append in appends:
+        for record in append.records:
+            if record.is_stored:
+                record.code = code
+    answer_appends(appends, code)
 
 
 @dataclass(slots=True)
-class CommitUpTo:
+class CommitUpTo(Message):
     """Request to answer `stored` and `own` when the log is durable up to `offset`.
 
     With neither, it only wakes the flusher.
@@ -194,25 +173,24 @@ class CommitUpTo:
 
     offset: int
     stored: Sequence[SendPut]
-    own: Sequence[WaitsForFlush] = ()
+    own: Sequence[InternalAppend] = ()
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         """Report unknown durability to the internal appends.
 
         PutMessage answers the sends.
         """
-        for put in self.own:
-            put.flushed(ResponseCode.FLUSH_DISK_TIMEOUT)
+        answer_flushed(self.own, ResponseCode.FLUSH_DISK_TIMEOUT)
 
 
 @dataclass(slots=True)
-class Sync:
+class Sync(Message):
     """Request to sync everything below `offset`, answered by Synced."""
 
     offset: int
     reply_to: ActorAddress
 
-    def refuse(self, _remark: str) -> None:
+    def on_undelivered(self, _remark: str) -> None:
         """Answer that nothing more is synced: the flusher stopped; its successor can be asked."""
         self.reply_to.tell(Synced(0))
 

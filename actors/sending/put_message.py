@@ -49,6 +49,7 @@ from actors.sending.messages import (
     FilePrepared,
     InternalAppend,
     InternalAppendGroup,
+    answer_appends,
 )
 from actors.sending.put_answers import PutAnswers, SendPut
 from actors.sending.replication_progress import SlaveNotifier
@@ -147,6 +148,7 @@ class PutMessage(Actor):
     @handles(InternalAppendGroup)
     def on_internal_append_group(self, message: InternalAppendGroup) -> None:
         for append in message.appends:
+            append.group_result = message.group_result
             self.on_internal_append(append)
 
     # --- the end of a batch
@@ -217,12 +219,11 @@ class PutMessage(Actor):
                 self._end.dispatch(entries)
 
     def _answer_own(self, done: Sequence[InternalAppend]) -> None:
-        later = [each for each in done if self._waits and each.waits]
         if self._waits:
+            later = [each for each in done if each.waits]
             self._group_commit.tell(CommitUpTo(self._store.commit_log.end_offset, (), later))
-        for each in done:
-            if not (self._waits and each.waits):
-                each.answer(ResponseCode.SUCCESS)
+            done = [each for each in done if not each.waits]
+        answer_appends(done, ResponseCode.SUCCESS)
 
     def _append(self, puts: Sequence[Put]) -> tuple[int, list[Dispatched]] | None:
         """Return how many of `puts` are stored, and the entries to dispatch.

@@ -2,7 +2,7 @@
 
 Owns: the replies that wait for their topic or for the producer's answer.
 Receives: Request from connections; TopicReady from the topic table; NoProducer from Clients;
-CallDone from ClientCalls; InternalAppended from PutMessage.
+CallDone from ClientCalls; ReplyStored from PutMessage.
 Sends: AskProducer to Clients; CreateTopicOnSend to the topic table; InternalAppend to PutMessage.
 
 A request is an ordinary message with CORRELATION_ID and REPLY_TO_CLIENT. Its consumer sends the
@@ -21,11 +21,12 @@ from structlog import get_logger
 from actors.config import BrokerConfig
 from actors.engine.actor import handles
 from actors.engine.actor_address import ActorAddress
+from actors.engine.messages import Message
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.hooks import Hooks, SendContext
 from actors.network.messages import AskProducer, CallDone, CallEnd, NoProducer
 from actors.network.request import Request, Responder, serves
-from actors.sending.messages import InternalAppend, InternalAppended
+from actors.sending.messages import AppendResult, InternalAppend
 from actors.sending.property_rewriter import Redirect, delay_level, delayed
 from actors.sending.records import InternalRecord
 from actors.sending.send_rules import PROPERTIES_BYTES_MAX, RefusedError, SendRules, new_state
@@ -48,7 +49,7 @@ log = get_logger(__name__)
 
 
 @dataclass(slots=True, eq=False)
-class _Reply:
+class _Reply(Message):
     request: Request
     header: SendMessageHeader
     fields: dict[str, str]
@@ -63,9 +64,19 @@ class _Reply:
     code: int = ResponseCode.SUCCESS
     remark: str | None = None
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         """Answer with an error: the actor that processed the reply has stopped."""
         self.request.answer(ResponseCode.SYSTEM_ERROR, self.fields, remark=remark)
+
+
+@dataclass(slots=True, eq=False)
+class ReplyStored(AppendResult):
+    """Result of the append of a reply."""
+
+    reply: _Reply
+
+    def on_undelivered(self, remark: str) -> None:
+        self.reply.on_undelivered(remark)
 
 
 class ReplyMessage(Responder):
@@ -253,7 +264,8 @@ class ReplyMessage(Responder):
             self._answer(reply)
             return
         waits = reply.properties.get(WAIT, "true").lower() == "true"
-        self._to["put_message"].tell(InternalAppend([record], self.address, reply, waits=waits))
+        stored = ReplyStored(reply)
+        self._to["put_message"].tell(InternalAppend([record], self.address, stored, waits=waits))
 
     def _record(self, reply: _Reply) -> InternalRecord:
         """Return the record of a reply.
@@ -284,11 +296,10 @@ class ReplyMessage(Responder):
             delay_ms=target.delay_ms,
         )
 
-    @handles(InternalAppended)
-    def on_internal_appended(self, message: InternalAppended) -> None:
+    @handles(ReplyStored)
+    def on_reply_stored(self, message: ReplyStored) -> None:
         """Answer the reply with the result of the push, whether it is stored or not."""
-        reply = message.token
-        assert isinstance(reply, _Reply)
+        reply = message.reply
         (result,) = message.results
         if result.is_stored:
             message_id = offset_message_id(self._store_host, result.physical_offset)
@@ -333,4 +344,4 @@ class ReplyMessage(Responder):
         The others are answered by their messages.
         """
         for reply in self._parking.release_all():
-            reply.refuse("reply message restarted")
+            reply.on_undelivered("reply message restarted")

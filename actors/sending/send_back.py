@@ -1,8 +1,7 @@
 """Return of messages that a consumer failed to process (CONSUMER_SEND_MSG_BACK).
 
 Owns: nothing; it reads the commit log.
-Receives: Request from connections; RecordChecked from RecordChecker; InternalAppended from
-PutMessage.
+Receives: Request from connections; ReturnChecked from RecordChecker; CopyStored from PutMessage.
 Sends: CheckRecord to RecordChecker, because bytes at an offset may be part of a body;
 InternalAppend to PutMessage.
 
@@ -26,7 +25,7 @@ from actors.engine.actor_address import ActorAddress
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.hooks import Hooks, SendBackContext
 from actors.network.request import Request, Responder, serves
-from actors.sending.messages import InternalAppend, InternalAppended
+from actors.sending.messages import AppendResult, InternalAppend
 from actors.sending.property_rewriter import Redirect, delayed
 from actors.sending.records import InternalRecord
 from actors.sending.send_rules import (
@@ -76,9 +75,9 @@ _PUT_STATUS = {
 _OTHER_STATUS = "CREATE_MAPEDFILE_FAILED"
 
 
-@dataclass(frozen=True, slots=True)
-class _Return:
-    """One return: its request, and what is counted when the copy is stored."""
+@dataclass(slots=True, eq=False)
+class CopyStored(AppendResult):
+    """Result of the append of a copy: the request, and what is counted."""
 
     request: Request
     topic: str
@@ -87,13 +86,13 @@ class _Return:
     is_dead: bool
     """Whether it goes to the dead-letter queue."""
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         self.request.refuse(remark)
 
 
 @dataclass(slots=True)
-class _Found:
-    """A message that may be returned once its consume queue confirms it.
+class ReturnChecked(RecordChecked):
+    """Answer about a message that may be returned if its consume queue confirms it.
 
     The record is read again then, so that thousands of returns do not keep their records in memory.
     """
@@ -104,7 +103,7 @@ class _Found:
     queue_id: int
     """Queue id in the retry topic."""
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         self.request.refuse(remark)
 
 
@@ -165,7 +164,7 @@ class SendBack(Responder):
                 ResponseCode.NO_PERMISSION, f"the topic[{topic}] sending message is forbidden"
             )
         record = self._read(header.offset)
-        found, grant = _Found(request, header, group, queue_id), request.grant
+        found, grant = ReturnChecked(request, header, group, queue_id), request.grant
         if grant is None or grant.passes_all:
             self._give_back(found, record)
             return None
@@ -175,13 +174,11 @@ class SendBack(Responder):
         self._record_checker.tell(CheckRecord(place_of(record), found, self.address))
         return None
 
-    @handles(RecordChecked)
-    def on_checked(self, message: RecordChecked) -> None:
+    @handles(ReturnChecked)
+    def on_return_checked(self, found: ReturnChecked) -> None:
         """Return the message if its queue confirms it."""
-        found = message.token
-        assert isinstance(found, _Found)
         try:
-            if not message.is_own:
+            if not found.is_own:
                 raise RemoteError(ResponseCode.SYSTEM_ERROR, _NOTHING_AT % found.header.offset)
             self._give_back(found, self._read(found.header.offset))
         except RemoteError as error:
@@ -193,7 +190,7 @@ class SendBack(Responder):
             raise RemoteError(ResponseCode.SYSTEM_ERROR, _NOTHING_AT % offset)
         return record
 
-    def _give_back(self, found: _Found, record: MessageRecord) -> None:
+    def _give_back(self, found: ReturnChecked, record: MessageRecord) -> None:
         request, header, group = found.request, found.header, found.group
         topic, queue_id = RETRY_TOPIC_PREFIX + header.group, found.queue_id
         sys_flag = UNIT_SUB_FLAG if header.unit_mode else 0
@@ -211,8 +208,8 @@ class SendBack(Responder):
         self.begin_change()
         self._under_way += 1
         origin = dict(find_pairs(own.properties))[RETRY_TOPIC.encode()].decode("utf-8", "replace")
-        token = _Return(request, origin, header.group, is_dead)
-        self._put_message.tell(InternalAppend([own], self.address, token, topics=wanted))
+        stored = CopyStored(request, origin, header.group, is_dead)
+        self._put_message.tell(InternalAppend([own], self.address, stored, topics=wanted))
 
     def _checked_group(self, name: str) -> SubscriptionGroupConfig:
         self._groups.check(name)
@@ -272,20 +269,18 @@ class SendBack(Responder):
             delay_ms=target.delay_ms,
         )
 
-    @handles(InternalAppended)
-    def on_internal_appended(self, message: InternalAppended) -> None:
+    @handles(CopyStored)
+    def on_copy_stored(self, message: CopyStored) -> None:
         """Answer the consumer; after a failure it keeps its message."""
         self._under_way -= 1
-        token = message.token
-        assert isinstance(token, _Return)
-        request = token.request
+        request = message.request
         (result,) = message.results
         if result.is_stored:
-            counts = self._stats.sent_back.setdefault((token.topic, token.group), Counts())
+            counts = self._stats.sent_back.setdefault((message.topic, message.group), Counts())
             counts.count += 1
             counts.times += 1
-            if token.is_dead:
-                dead, key = self._stats.dead_letters, (token.topic, token.group)
+            if message.is_dead:
+                dead, key = self._stats.dead_letters, (message.topic, message.group)
                 dead[key] = dead.get(key, 0) + 1
             request.answer()
             return

@@ -2,7 +2,7 @@
 
 Owns: the lanes (storage/dispatching/sink_table.py) with messages in progress, and stored progress
 that the table does not know yet.
-Receives: Request from connections; InternalAppended from PutMessage and GroupCommit.
+Receives: Request from connections; BatchStored and AppendsDecided from PutMessage and GroupCommit.
 Sends: InternalAppend to PutMessage.
 
 Each lane has one request in progress at a time. A second one, of an old attempt or after a client
@@ -31,7 +31,7 @@ from actors.engine.actor import handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.request import Request, Responder, serves
-from actors.sending.messages import InternalAppend, InternalAppended
+from actors.sending.messages import AppendResult, InternalAppend
 from actors.sending.property_rewriter import PropertyRewriter
 from actors.sending.records import InternalRecord
 from actors.sending.send_rules import (
@@ -86,22 +86,25 @@ _LEAPS = (
 )
 
 
-@dataclass(slots=True)
-class _Put:
-    """Messages in progress to the log; or stored earlier, but perhaps not durable yet."""
+@dataclass(slots=True, eq=False)
+class BatchStored(AppendResult):
+    """Result of the append of a batch; empty if all its messages were stored earlier.
+
+    Messages stored earlier are perhaps not durable yet.
+    """
 
     request: Request
     lane: Lane
     known: Progress
     """Progress of the lane after this append."""
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         self.request.refuse(remark)
 
 
-@dataclass(frozen=True, slots=True)
-class _Settled:
-    """Token of an empty append: everything sent before it is decided."""
+@dataclass(slots=True, eq=False)
+class AppendsDecided(AppendResult):
+    """Result of an empty append: everything sent before it is decided."""
 
     run: int
 
@@ -124,7 +127,7 @@ class Sink(Responder):
         self._topics, self._preparer = topics, preparer
         self._rules = SendRules(config, random)
         self._put_message = put_message
-        self._busy: dict[Lane, _Put] = {}
+        self._busy: dict[Lane, BatchStored] = {}
         self._stored: dict[Lane, tuple[int, Progress]] = {}
         self._order: deque[tuple[int, Lane]] = deque()
         self._run = 0
@@ -142,7 +145,7 @@ class Sink(Responder):
         self._known_from = None
         self._stored.clear()
         self._order.clear()
-        self._put_message.tell(InternalAppend((), self.address, _Settled(self._run)))
+        self._put_message.tell(InternalAppend((), self.address, AppendsDecided(self._run)))
 
     # --- requests
 
@@ -175,11 +178,11 @@ class Sink(Responder):
             records = self._records(request, header, known.sequence - len(new), new)
         except RefusedError as error:
             raise RemoteError(error.code, error.remark) from None
-        put = _Put(request, lane, known)
+        stored = BatchStored(request, lane, known)
         self.begin_change()
-        self._busy[lane] = put
+        self._busy[lane] = stored
         self._put_message.tell(
-            InternalAppend(records, self.address, put, waits=True, is_chain=True)
+            InternalAppend(records, self.address, stored, waits=True, is_chain=True)
         )
         return None
 
@@ -285,38 +288,37 @@ class Sink(Responder):
 
     # --- append results
 
-    @handles(InternalAppended)
-    def on_internal_appended(self, message: InternalAppended) -> None:
-        """Note that earlier appends are decided, or answer a batch."""
-        token = message.token
-        if isinstance(token, _Settled):
-            if token.run == self._run:
-                self._known_from = self._store.commit_log.end_offset
-            return
-        assert isinstance(token, _Put)
-        if self._busy.get(token.lane) is token:
-            del self._busy[token.lane]
-        results = message.results
+    @handles(AppendsDecided)
+    def on_appends_decided(self, message: AppendsDecided) -> None:
+        if message.run == self._run:
+            self._known_from = self._store.commit_log.end_offset
+
+    @handles(BatchStored)
+    def on_batch_stored(self, message: BatchStored) -> None:
+        """Answer the batch; after a failed append, wait for the table again."""
+        request, lane, results = message.request, message.lane, message.results
+        if self._busy.get(lane) is message:
+            del self._busy[lane]
         failed = next((each for each in results if not each.is_stored), None)
         if failed is not None:
             self._settle()
-            token.request.answer(failed.code, remark=message.remark or _refused_text(failed.code))
+            request.answer(failed.code, remark=message.remark or _refused_text(failed.code))
             return
         if results:
             end = results[-1].physical_offset + results[-1].record_bytes
-            self._stored[token.lane] = end, token.known
-            self._order.append((end, token.lane))
+            self._stored[lane] = end, message.known
+            self._order.append((end, lane))
         if message.code != ResponseCode.SUCCESS:
-            token.request.answer(message.code, remark=message.remark or _UNSAFE)
+            request.answer(message.code, remark=message.remark or _UNSAFE)
             return
-        token.request.respond(_answer(token.request, token.known))
+        request.respond(_answer(request, message.known))
 
     def can_stop(self) -> bool:
         return not self._busy
 
     def on_failure(self, *_: object) -> None:
-        for put in self._busy.values():
-            put.refuse("the broker's sink was interrupted: try again")
+        for batch in self._busy.values():
+            batch.on_undelivered("the broker's sink was interrupted: try again")
 
 
 def _new_messages(

@@ -60,7 +60,7 @@ class ConfigWriter(Actor):
     def on_failure(self, *_: object) -> None:
         """Report unwritten texts as refused, so that no owner waits for them."""
         for message in self._waiting.values():
-            message.refuse("the writer of the files has failed")
+            message.on_undelivered("the writer of the files has failed")
 
     def _write_all(self) -> None:
         for path, message in self._waiting.copy().items():

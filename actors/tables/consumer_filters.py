@@ -130,7 +130,7 @@ class FilterTable(TickedTable):
         while self._tasks:
             task = self._tasks.popleft()[0]
             if not isinstance(task, UnregisterFilters):
-                task.refuse(self.remark())
+                task.on_undelivered(self.remark())
         super().on_failure(*reason)
 
     # --- tasks: iterators of steps, each yields its number of compiled characters

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from actors.engine.actor_address import ActorAddress
+from actors.engine.messages import Message
 from actors.network.messages import Encodable
 from actors.network.request import Peer, Request
 from protocol.bodies import (
@@ -21,7 +22,7 @@ from storage.tables.skipped_entry import SkippedEntry
 
 
 @dataclass(frozen=True, slots=True)
-class WriteFile:
+class WriteFile(Message):
     """Write `text` to the file at `path`; a function is called on the writer's thread.
 
     `serial` increases with every text of one file.
@@ -36,7 +37,7 @@ class WriteFile:
     left_out: tuple[SkippedEntry, ...] = ()
     """Unusable entries, kept in the side file."""
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         """Report that the writer has failed."""
         self.done(remark)
 
@@ -60,14 +61,14 @@ class FileWritten:
 
 
 @dataclass(frozen=True, slots=True)
-class EncodeAnswer:
+class EncodeAnswer(Message):
     """Answer with `body`, which must not change any more, and these fields."""
 
     request: Request
     body: Encodable
     fields: dict[str, str] | None = None
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         self.request.refuse(remark)
 
 
@@ -75,7 +76,7 @@ class EncodeAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class CreateTopicOnSend:
+class CreateTopicOnSend(Message):
     """Create a missing topic for a send, if its default topic allows that."""
 
     topic: str
@@ -85,13 +86,13 @@ class CreateTopicOnSend:
     producer: str
     reply_to: ActorAddress
 
-    def refuse(self, _remark: str) -> None:
+    def on_undelivered(self, _remark: str) -> None:
         """Answer that the topic is unavailable: the table has failed."""
         self.reply_to.tell(TopicReady(self.topic, None))
 
 
 @dataclass(frozen=True, slots=True)
-class CreateSystemTopic:
+class CreateSystemTopic(Message):
     """Create a retry or dead-letter topic unless it exists."""
 
     topic: str
@@ -99,7 +100,7 @@ class CreateSystemTopic:
     reply_to: ActorAddress | None = None
     topic_sys_flag: int = 0
 
-    def refuse(self, _remark: str) -> None:
+    def on_undelivered(self, _remark: str) -> None:
         """Answer that the topic is unavailable: the table has failed."""
         if self.reply_to is not None:
             self.reply_to.tell(TopicReady(self.topic, None))
@@ -151,7 +152,7 @@ class RegisterAll:
 
 
 @dataclass(frozen=True, slots=True)
-class WhenRegistered:
+class WhenRegistered(Message):
     """Send `message` to `to` when the name servers have been sent all earlier topics."""
 
     message: object
@@ -160,20 +161,20 @@ class WhenRegistered:
     def pass_on(self) -> None:
         self.to.tell(self.message)
 
-    def refuse(self, _remark: str) -> None:
+    def on_undelivered(self, _remark: str) -> None:
         """Send it nevertheless: registration has failed."""
         self.pass_on()
 
 
 @dataclass(frozen=True, slots=True)
-class NameServersTold:
+class NameServersTold(Message):
     """The name servers know the topic of this request, or their time is over."""
 
     request: Request
     refusal: str
     """Reason why the disk refused the change; empty if it is saved."""
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         self.request.refuse(remark)
 
 
@@ -188,13 +189,13 @@ class SetOrderTopics:
 
 
 @dataclass(frozen=True, slots=True)
-class ForgetTopic:
+class ForgetTopic(Message):
     """Delete all offsets in a deleted topic, save the file, then call `then`."""
 
     topic: str
     then: Callable[[str], None] = lambda _: None
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         self.then(remark)
 
 
@@ -207,7 +208,7 @@ class TopicsGone:
 
 
 @dataclass(frozen=True, slots=True)
-class RemoveTopic:
+class RemoveTopic(Message):
     """Remove the queues of a topic that is in no table, then answer."""
 
     topic: str
@@ -217,7 +218,7 @@ class RemoveTopic:
     queue_ids: frozenset[int] | None = None
     """Remove only these queues, even if the table has the topic; None: all."""
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         if self.request is not None:
             self.request.refuse(remark)
 
@@ -293,7 +294,7 @@ class MergeOffsets:
 
 
 @dataclass(slots=True)
-class TellOffsets:
+class TellOffsets(Message):
     """Request for a copy of offsets: of a group, a topic, both, or, with neither, of all."""
 
     request: Request
@@ -301,18 +302,18 @@ class TellOffsets:
     group: str | None = None
     topic: str | None = None
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         self.request.refuse(remark)
 
 
 @dataclass(slots=True)
-class OffsetsTold:
+class OffsetsTold(Message):
     """Answer to TellOffsets: offsets by topic and group, then by queue."""
 
     request: Request
     offsets: Mapping[tuple[str, str], Mapping[int, int]]
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         self.request.refuse(remark)
 
 
@@ -320,13 +321,13 @@ class OffsetsTold:
 
 
 @dataclass(frozen=True, slots=True)
-class RegisterFilters:
+class RegisterFilters(Message):
     """Register the expressions of a heartbeat, then answer it."""
 
     consumers: Sequence[ConsumerData]
     request: Request
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         self.request.refuse(remark)
 
 
@@ -338,12 +339,12 @@ class UnregisterFilters:
 
 
 @dataclass(frozen=True, slots=True)
-class CompileFirst:
+class CompileFirst(Message):
     """Compile this SQL92 expression, then send `message` to `reply_to`."""
 
     expression: str
     message: Any
     reply_to: ActorAddress
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         self.message.refuse(remark)

@@ -149,7 +149,7 @@ class TopicTable(BatchedTable):
         config = self._topics.configs.get(message.topic)
         if config is None and (message.topic in OF_GROUPS or not is_legal_name(message.topic)):
             self.log_dropped("topic not created: no legal name", topic=message.topic)
-            message.refuse("no legal name")
+            message.on_undelivered("no legal name")
         elif config is None:
             # 4.9.7 creates a topic of -1 queues for a group with -1 retry queues
             flag, queues = message.topic_sys_flag, max(0, message.queue_nums)
@@ -280,7 +280,7 @@ class TopicTable(BatchedTable):
 
         def forget(refusal: str) -> None:
             told = ForgetTopic(topic, remove)
-            told.refuse(refusal) if refusal else self._consumer_offsets.tell(told)
+            told.on_undelivered(refusal) if refusal else self._consumer_offsets.tell(told)
 
         self.begin_change()
         if self._topics.delete(topic, self.system.clock.now_ms()):

@@ -15,7 +15,7 @@ from actors.config import BrokerConfig
 from actors.sending.records import InternalRecord
 from actors.transactions.half_messages import HalfMessage
 from actors.transactions.half_state import Standings
-from actors.transactions.transaction_finisher import End
+from actors.transactions.messages import End
 from protocol.message import RecordError
 from storage.errors import OffsetError
 from storage.log.reader import message_of

@@ -11,10 +11,9 @@ from struct import error as StructError
 
 from actors.dispatching.messages import AwaitDispatch
 from actors.engine.actor_address import ActorAddress
-from actors.engine.inbox import Refusable
 from actors.pulling.messages import ReadCold
 from actors.sending.half_message_cache import HalfMessageCache, HalfRecord
-from actors.transactions.messages import ColdReadOfHalf
+from actors.transactions.messages import ColdReadOfHalf, End, Resume
 from protocol.message import SIZE_AND_MAGIC, MessageRecord, RecordError
 from storage.log.reader import message_of
 from storage.message_store import MessageStore
@@ -50,7 +49,7 @@ class HalfReader:
         self._recent.drop(offset)
 
     def read(
-        self, offset: int, asker: Refusable, reply_to: ActorAddress, reads: int = 0
+        self, offset: int, asker: End | Resume, reply_to: ActorAddress, reads: int = 0
     ) -> tuple[bool, MessageRecord | None]:
         """Return whether the result is known, and the record; None if no whole record is there.
 
@@ -80,7 +79,7 @@ class HalfReader:
         return self._vouched(record, asker, reply_to, reads)
 
     def _vouched(
-        self, record: MessageRecord, asker: Refusable, reply_to: ActorAddress, reads: int
+        self, record: MessageRecord, asker: End | Resume, reply_to: ActorAddress, reads: int
     ) -> tuple[bool, MessageRecord | None]:
         """Continue `read` with a parsed record, which its queue has to confirm."""
         units, place = self._units, place_of(record)
@@ -94,7 +93,7 @@ class HalfReader:
             return False, None
         return True, record if units.agree(place) else None
 
-    def _is_cold(self, start: int, end: int, asker: Refusable, reply_to: ActorAddress) -> bool:
+    def _is_cold(self, start: int, end: int, asker: End | Resume, reply_to: ActorAddress) -> bool:
         self._probe.forget()
         parts = self._probe.cold_records([(start, end)])
         if not parts:

@@ -9,19 +9,18 @@ Source: broker/processor/EndTransactionProcessor.java.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from structlog import get_logger
 
 from actors.access.grant import AccessRefused
-from actors.network.request import Request
 from actors.sending.half_message_cache import HalfRecord
 from actors.sending.log_tail import CREATE_FAILED
-from actors.sending.messages import InternalAppend, InternalAppended
+from actors.sending.messages import InternalAppend
 from actors.sending.records import InternalRecord
 from actors.statistics.transaction_stats import TransactionStats
 from actors.transactions.half_messages import HalfMessage, committed_as_sent, operation
 from actors.transactions.half_state import HalfState, Standings
+from actors.transactions.messages import End, EndStored
 from protocol.codes import ResponseCode
 from protocol.headers.transaction import EndTransactionHeader
 from protocol.message import MessageRecord
@@ -52,42 +51,6 @@ _ILLEGAL = (
     "The message is illegal, maybe msg body or properties length not matched."
     " msg body length limit %dB, msg properties length limit 32KB."
 )
-
-
-@dataclass(slots=True)
-class End:
-    """A commit or rollback in progress."""
-
-    request: Request
-    header: EndTransactionHeader
-
-    @property
-    def is_commit(self) -> bool:
-        return self.header.commit_or_rollback == TRANSACTION_COMMIT
-
-    def answer(self, code: int, remark: str | None) -> None:
-        self.request.answer(code, remark=remark)
-
-    def refuse(self, remark: str) -> None:
-        """Reject the end-transaction request."""
-        self.request.refuse(remark)
-
-
-@dataclass(slots=True)
-class EndPut:
-    """Token of the records that carry out a commit or rollback."""
-
-    end: End
-    standing: HalfState
-    topic: str
-    stored_ms: int
-    """Store time of the half message."""
-    before_last: int
-    """State of the half message if the last of the records is missing."""
-
-    def refuse(self, remark: str) -> None:
-        """Reject the request: the requesting actor has stopped; the records may be stored."""
-        self.end.refuse(remark)
 
 
 class TransactionFinisher:
@@ -155,8 +118,8 @@ class TransactionFinisher:
             records = [committed, settle]
         self._standings.busy[standing.physical_offset] = []
         before_last = COMMITTING if len(records) > 1 else state
-        token = EndPut(end, standing, topic, record.store_timestamp, before_last)
-        return InternalAppend(records, None, token, waits=half.waits, is_chain=True)
+        stored = EndStored(end, standing, topic, record.store_timestamp, before_last)
+        return InternalAppend(records, None, stored, waits=half.waits, is_chain=True)
 
     def records_for_recent(self, end: End, half: HalfRecord) -> InternalAppend | None:
         """Return the append for a commit of a recent half message, the most common request.
@@ -181,8 +144,8 @@ class TransactionFinisher:
         records = [committed_as_sent(half), self.operation(half.queue_offset, half.queue_id)]
         self._standings.busy[offset] = []
         standing = HalfState(PREPARED, offset, half.queue_offset)
-        token = EndPut(end, standing, half.real_name, half.stored_ms, COMMITTING)
-        return InternalAppend(records, None, token, waits=half.waits, is_chain=True)
+        stored = EndStored(end, standing, half.real_name, half.stored_ms, COMMITTING)
+        return InternalAppend(records, None, stored, waits=half.waits, is_chain=True)
 
     def _refused(self, end: End, half: HalfMessage, topic: str) -> AccessRefused | None:
         """Return why the account may not end the transaction; None if it may.
@@ -216,28 +179,28 @@ class TransactionFinisher:
     def operation(self, queue_offset: int, queue_id: int) -> InternalRecord:
         return operation(queue_id, queue_offset, self._now_ms(), self._log.store_host)
 
-    def stored(self, token: EndPut, message: InternalAppended) -> list[End]:
+    def stored(self, message: EndStored) -> list[End]:
         """Answer the request of an append; return the requests that waited for it."""
-        end, offset = token.end, token.standing.physical_offset
+        end, offset = message.end, message.standing.physical_offset
         waiting = self._standings.busy.pop(offset, [])
         results = message.results
         last = [result for result in results if result.is_stored]
         if last:
-            is_committed = end.is_commit or token.before_last == COMMITTING
+            is_committed = end.is_commit or message.before_last == COMMITTING
             settled = COMMITTED if is_committed else ROLLED_BACK
-            state = settled if len(last) == len(results) else token.before_last
+            state = settled if len(last) == len(results) else message.before_last
             self._standings.note(offset, state, last[-1].physical_offset + 1)
             if state == settled:
-                self._count(token, is_commit=is_committed)
+                self._count(message, is_commit=is_committed)
         if results[0].is_stored:
             end.answer(ResponseCode.SUCCESS, None if end.is_commit else NOT_SET)
         else:
             end.answer(*self._refusal(results[0], message.remark))
         return waiting
 
-    def _count(self, token: EndPut, *, is_commit: bool) -> None:
-        after_ms = max(0, self._now_ms() - token.stored_ms)
-        self._stats.ended(token.topic, is_commit=is_commit, after_ms=after_ms)
+    def _count(self, message: EndStored, *, is_commit: bool) -> None:
+        after_ms = max(0, self._now_ms() - message.stored_ms)
+        self._stats.ended(message.topic, is_commit=is_commit, after_ms=after_ms)
 
     def _refusal(self, result: InternalRecord, remark: str | None) -> tuple[int, str | None]:
         """Return code and text for a message that is not stored."""

@@ -1,8 +1,9 @@
 """Commits and rollbacks of transactions, and check-backs of the open ones.
 
 Owns: the half messages that are being settled or checked.
-Receives: Request from connections; InternalAppended and AppendResults from PutMessage;
-ColdReadOfHalf from ColdRead and Reput; Synced from the flusher; its own timer.
+Receives: Request from connections; EndsStored, EndStored, ResumeStored, ChecksStored and
+FinishesStored from PutMessage; ColdReadOfHalf from ColdRead and Reput; Synced from the flusher; its
+own timer.
 Sends: InternalAppend and InternalAppendGroup to PutMessage; ReadCold to ColdRead; AwaitDispatch to
 Reput; CHECK_TRANSACTION_STATE to producers; CreateSystemTopic to the topic table; CommitOffset for
 CID_RMQ_SYS_TRANS to consumer_offsets; before that, Sync to the flusher.
@@ -23,14 +24,14 @@ from structlog import get_logger
 from actors.config import BrokerConfig
 from actors.engine.actor import BatchEnd, handles
 from actors.engine.actor_address import ActorAddress
+from actors.engine.messages import Message
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.request import Peer, Request, Responder, serves
 from actors.pulling.messages import ReadCold
 from actors.sending.half_message_cache import HalfMessageCache
 from actors.sending.messages import (
-    AppendResults,
+    AppendResult,
     InternalAppend,
-    InternalAppended,
     InternalAppendGroup,
     Sync,
     Synced,
@@ -43,8 +44,16 @@ from actors.transactions.check_back_planner import Batch, Check, CheckBackPlanne
 from actors.transactions.half_messages import HalfMessage
 from actors.transactions.half_reader import HalfReader
 from actors.transactions.half_state import Standings
-from actors.transactions.messages import ColdReadOfHalf
-from actors.transactions.transaction_finisher import NOT_SET, End, EndPut, TransactionFinisher
+from actors.transactions.messages import (
+    RESUME_EXCEPTION,
+    ColdReadOfHalf,
+    End,
+    EndsStored,
+    EndStored,
+    Resume,
+    ResumeStored,
+)
+from actors.transactions.transaction_finisher import NOT_SET, TransactionFinisher
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.headers.transaction import (
@@ -68,7 +77,6 @@ log = get_logger(__name__)
 RETRY_MS = 1000.0
 """Delay before the next try while the transaction table is not complete."""
 _RESUME_FAILED = "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed."
-_RESUME_EXCEPTION = "Exception was thrown when putting message back to RMQ_SYS_TRANS_HALF_TOPIC."
 
 _QUEUE_ID = 0
 """Queue id of half messages and of operations."""
@@ -87,25 +95,29 @@ class _NextStep:
 
 
 @dataclass(slots=True)
-class _ColdReadForStep:
+class _ColdReadForStep(Message):
     """Report that the cold pages of the next step are read."""
 
     transactions: ActorAddress
     is_read: bool = True
 
-    def refuse(self, _remark: str) -> None:
+    def on_undelivered(self, _remark: str) -> None:
         """Report a failed read, which ColdRead has logged."""
         self.transactions.tell(_ColdReadForStep(self.transactions, False))
 
 
-@dataclass(slots=True)
-class _Resume:
-    """Request of an operator to check a half message again."""
+@dataclass(slots=True, eq=False)
+class ChecksStored(AppendResult):
+    """Result of the append of the checks of a step."""
 
-    request: Request
+    batch: Batch
 
-    def refuse(self, _remark: str) -> None:
-        self.request.answer(ResponseCode.SYSTEM_ERROR, remark=_RESUME_EXCEPTION)
+
+@dataclass(slots=True, eq=False)
+class FinishesStored(AppendResult):
+    """Result of the append of the finishes of a step."""
+
+    batch: Batch
 
 
 class _Progress(NamedTuple):
@@ -161,7 +173,6 @@ class Transactions(Responder):
         self._is_last_saved = False
 
     def on_start(self) -> None:
-        self._outcomes = AppendResults(self.address)
         if not self._config.is_slave:
             self.after(self._config.transaction_check_interval_ms, _NextRound())
 
@@ -187,24 +198,23 @@ class Transactions(Responder):
         try:
             _, offset = parse_message_id(header.msg_id or "")
         except ValueError:
-            return request.command.answer(ResponseCode.SYSTEM_ERROR, remark=_RESUME_EXCEPTION)
+            return request.command.answer(ResponseCode.SYSTEM_ERROR, remark=RESUME_EXCEPTION)
         self.begin_change()
-        self._look_up(offset, _Resume(request))
+        self._look_up(offset, Resume(request))
         return None
 
     @handles(ColdReadOfHalf)
     def on_warmed(self, message: ColdReadOfHalf) -> None:
         """Continue with a request after a cold read or a dispatch."""
-        assert isinstance(message.asker, End | _Resume)
         self._look_up(message.offset, message.asker, message.reads)
 
-    def _look_up(self, offset: int, asker: End | _Resume, reads: int = 0) -> None:
+    def _look_up(self, offset: int, asker: End | Resume, reads: int = 0) -> None:
         half = self._reader.recent(offset)
         if half is not None and isinstance(asker, End):
             put = self._ends.records_for_recent(asker, half)
             if put is not None:
                 self._reader.drop_recent(offset)
-                put.reply_to = self._outcomes
+                put.reply_to = self.address
                 self._puts.append(put)
                 return
         is_known, record = self._reader.read(offset, asker, self.address, reads)
@@ -213,7 +223,7 @@ class Transactions(Responder):
         if isinstance(asker, End):
             put = self._ends.records_for(asker, record)
             if put is not None:
-                put.reply_to = self._outcomes
+                put.reply_to = self.address
                 self._puts.append(put)
         else:
             self._resume_found(asker, record)
@@ -222,39 +232,37 @@ class Transactions(Responder):
     def on_batch_end(self, _: BatchEnd) -> None:
         if self._puts:
             puts, self._puts = self._puts, []
-            self._to["put_message"].tell(InternalAppendGroup(puts))
+            self._to["put_message"].tell(InternalAppendGroup(puts, EndsStored))
 
-    def _resume_found(self, resume: _Resume, record: MessageRecord | None) -> None:
+    def _resume_found(self, resume: Resume, record: MessageRecord | None) -> None:
         if record is None:
             resume.refuse("")
             return
         self._resuming += 1
         own = HalfMessage(record).resumed()
-        self._to["put_message"].tell(InternalAppend([own], self.address, resume))
+        self._to["put_message"].tell(InternalAppend([own], self.address, ResumeStored(resume)))
 
     # --- append results
 
-    @handles(AppendResults)
-    def on_outcomes(self, message: AppendResults) -> None:
-        message.hand_out(self.on_internal_appended)
+    @handles(EndsStored)
+    def on_ends_stored(self, message: EndsStored) -> None:
+        ends = message.ends
+        while ends:
+            self.on_end_stored(ends[0])
+            ends.popleft()
 
-    @handles(InternalAppended)
-    def on_internal_appended(self, message: InternalAppended) -> None:
-        token = message.token
-        if isinstance(token, EndPut):
-            self._go_on(self._ends.stored(token, message))
-        elif isinstance(token, _Resume):
-            self._resuming -= 1
-            is_stored = message.results[0].is_stored
-            token.request.answer(
-                ResponseCode.SUCCESS if is_stored else ResponseCode.SYSTEM_ERROR,
-                remark=None if is_stored else _RESUME_FAILED,
-            )
-        elif isinstance(token, Batch):
-            if token.checks:
-                self._checks_put(token, message)
-            else:
-                self._finishes_put(token, message)
+    @handles(EndStored)
+    def on_end_stored(self, message: EndStored) -> None:
+        self._go_on(self._ends.stored(message))
+
+    @handles(ResumeStored)
+    def on_resume_stored(self, message: ResumeStored) -> None:
+        self._resuming -= 1
+        is_stored = message.results[0].is_stored
+        message.resume.request.answer(
+            ResponseCode.SUCCESS if is_stored else ResponseCode.SYSTEM_ERROR,
+            remark=None if is_stored else _RESUME_FAILED,
+        )
 
     def _go_on(self, waiting: Sequence[End]) -> None:
         """Continue with requests that waited for an append about their half message."""
@@ -311,9 +319,11 @@ class Transactions(Responder):
             return
         for check in batch.all():
             self._standings.busy.setdefault(check.pending.physical_offset, [])
+        result: AppendResult
         if batch.checks:
-            records = [check.own for check in batch.checks]
+            result, records = ChecksStored(batch), [check.own for check in batch.checks]
         else:
+            result = FinishesStored(batch)
             records = [
                 self._ends.operation(check.pending.queue_offset, check.pending.queue_id)
                 for check in batch.finishes
@@ -321,12 +331,13 @@ class Transactions(Responder):
         wanted = []
         if any(check.is_given_up for check in batch.checks):
             wanted = [CreateSystemTopic(TRANS_CHECK_MAX_TIME_TOPIC, 1)]
-        self._to["put_message"].tell(InternalAppend(records, self.address, batch, topics=wanted))
+        self._to["put_message"].tell(InternalAppend(records, self.address, result, topics=wanted))
 
-    def _checks_put(self, batch: Batch, message: InternalAppended) -> None:
+    @handles(ChecksStored)
+    def on_checks_stored(self, message: ChecksStored) -> None:
         """Check back with producers of stored checks, then append the finishes."""
         again: list[Check] = []
-        finishes = batch.finishes
+        batch, finishes = message.batch, message.batch.finishes
         is_failing = False
         for check, result in zip(batch.checks, message.results, strict=True):
             if result.is_stored:
@@ -405,12 +416,14 @@ class Transactions(Responder):
     def _store_host(self) -> bytes:
         return self._store.commit_log.store_host
 
-    def _finishes_put(self, batch: Batch, message: InternalAppended) -> None:
-        for check, result in zip(batch.finishes, message.results, strict=True):
+    @handles(FinishesStored)
+    def on_finishes_stored(self, message: FinishesStored) -> None:
+        finishes = message.batch.finishes
+        for check, result in zip(finishes, message.results, strict=True):
             if result.is_stored and check.is_committed:
                 offset = check.pending.physical_offset
                 self._standings.note(offset, COMMITTED, result.physical_offset + 1)
-        self._release(batch.finishes)
+        self._release(finishes)
         self.address.tell(_NextStep())
 
     def _release(self, checks: Sequence[Check | Finish]) -> None:
@@ -474,7 +487,7 @@ class Transactions(Responder):
             for end in waiting:
                 end.refuse(_INTERRUPTED)
         for put in self._puts:
-            put.refuse(_INTERRUPTED)
+            put.on_undelivered(_INTERRUPTED)
 
 
 def _progress_of(

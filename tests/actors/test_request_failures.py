@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 from actors.broker import RESPONDERS
 from actors.consumers.clients import Clients
 from actors.engine.actor import Actor, handles
+from actors.engine.messages import Message
 from actors.engine.supervisor import FAILURES_MAX, ChildSpec
 from actors.engine.system import ActorSystem
 from actors.jobs.spark_jobs import SparkJobs
@@ -41,12 +42,12 @@ READ_CODE, CHANGE_CODE, TOLD_CODE = (
 
 
 @dataclass(slots=True)
-class Measure:
+class Measure(Message):
     """A later step of a request, by a handler that only reads."""
 
     request: Request
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         self.request.refuse(remark)
 
 

@@ -10,7 +10,7 @@ from time import perf_counter, process_time
 
 from actors.engine.actor import Actor, BatchEnd, handles
 from actors.engine.actor_address import ActorAddress
-from actors.engine.future import Reply
+from actors.engine.future import Question, Reply
 from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem
 from storage.files.disk import RealDisk
@@ -43,7 +43,7 @@ class Expect:
 
 
 @dataclass(slots=True)
-class Echo:
+class Echo(Question):
     """Answer at once."""
 
     reply: Reply[None]

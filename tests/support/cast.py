@@ -5,19 +5,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from actors.engine.actor import Actor, BatchEnd, handles
+from actors.engine.future import Question
+from actors.engine.messages import Message
 from actors.engine.system import ActorSystem
 from tests.support.actors import Arrivals
 from tests.support.simulation import SimulatedSystem
 
 
 @dataclass(slots=True)
-class Say:
+class Say(Message):
     """Record the text."""
 
     text: Any
     refused: Callable[[str], None] | None = None
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         if self.refused is not None:
             self.refused(remark)
 
@@ -30,7 +32,7 @@ class Do:
 
 
 @dataclass(slots=True)
-class Look:
+class Look(Question):
     """Reply with the result of a function of the actor."""
 
     question: Callable[[Any], Any]

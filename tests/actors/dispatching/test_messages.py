@@ -1,5 +1,7 @@
 """Refusals of dispatching messages after their receiver has failed."""
 
+from dataclasses import dataclass
+
 from actors.dispatching.messages import (
     AwaitDispatch,
     CheckRecord,
@@ -15,21 +17,29 @@ from storage.reading.record_place import RecordPlace
 from tests.support.peers import RecordingPeer, Told
 
 
+@dataclass(slots=True)
+class Checked(RecordChecked):
+    request: Request
+
+    def on_undelivered(self, remark: str) -> None:
+        self.request.refuse(remark)
+
+
 def test_record_check_is_answered_or_refused_if_an_actor_fails() -> None:
     told, peer = Told("record_checker"), RecordingPeer()
     request = Request(RemotingCommand(RequestCode.VIEW_MESSAGE_BY_ID), peer)
-    asked = CheckRecord(RecordPlace("Orders", 0, 0, 0, 100), request, told.address)
-    AwaitDispatch(100, asked, told.address).refuse("it has died")
+    asked = CheckRecord(RecordPlace("Orders", 0, 0, 0, 100), Checked(request), told.address)
+    AwaitDispatch(100, asked, told.address).on_undelivered("it has died")
     assert told.take() == [asked]
-    asked.refuse("checker failed")
-    RecordChecked(request, True).refuse("requester stopped")
+    asked.on_undelivered("checker failed")
+    Checked(request).on_undelivered("requester stopped")
     remarks = [answer.remark for answer in peer.received]
     assert remarks == ["checker failed", "requester stopped"]
 
 
 def test_without_reput_nothing_is_synced_and_no_checkpoint_time_is_given() -> None:
     flusher = Told("flush_real_time")
-    WriteOutQueues(0, flusher.address).refuse("reput has stopped")
+    WriteOutQueues(0, flusher.address).on_undelivered("reput has stopped")
     (told,) = flusher.take()
     assert isinstance(told, QueuesWritten)
     assert told.unsynced.store_timestamp is None

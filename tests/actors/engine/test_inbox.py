@@ -8,6 +8,7 @@ from pykka._envelope import Envelope
 from pykka.messages import _ActorStop
 
 from actors.engine.actor_address import ActorAddress
+from actors.engine.future import Future, MessageRefused, Reply
 from actors.engine.inbox import (
     BATCH_MAX,
     KEPT_MAX,
@@ -97,23 +98,17 @@ def test_an_envelope_of_a_pykka_ref_passes_through_as_it_is(address: ActorAddres
     assert inbox_of(mail).get() is envelope
 
 
-def test_refuse_answers_a_message_by_its_own_refuse() -> None:
+def test_refused_message_learns_that_it_is_undelivered() -> None:
     remarks: list[str] = []
     refuse(Say("x", remarks.append), "gone")
     assert remarks == ["gone"]
 
 
-def test_refuse_answers_a_message_by_the_refuse_of_its_reply() -> None:
-    class Reply:
-        remarks: list[str] = []  # noqa: RUF012
-
-        def __call__(self, value: Any) -> None: ...
-
-        def refuse(self, remark: str) -> None:
-            self.remarks.append(remark)
-
-    refuse(Look(id, Reply()), "gone")
-    assert Reply.remarks == ["gone"]
+def test_refused_question_refuses_its_reply() -> None:
+    asked: Future[Any] = Future(lambda *_: None)
+    refuse(Look(id, Reply(asked)), "gone")
+    with pytest.raises(MessageRefused, match="gone"):
+        asked.result(0)
 
 
 @pytest.mark.parametrize("message", [object(), Say("x"), Look(id, print)])

@@ -90,7 +90,7 @@ def test_without_consumers_the_page_is_made_at_once() -> None:
 
 def test_who_scrapes_is_told_when_it_cannot_be_made() -> None:
     port = Told("port")
-    MakePage(("/x", ""), None, port.address).refuse("a test")
+    MakePage(("/x", ""), None, port.address).on_undelivered("a test")
     (made,) = port.take()
     assert made.answer.status is HTTPStatus.INTERNAL_SERVER_ERROR
     assert made.answer.body == b"page not rendered: a test\n"

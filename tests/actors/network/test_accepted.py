@@ -111,8 +111,8 @@ def test_an_accepted_connection_keeps_its_slot(tmp_path: Path, speaks_tls: bool)
         made.system.advance(TIME_MS + 2000)
         assert [places.take(HOST) for _ in range(2)] == [None, "maxConnections"], "it has one"
         places.leave(HOST)
-        accepted.refuse("no receiver")
-        accepted.refuse("twice")
+        accepted.on_undelivered("no receiver")
+        accepted.on_undelivered("twice")
         assert [places.take(HOST) for _ in range(3)] == [None, None, "maxConnections"]
 
 

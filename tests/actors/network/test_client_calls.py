@@ -9,6 +9,7 @@ import pytest
 
 from actors.engine.actor_address import ActorAddress
 from actors.engine.inbox import Item
+from actors.engine.messages import Message
 from actors.engine.supervisor import ChildSpec
 from actors.network import client_calls
 from actors.network.client_calls import ClientCalls, Waiting
@@ -157,12 +158,12 @@ def test_a_stop_ends_what_waits() -> None:
 def test_a_context_is_refused_if_the_caller_has_stopped() -> None:
     refused: list[str] = []
 
-    class Context:
-        def refuse(self, remark: str) -> None:
+    class Context(Message):
+        def on_undelivered(self, remark: str) -> None:
             refused.append(remark)
 
-    CallDone(Context(), RecordingPeer(), CallEnd.ANSWERED).refuse("gone")
-    CallDone("no such method", RecordingPeer(), CallEnd.ANSWERED).refuse("gone")
+    CallDone(Context(), RecordingPeer(), CallEnd.ANSWERED).on_undelivered("gone")
+    CallDone("no such method", RecordingPeer(), CallEnd.ANSWERED).on_undelivered("gone")
     assert refused == ["gone"]
 
 

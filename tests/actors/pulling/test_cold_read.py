@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from actors.engine.actor import Actor, handles
+from actors.engine.messages import Message
 from actors.engine.supervisor import ChildSpec
 from actors.engine.system import ActorSystem
 from actors.pulling.cold_read import AHEAD_BYTES, ColdRead
@@ -165,10 +166,10 @@ def test_a_stopping_broker_answers_pulls_that_wait_for_the_disk() -> None:
 
 
 @dataclass
-class Note:
+class Note(Message):
     """Message sent when all parts are read."""
 
-    def refuse(self, remark: str) -> None:
+    def on_undelivered(self, remark: str) -> None:
         raise AssertionError(remark)
 
 

@@ -175,7 +175,7 @@ def test_an_answer_never_gets_longer_than_a_frame(
 def test_a_query_outlives_a_reput_that_dies_with_it() -> None:
     told, peer = Told("query_message"), RecordingPeer()
     request = Request(RemotingCommand(RequestCode.QUERY_MESSAGE), peer)
-    WriteOutIndex(request, told.address).refuse("it has died")
+    WriteOutIndex(request, told.address).on_undelivered("it has died")
     (message,) = told.take()
     assert isinstance(message, IndexWritten) and message.request is request
     assert peer.received == []

@@ -210,7 +210,7 @@ def test_when_the_disk_takes_no_repair_the_round_begins_again() -> None:
 def test_a_reput_that_died_with_repairs_in_its_hands_lets_the_round_begin_again() -> None:
     scrubber, pull_hold = Told("scrubber"), Told("pull_hold")
     verified = UnitVerified("Topic", 0, 1)
-    RepairUnits([], [], scrubber.address, [(pull_hold.address, verified)]).refuse("died")
+    RepairUnits([], [], scrubber.address, [(pull_hold.address, verified)]).on_undelivered("died")
     assert scrubber.take() == [RepairsRefused("died")]
     assert pull_hold.take() == [verified]
 

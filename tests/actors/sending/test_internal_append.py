@@ -1,6 +1,7 @@
 """Internal appends: prepared records, their queues, and the results of failures."""
 
-from dataclasses import replace
+from collections import deque
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from structlog.testing import capture_logs
 from actors.dispatching.messages import WritesForbidden
 from actors.engine.actor import Actor, handles
 from actors.engine.supervisor import ChildSpec
-from actors.sending.messages import InternalAppend, InternalAppended
+from actors.sending.messages import AppendResult, InternalAppend, InternalAppendGroup
 from actors.sending.records import InternalRecord
 from actors.tables.messages import CreateSystemTopic
 from protocol.codes import ResponseCode
@@ -19,31 +20,46 @@ from storage.message_store import MessageStore
 from tests.support.brokers import STORE, SimulatedBroker
 from tests.support.fake_disk import FakeDisk
 from tests.support.numbering import delete_topic
+from tests.support.peers import Told
+
+
+@dataclass(slots=True, eq=False)
+class Stored(AppendResult):
+    """Result of an append of these tests."""
+
+    name: str = ""
+
+
+@dataclass(slots=True)
+class AllStored:
+    """Results of a group of these tests."""
+
+    results: deque[Stored]
 
 
 class Asker(Actor):
     """Keeps the answers."""
 
-    def __init__(self, answers: list[InternalAppended]) -> None:
+    def __init__(self, answers: list[Stored]) -> None:
         super().__init__()
         self._answers = answers
 
-    @handles(InternalAppended)
-    def on_answer(self, message: InternalAppended) -> None:
+    @handles(Stored)
+    def on_answer(self, message: Stored) -> None:
         self._answers.append(message)
 
 
-def asked(made: SimulatedBroker) -> list[InternalAppended]:
-    answers: list[InternalAppended] = []
+def asked(made: SimulatedBroker) -> list[Stored]:
+    answers: list[Stored] = []
     made.system.start(ChildSpec("asker", lambda _: Asker(answers)))
     return answers
 
 
-def put(
-    made: SimulatedBroker, *records: InternalRecord, token: object = None, **options: Any
-) -> None:
+def put(made: SimulatedBroker, *records: InternalRecord, name: str = "", **options: Any) -> None:
     reply_to = made.system.address("asker")
-    made.system.address("put_message").tell(InternalAppend(records, reply_to, token, **options))
+    made.system.address("put_message").tell(
+        InternalAppend(records, reply_to, Stored(name), **options)
+    )
 
 
 def record(body: bytes = b"own", **fields: Any) -> InternalRecord:
@@ -51,7 +67,7 @@ def record(body: bytes = b"own", **fields: Any) -> InternalRecord:
     return InternalRecord(body=body, **{**usual, **fields})
 
 
-def read(made: SimulatedBroker, answer: InternalAppended, number: int = 0) -> MessageRecord:
+def read(made: SimulatedBroker, answer: Stored, number: int = 0) -> MessageRecord:
     found = made.broker.store.commit_log.read_record(answer.results[number].physical_offset)
     assert found is not None
     return found
@@ -74,11 +90,11 @@ def test_a_record_lies_in_the_log_as_it_was_prepared_and_can_be_pulled() -> None
             prepared_offset=77,
         ),
         record(b"second"),
-        token="mine",
+        name="mine",
     )
     made.system.advance(100)
     (answer,) = answers
-    assert answer.token == "mine"
+    assert answer.name == "mine"
     assert [(each.code, each.queue_offset) for each in answer.results] == [(0, 0), (0, 1)]
     found = read(made, answer)
     assert (found.topic, found.queue_id, found.body, found.flag) == ("Topic", 1, b"own", 3)
@@ -280,3 +296,26 @@ def test_own_messages_to_a_deleted_topic_are_read_if_it_is_made_again() -> None:
     made.system.advance(2_000)
     made.make_topic(queues=1)
     assert sorted(each.body for each in made.messages()) == [b"%d" % number for number in range(8)]
+
+
+def test_results_of_a_group_are_one_message() -> None:
+    made, told = SimulatedBroker(11), Told("asker")
+    made.make_topic()
+    appends = [
+        InternalAppend([record(name.encode())], told.address, Stored(name)) for name in ("a", "b")
+    ]
+    made.system.address("put_message").tell(InternalAppendGroup(appends, AllStored))
+    made.system.advance(100)
+    (answer,) = told.take()
+    assert isinstance(answer, AllStored)
+    assert [(each.name, each.results[0].code) for each in answer.results] == [("a", 0), ("b", 0)]
+    assert [each.body for each in made.messages("Topic", 1)] == [b"a", b"b"]
+
+
+def test_append_is_answered_once() -> None:
+    told = Told("asker")
+    append = InternalAppend([record()], told.address, Stored("a"))
+    append.on_undelivered("first")
+    InternalAppendGroup([append], AllStored).on_undelivered("second")
+    (answer,) = told.take()
+    assert (answer.name, answer.code, answer.remark) == ("a", 1, "first")

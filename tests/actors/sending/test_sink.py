@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
-from actors.sending.messages import InternalAppended
-from actors.sending.sink import Sink
+from actors.sending.sink import BatchStored, Sink
 from protocol.codes import ResponseCode
 from protocol.command import RemotingCommand
 from protocol.property_shapes import find_pairs
@@ -230,13 +229,13 @@ def test_after_a_failure_of_an_appending_actor_nothing_is_stored_twice(
 ) -> None:
     """The actor that knows forgets; what it asked for is decided before anything new is taken."""
     sent(made, batch_command(MESSAGES, 0, 4))
-    handler = Sink.handlers[InternalAppended]
+    handler = Sink.handlers[BatchStored]
 
     def fails(*_: object) -> None:
-        monkeypatch.setitem(Sink.handlers, InternalAppended, handler)
+        monkeypatch.setitem(Sink.handlers, BatchStored, handler)
         raise RuntimeError("for the test")
 
-    monkeypatch.setitem(Sink.handlers, InternalAppended, fails)
+    monkeypatch.setitem(Sink.handlers, BatchStored, fails)
     answer = made.ask(batch_command(MESSAGES, 4, 8))
     assert answer.code == ResponseCode.SYSTEM_ERROR
     made.system.advance(5000)

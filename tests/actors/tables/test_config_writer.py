@@ -71,8 +71,8 @@ def test_refused_write_is_retried_and_no_request_waits() -> None:
 
 def test_without_a_writer_no_request_waits() -> None:
     owner = Told("topics")
-    WriteFile(PATH, "{}", 1, owner.address).refuse("gone")
-    WriteFile(PATH, "{}").refuse("gone")
+    WriteFile(PATH, "{}", 1, owner.address).on_undelivered("gone")
+    WriteFile(PATH, "{}").on_undelivered("gone")
     assert owner.take() == [FileWritten(PATH, 1, "gone")]
 
 

@@ -186,9 +186,9 @@ def test_a_topic_that_the_disk_refuses_is_answered_with_an_error() -> None:
 
 def test_a_refused_creation_lets_the_sends_go() -> None:
     sender = Told("put_message")
-    CreateTopicOnSend("T", "TBW102", 4, False, "p", sender.address).refuse("gone")
-    CreateSystemTopic("D", 1, sender.address).refuse("gone")
-    CreateSystemTopic("D", 1).refuse("gone")
+    CreateTopicOnSend("T", "TBW102", 4, False, "p", sender.address).on_undelivered("gone")
+    CreateSystemTopic("D", 1, sender.address).on_undelivered("gone")
+    CreateSystemTopic("D", 1).on_undelivered("gone")
     assert sender.take() == [TopicReady("T", None), TopicReady("D", None)]
 
 

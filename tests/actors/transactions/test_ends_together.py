@@ -10,7 +10,7 @@ from actors.sending.half_message_cache import HalfRecord
 from actors.sending.messages import InternalAppend
 from actors.sending.records import InternalRecord
 from actors.transactions.half_messages import HalfMessage
-from actors.transactions.transaction_finisher import End as CarriedOut
+from actors.transactions.messages import End as CarriedOut
 from actors.transactions.transaction_finisher import TransactionFinisher
 from protocol.codes import LanguageCode, SerializeType
 from protocol.command import RemotingCommand
