@@ -44,7 +44,7 @@ class AccessState:
     """Whether an allowlisted address counts as an administrator, as in 4.9.7."""
     reply_topic: str = ""
     trace_topic: str = ""
-    nobody: SecretKey = field(default_factory=lambda: SecretKey(token_hex()))
+    decoy: SecretKey = field(default_factory=lambda: SecretKey(token_hex()))
     """Secret used for unknown accounts: a wrong name takes as long as a wrong secret."""
     traced: dict[str, TraceRate] = field(default_factory=dict)
     broker_hosts: dict[str, tuple[float, str]] = field(default_factory=dict)

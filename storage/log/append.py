@@ -169,8 +169,7 @@ def encode_groups(
     Return the pieces to join, the number of the first group that did not fit, and the end offset.
     Records of `CLOCK_TOPICS` get `clock_ms` as store timestamp if it is positive.
 
-    Callers have checked topic and properties against their limits. ValueError or IndexError
-    therefore means a programming error.
+    Callers have checked the limits of topic and properties: a ValueError or IndexError is a bug.
     """
     # One loop with local names and one flat list of pieces: 0.5 µs per record of 300 bytes.
     store_flag, head_v4, v6_more_bytes, pack_v6 = _heads_of(len(store_host))

@@ -150,8 +150,7 @@ class ConsumeQueues:
         and its queue first, and may remove the queue so that it begins again.
 
         Prepared and rolled-back records have no unit; units that a queue already has are ignored.
-        Raises DiskFull or StoreError from writing out. The units are then in memory, and a repeated
-        call is harmless.
+        Raises DiskFull or StoreError from writing out. A repeated call is then harmless.
         """
         plain = entries if self._ext_files is None else self._append_extended(entries, odd, look)
         queues, dirty, pack = self._by_bytes, self._dirty, UNIT.pack
