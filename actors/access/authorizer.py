@@ -129,7 +129,7 @@ class Authorizer:
         found: dict[int, AccessRefused] = {}
         self._look()
         shape: SendShape | None = None
-        access_key, secret, is_held = "", self._guard.nobody, False
+        access_key, secret, is_held = "", self._guard.decoy, False
         for place, send in enumerate(sends):
             if send.shape is not shape:
                 shape = send.shape
@@ -240,7 +240,7 @@ class Authorizer:
             raise TooManyFailures("too many failed signatures")
         if not access_key:
             return self._without_signature(asked, NOBODY, NO_KEY, b"")
-        secrets = (self._guard.nobody,) if account is None else account.secrets
+        secrets = (self._guard.decoy,) if account is None else account.secrets
         proof, values = None, b""
         for secret in secrets:
             for content in contents:
