@@ -18,7 +18,10 @@ _CODECS = {COMPRESSION_LZ4: "lz4", COMPRESSION_ZSTD: "zstd"}
 def plain_body(
     stored: bytes, sys_flag: int, max_bytes: int = DECOMPRESSED_BYTES_MAX
 ) -> bytes | None:
-    """A body without its compression; None if it is broken, or longer than `max_bytes` then."""
+    """Return a body without its compression.
+
+    None if it is damaged, or longer than `max_bytes` then.
+    """
     if not sys_flag & COMPRESSED:
         return stored
     if not stored:
@@ -44,7 +47,7 @@ def _unfolded(stored: bytes, codec: str, max_bytes: int) -> bytes | None:
 
 
 def with_plain(stored: pa.Array, rows: Sequence[int], plain: Sequence[bytes | None]) -> pa.Array:
-    """The stored bodies, with `plain` in place of those of `rows` (ascending)."""
+    """Return the stored bodies, with `plain` in place of those of `rows` (ascending)."""
     if not rows:
         return stored
     order = list(range(len(stored)))

@@ -1,8 +1,8 @@
-"""The columns of a message as a table has them, and what archives of older versions called them.
+"""The columns of a message in a table, with their names in older archives.
 
 column            Arrow type           what it is
 topic             string
-brokerName        string               of the broker whose store it is; null where nobody said it
+brokerName        string               of the broker whose store it is; null if unknown
 queueId           int32
 queueOffset       int64                position in the queue
 commitLogOffset   int64                position of the record in the commit log
@@ -20,7 +20,7 @@ bornHost          string               address:port, [address]:port for IPv6
 storeHost         string
 reconsumeTimes    int32
 
-Those of the record itself are there for whoever names them:
+Columns of the record itself are returned on request:
 
 recordBytes                 int32      of the whole record in the log
 tagsCode                    int64      of the consume queue unit; 0 if read by file
@@ -92,7 +92,7 @@ NAMES_OF_FORMAT_1 = {
     "body": "storedBody",
     "properties": "storedProperties",
 }
-"""What archives of the first format call these columns; other names are the same in both."""
+"""Column names of the first archive format; other names are the same in both."""
 
 _SQL_TYPES = {
     pa.string(): "string",
@@ -107,12 +107,12 @@ _SQL_TYPES = {
 
 
 def sql_schema(names: Sequence[str] = tuple(MESSAGE_COLUMNS)) -> str:
-    """The named columns as Spark's SQL declares them."""
+    """Return the declaration of the named columns in Spark's SQL."""
     return ", ".join(f"{name} {_SQL_TYPES[COLUMNS[name]]}" for name in names)
 
 
 def check_columns(names: Sequence[str], sql_types: Sequence[str]) -> None:
-    """Raises StoreError for a column that a message does not have, or has with another type."""
+    """Check that each column exists with this type. Raises StoreError."""
     for name, wanted in zip(names, sql_types, strict=True):
         if name not in COLUMNS:
             raise StoreError(f"a message has no column {name}; it has {', '.join(COLUMNS)}")

@@ -45,10 +45,10 @@ def batches(
     columns: Sequence[str] = tuple(MESSAGE_COLUMNS),
     broker_name: str | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The named columns in their order; only these are computed.
+    """Yield the named columns in their order; only these are computed.
 
-    One batch; more where the plain bodies of compressed ones would make it longer than 8 MiB (one
-    message may be larger).
+    One batch, or more where the decompressed bodies would make it longer than 8 MiB (one message
+    may be larger).
     """
     if "body" not in columns:
         yield decode(records, columns, broker_name)
@@ -128,7 +128,7 @@ def _numbers(values: NumpyArray, kind: Any) -> pa.Array:
 
 
 def _times(values: NumpyArray) -> pa.Array:
-    """ms since 1970, kept within the years that Spark knows."""
+    """Return times in ms since 1970, kept within the years that Spark knows."""
     times = np.clip(values.astype(np.int64), _MS_MIN, _MS_MAX) * 1000
     return pa.array(times, pa.int64()).cast(TIMESTAMP)
 
@@ -217,7 +217,7 @@ def host_text(packed: bytes) -> str:
 
 
 def _msg_id(source: _Source) -> pa.Array:
-    """The packed store host, then the offset, as hexadecimal digits."""
+    """Return the packed store host and the offset as hexadecimal digits."""
     records = source.records
     offsets = records.heads["physical_offset"].astype(">i8")
     v6 = (records.heads["sys_flag"] & STORE_HOST_V6) != 0

@@ -11,11 +11,11 @@ from spark.decoding.store_files import UNITS_AT_ONCE, LogFile, NumpyArray
 
 
 def walk(file: LogFile, start: int = 0, end: int | None = None) -> Iterator[Records]:
-    """The messages of one log file, of all topics, by following their sizes.
+    """Yield the messages of one log file, of all topics, by following their sizes.
 
-    From position `start`, which must be one where a record begins (a file's first byte, or what a
-    queue's unit says), up to `end`. It ends at the blank at a file's end and at the first thing
-    that is no record; a record whose inside is wrong is passed over.
+    `start` is the position of a record: a file's first byte, or what a queue unit names. The walk
+    ends at `end`, at the blank of a file's end, and at the first invalid record. A record with
+    invalid contents is skipped.
     """
     limit = file.size if end is None else min(end, file.size)
     while start + RECORD_BYTES_MIN <= limit:

@@ -18,7 +18,7 @@ _NAMES_BY_BIT = 48
 
 
 class PropertyTexts:
-    """Where the pairs of a whole batch of property texts begin and end."""
+    """Places of the pairs of a whole batch of property texts."""
 
     def __init__(self, texts: pa.Array) -> None:
         """`texts`: a binary array without nulls, and not a slice of another one."""
@@ -43,7 +43,7 @@ class PropertyTexts:
         )
 
     def column(self, name: str) -> pa.Array:
-        """The values of one property as strings; null where a text does not have it.
+        """Return the values of one property as strings; null where a text lacks it.
 
         Bytes that are not UTF-8 become replacement characters, as in the protocol's reader.
         """
@@ -76,7 +76,7 @@ class PropertyTexts:
         return _without_repeats(maps) if _has_repeats(names, edges) else maps
 
     def _name_ends(self) -> NumpyArray:
-        """Where the name of each pair ends, somewhere behind the pair if it has no end."""
+        """Return the end of each pair's name, behind the pair for a name without end."""
         ends = np.flatnonzero(self._data == _NAME_END)
         if len(ends) == len(self._starts) and ((ends >= self._starts) & (ends < self._ends)).all():
             return ends  # nearly always: one in each
@@ -99,18 +99,18 @@ def _has_repeats(names: pa.Array, edges: NumpyArray) -> bool:
 
 
 def _without_repeats(maps: pa.Array) -> pa.Array:
-    """The last value of each name, at the place of the first, as the protocol's reader has it."""
+    """Return the last value of each name at its first place, as the protocol's reader does."""
     return pa.array([list(dict(pairs).items()) for pairs in maps.to_pylist()], maps.type)
 
 
 def slices(
     data: NumpyArray, starts: NumpyArray, lengths: NumpyArray, valid: NumpyArray | None = None
 ) -> pa.Array:
-    """A binary array of ascending ranges of one buffer, null where not `valid`.
+    """Return a binary array of ascending ranges of one buffer, null where not `valid`.
 
-    All ranges lie within 2 GiB from the first start. An Arrow array's values must touch each
-    other, so this builds one of values and gaps in turn, without copying, and takes every second
-    value of it with one pass (8.8 M values/s; slicing in Python 2.5 M).
+    All ranges lie within 2 GiB from the first start. Values of an Arrow array must touch each
+    other. So the array alternates values and gaps, without copying, and takes every second value in
+    one pass (8.8 M values/s; slices in Python 2.5 M).
     """
     count = len(starts)
     if not count:
@@ -127,7 +127,7 @@ def slices(
 
 
 def as_text(values: pa.Array) -> pa.Array:
-    """The same bytes as strings; where some are not UTF-8, with replacement characters."""
+    """Return the bytes as strings, with replacement characters for invalid UTF-8."""
     if not len(values):
         return pa.array([], pa.string())
     try:

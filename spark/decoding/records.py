@@ -79,11 +79,11 @@ class Records:
     """Messages that lie behind one another in the same bytes; all arrays have one row each."""
 
     topic: str | None
-    """Of all of them; None where each may have its own."""
+    """Topic of all records; None if each may have another one."""
 
     file: LogBytes
     tags_codes: NumpyArray
-    """Of the units; zeros where they were found without."""
+    """Tags codes of the units; zeros without units."""
 
     positions: NumpyArray
     """First byte of each record in the file."""
@@ -96,7 +96,7 @@ class Records:
     behind_hosts: NumpyArray
     store_timestamps: NumpyArray
     topic_positions: NumpyArray
-    """Of the topic's length byte, right behind the body."""
+    """Positions of the topic's length byte, behind the body."""
 
     topic_bytes: NumpyArray
     properties_bytes: NumpyArray
@@ -118,7 +118,7 @@ class Records:
         return self.heads["record_bytes"].astype(np.int64)
 
     def take(self, rows: NumpyArray | slice) -> "Records":
-        """Some of them, by ascending numbers."""
+        """Return the records with these ascending numbers."""
         if isinstance(rows, slice) and rows == slice(None):
             return self
         return Records(self.topic, self.file, *(getattr(self, name)[rows] for name in _ARRAYS))
@@ -139,7 +139,7 @@ class Scanned:
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """Which queue of which store, and how far its records may be trusted."""
+    """A queue of a store, and how far its records may be trusted."""
 
     store: Store
     topic: str
@@ -153,9 +153,9 @@ class Queue:
         return end if self.published_offset is None else min(end, self.published_offset)
 
     def first_message(self, wanted: int = 0) -> int | None:
-        """The first queue offset from `wanted` on whose record may still be there.
+        """Return the first queue offset from `wanted` on whose record may exist.
 
-        Gap fillers, and units whose records have expired, are passed over; None if nothing is left.
+        Gap fillers, and units of expired records, are skipped; None if nothing is left.
         """
         files = self.store.queue(self.topic, self.queue_id)
         min_offset = self.store.log.min_offset
@@ -178,10 +178,11 @@ class Queue:
         return False
 
     def records(self, first: int, end: int | None = None) -> Iterator[Records]:
-        """Batches of whole messages from queue offset `first` up to `end`, or to the first unit
-        without its record, at most 8192 rows and about 8 MiB each (one message may be larger).
+        """Yield batches of whole messages from queue offset `first` to `end`, or to a missing
+        record.
 
-        Raises StoreError if a file is deleted meanwhile.
+        A batch has at most 8192 rows and about 8 MiB (one message may be larger). Raises StoreError
+        if a file is deleted meanwhile.
         """
         for part in self.scan(first, end):
             if part.records is None:
@@ -225,7 +226,7 @@ class Queue:
 
 
 def _good_count(good: NumpyArray) -> int:
-    """How many are true before the first that is not."""
+    """Return the number of true values before the first false one."""
     return len(good) if good.all() else int(np.argmin(good))
 
 
@@ -234,13 +235,14 @@ def _up_to(count: int, length: int) -> slice:
 
 
 def _rows(good: NumpyArray) -> NumpyArray | slice:
-    """The true ones, as an index that costs nothing when all are."""
+    """Return the true rows, as an index without cost when all are true."""
     return slice(None) if good.all() else np.flatnonzero(good)
 
 
 def _cuts(store: Store, units: NumpyArray, end_offset: int) -> Iterator[tuple[int, int, int]]:
-    """Cuts units where the log file changes, where a batch has enough bytes, and where they point
-    backwards: (first, end, number of the log file, or -1 where they point to no record at all).
+    """Cut units where the log file changes, a batch has enough bytes, or they point backwards.
+
+    Yields first, end and the number of the log file; -1 for units that point to no record.
     """
     start = units["physical_offset"].astype(np.int64)
     size = units["record_bytes"].astype(np.int64)
@@ -268,10 +270,10 @@ def _cuts(store: Store, units: NumpyArray, end_offset: int) -> Iterator[tuple[in
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where records should be in one log file: position, size, tags code of each."""
+    """Expected positions, sizes and tags codes of records in one log file."""
 
     positions: NumpyArray
-    """Ascending."""
+    """Positions in ascending order."""
 
     sizes: NumpyArray
     """At least RECORD_BYTES_MIN."""
@@ -288,9 +290,9 @@ def whole_records(
     is_own: Callable[[NumpyArray, NumpyArray | slice], NumpyArray],
     topic: str | None,
 ) -> Records:
-    """Those of the records at these places that are whole and that `is_own` accepts.
+    """Return the whole records at these places that `is_own` accepts.
 
-    It is given their HEADs, and their row numbers. `topic` is None for any topic.
+    It receives their HEADs and row numbers. `topic` is None for any topic.
     """
     fit = _rows(places.positions + places.sizes <= file.size)
     places = places.take(fit)
@@ -304,7 +306,7 @@ def whole_records(
 
 
 def _with_hosts(file: LogBytes, places: Places, heads: NumpyArray, topic: str | None) -> Records:
-    """Finds the fields that an IPv6 host moves; only then they are gathered a second time."""
+    """Read the fields that an IPv6 host moves, gathered again only then."""
     sys_flag = heads["sys_flag"]
     born = np.full(len(heads), HOST_V4_BYTES, np.int64)
     store = born
@@ -365,7 +367,10 @@ def _with_texts(records: Records) -> Records:
 
 
 def _stands_alone(records: Records) -> NumpyArray:
-    """Which do not begin inside of one before: a body may hold what looks like a record."""
+    """Return which records do not begin inside an earlier one.
+
+    A body may resemble a record.
+    """
     good = np.ones(len(records), np.bool_)
     if len(good) > 1:
         ends = np.maximum.accumulate(records.positions + records.record_bytes)

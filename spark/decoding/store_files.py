@@ -82,7 +82,7 @@ class LogFile(LogBytes):
     """One mapped file of the commit log."""
 
     def __init__(self, file: StoreFile) -> None:
-        """Raises StoreError if the file has been deleted."""
+        """Open the file. Raises StoreError if it has been deleted."""
         try:
             with open(file.path, "rb") as opened:
                 mapped = mmap(opened.fileno(), file.size, access=ACCESS_READ)
@@ -170,7 +170,11 @@ class Store:
     """A store directory."""
 
     def __init__(self, root: str, commit_log: str | None = None) -> None:
-        """`commit_log`: where the log lies if not below `root`. Raises StoreError if it is none."""
+        """Open a store.
+
+        `commit_log` is the log's folder if not below `root`. Raises StoreError for a folder without
+        a store.
+        """
         self._queues = Path(root) / "consumequeue"
         self._directories = commit_log or str(Path(root) / "commitlog")
         if not Path(root).is_dir():
@@ -199,7 +203,7 @@ def list_names(directory: Path) -> list[str]:
 
 
 def list_files(directory: Path) -> list[StoreFile]:
-    """The files of a run in a directory, by offset; empty files and other names are left out."""
+    """Return the files of a run in a directory by offset, without empty files and other names."""
     files = []
     for name in list_names(directory):
         if len(name) == 20 and name.isdecimal():

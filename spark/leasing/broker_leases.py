@@ -22,7 +22,7 @@ assert RENEW_MS * 3 == LEASE_TTL_MS
 
 
 class BrokerLease:
-    """Of one broker, over the network."""
+    """Lease of one broker, over the network."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class BrokerLease:
         name: str | None = None,
         credentials: Credentials | None = None,
     ) -> None:
-        """Raises ValueError for a text that is no address."""
+        """Create a lease. Raises ValueError for an invalid address."""
         self.address, self._job, self._queues = address, job, queues
         self.name = name or uuid4().hex
         self._line = SyncConnection(address, timeout_ms=_ASK_MS, credentials=credentials)
@@ -41,7 +41,10 @@ class BrokerLease:
         self._has_told = False
 
     def acquire(self, queues: Queues | None = None) -> bool:
-        """Takes it, or moves it; False without one. Raises nothing: the job goes on."""
+        """Take or move the lease; return whether there is one.
+
+        Raises nothing: the job continues without one.
+        """
         if queues is not None:
             self._queues = queues
         body = LeasedQueues([LeasedQueue(*name, at) for name, at in self._queues.items()])
@@ -56,7 +59,7 @@ class BrokerLease:
         self.close()
 
     def close(self) -> None:
-        """The lease goes on, for its time."""
+        """Close the connection; the lease continues for its time."""
         self._line.close()
 
     def _ask(self, header: LeaseHeader, body: bytes | None = None) -> bool:
@@ -83,7 +86,7 @@ class BrokerLease:
         self._has_told = True
 
     def as_json(self) -> dict[str, Any]:
-        """For a keeper, which goes on with it; with the account, so for nobody else's eyes."""
+        """Return the lease for a keeper, account included, so it must stay secret."""
         queues = [[topic, queue_id, at] for (topic, queue_id), at in self._queues.items()]
         found: dict[str, Any] = {
             "address": self.address,
@@ -115,7 +118,7 @@ class Renewing:
         self._thread: Thread | None = None
 
     def move(self, queues: Mapping[str, Queues]) -> None:
-        """What is needed of each broker, by its address."""
+        """Set what is needed of each broker, by its address."""
         with self._lock:
             for address, wanted in queues.items():
                 if address not in self._leases:

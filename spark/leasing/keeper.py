@@ -1,9 +1,9 @@
 """The keeper of leases: a process that holds them for a read, until its job is over.
 
-A read with an end is planned in a process that ends with the planning, and Spark tells nobody when
-its job is over. So the plan starts a keeper, which holds the leases until Spark's Java process,
-which started the planner, is gone, or a time is over. A stream's reader lives as long as its query
-and holds them itself.
+A batch read is planned in a process that ends with the planning, and Spark does not report the end
+of its job. So the plan starts a keeper, which holds the leases until Spark's Java process, which
+started the planner, ends, or a time is over. A stream's reader lives as long as its query and holds
+them itself.
 """
 
 import json
@@ -21,7 +21,7 @@ from storage.child_python import child_command, child_environment, process_descr
 from storage.errors import reason_of
 
 MODULE = __name__
-"""As it is imported here: the same in a clone and in the installed package."""
+"""Module name, the same in a clone and in the installed package."""
 
 KEEPER_START_MS = 10_000
 """A Python process begins within a second; on a busy machine it may take some."""
@@ -30,10 +30,11 @@ _POLL_MS = 1_000
 
 
 def start_keeper(wanted: Mapping[str, Any], parent: int | None = None) -> bool:
-    """Starts a process that holds leases; True once it does.
+    """Start a process that holds leases; return whether it does.
 
-    `wanted`: store, commit_log, job and offset of a store's lease, or brokers as BrokerLease tells
-    them; timeout_ms. It ends with the process `parent`, by default the one that started this.
+    `wanted` has store, commit_log, job and offset of a store's lease, or brokers as BrokerLease
+    returns them, and timeout_ms. It ends with the process `parent`, by default the one that started
+    this.
     """
     told = {"parent": parent or os.getppid(), **wanted}
     try:
@@ -58,12 +59,12 @@ def start_keeper(wanted: Mapping[str, Any], parent: int | None = None) -> bool:
     except OSError:
         is_held = False
     process.stdout.close()
-    process.returncode = 0  # it outlives us: nobody waits for it
+    process.returncode = 0  # the keeper outlives this process and is not awaited
     return is_held
 
 
 def keep(told: Mapping[str, Any], output: TextIO) -> None:
-    """What the keeper does."""
+    """Hold the leases until the watched process ends."""
     ends_at_s = monotonic() + told["timeout_ms"] / 1000
     watched = _Watched(told["parent"])
     brokers = _brokers(told["brokers"]) if "brokers" in told else []
@@ -94,7 +95,7 @@ def _brokers(told: Sequence[Mapping[str, Any]]) -> list[BrokerLease]:
 
 
 class _Watched:
-    """A process that somebody else started."""
+    """A process that another one started."""
 
     def __init__(self, process_id: int) -> None:
         self._process_id = process_id
@@ -108,7 +109,7 @@ class _Watched:
             pass  # no Linux of these years: it is looked for again and again
 
     def has_ended(self, wait_s: float) -> bool:
-        """Waits so long at most."""
+        """Wait for the end for at most this time."""
         if self._is_gone:
             return True
         if self._fd >= 0:

@@ -16,12 +16,12 @@ Queues = Mapping[tuple[str, int], int]
 
 
 def say(line: str) -> None:
-    """Where the job's own lines go: standard error."""
+    """Write a line of the job to standard error."""
     print(f"troupemq: {line}", file=sys.stderr, flush=True)
 
 
 class StoreLease:
-    """Of a store directory; nothing where there can be none."""
+    """Lease of a store directory; without effect where none is possible."""
 
     def __init__(self, store: str, commit_log: str | None, job: str, offset: int = 0) -> None:
         """`offset` of the log; 0 keeps all there is."""
@@ -40,11 +40,11 @@ class StoreLease:
         return self._lease is not None
 
     def lowest(self, queues: Queues) -> int:
-        """The first byte of the log that is needed. Raises OSError."""
+        """Return the first physical offset that is needed. Raises OSError."""
         return lowest_in_store(self._disk, self._store, self._log_dirs, queues)
 
     def move(self, queues: Queues) -> None:
-        """What is needed from now on; where it cannot be found out the lease stays as it is."""
+        """Set what is needed from now on; keep the lease unchanged if that cannot be determined."""
         if self._lease is None:
             return
         try:

@@ -50,12 +50,12 @@ class Target:
     name: str
     line: SyncConnection
     queues: int
-    """How many of the topic may be written."""
+    """Writable queues of the topic."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """How far a lane is, as one broker knows it."""
+    """Progress of a lane at one broker."""
 
     batch: int = -1
     sequence: int = 0
@@ -63,7 +63,7 @@ class Found:
 
 
 class Brokers:
-    """What one task knows of the cluster. All raises StoreError."""
+    """A task's view of the cluster. All methods raise StoreError."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
@@ -74,7 +74,7 @@ class Brokers:
             line.close()
 
     def patiently(self, attempt: Callable[[], Value]) -> Value:
-        """What `attempt` gives, once it does not raise NotNowError any more."""
+        """Return the result of `attempt`, repeated while it raises NotNowError."""
         deadline_s = monotonic() + self._options.send_timeout_ms / 1000
         pauses = iter(_PAUSES_S)
         while True:
@@ -87,7 +87,7 @@ class Brokers:
             sleep(next(pauses, _PAUSES_S[-1]))
 
     def targets(self, topic: str) -> list[Target]:
-        """The masters that it may be written to, by name.
+        """Return the masters that accept the topic, by name.
 
         Raises NotNowError while one of them is missing.
         """
@@ -111,9 +111,9 @@ class Brokers:
         return sorted(found, key=lambda each: each.name)
 
     def ask(self, line: SyncConnection, command: RemotingCommand) -> RemotingCommand:
-        """The answer that is a success. Raises NotNowError, and Refused for what stays so.
+        """Return a successful answer.
 
-        Only for requests that may be repeated.
+        Raises NotNowError, and Refused for a lasting refusal. Only for repeatable requests.
         """
         try:
             return line.ask(command, repeats=True)
@@ -125,7 +125,10 @@ class Brokers:
             raise NotNowError(str(error)) from None
 
     def progress(self, target: Target, lane: SinkLaneHeader) -> Found | None:
-        """How far a lane is; None if this broker has no such request. Raises NotNowError."""
+        """Return the progress of a lane; None if this broker lacks the request.
+
+        Raises NotNowError.
+        """
         command = RemotingCommand(RequestCode.GET_SINK_PROGRESS, lane.encode())
         try:
             return found_in(self.ask(target.line, command))
@@ -182,7 +185,7 @@ class Brokers:
 
 
 def found_in(answer: RemotingCommand) -> Found:
-    """What an answer says of a lane. Raises StoreError."""
+    """Return the progress in an answer. Raises StoreError."""
     try:
         header = SinkProgressHeader.decode(answer.fields)
         chain = chain_of(header.chain) if header.batch >= 0 else b""
@@ -192,6 +195,6 @@ def found_in(answer: RemotingCommand) -> Found:
 
 
 def chosen(targets: list[Target], lane: SinkLaneHeader) -> Target:
-    """The one of these that this lane always goes to, as long as there are the same ones."""
+    """Return the target of this lane, the same one while the targets are unchanged."""
     name = f"{lane.query}:{lane.partition}:{lane.topic}"
     return targets[crc32(name.encode()) % len(targets)]

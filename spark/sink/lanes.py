@@ -46,7 +46,7 @@ class LaneSender:
         return self._found.batch > self._batch
 
     def add(self, message: Outgoing) -> None:
-        """The next row. Raises StoreError."""
+        """Add the next row. Raises StoreError."""
         if self._is_past:
             self.found += 1
             return

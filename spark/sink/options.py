@@ -27,13 +27,13 @@ NAMES = (
     *ACCOUNT_NAMES,
 )
 _SPARKS_OWN = ("checkpointlocation",)
-"""Of Spark itself, which hands it over all the same."""
+"""Options of Spark itself that it passes on."""
 _LONG_MAX = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """What a sink was told."""
+    """Options of a sink."""
 
     name_servers: tuple[str, ...]
     topic: str | None = None
@@ -43,14 +43,14 @@ class SinkOptions:
     sort_rows: bool = False
     messages_per_request: int = 256
     send_timeout_ms: int = 60_000
-    """How long a task tries to reach a broker."""
+    """Time in which a task tries to reach a broker."""
     application: str | None = None
     version: int = 0
-    """Of a batch write that may be repeated: the names of its query and of its batch."""
+    """Version of a repeatable batch write: the names of its query and batch."""
     credentials: Credentials | None = field(default=None, repr=False)
 
     def check_stream(self) -> None:
-        """Raises StoreError for an option that means something to batch writes only."""
+        """Refuse options for batch writes only. Raises StoreError."""
         if self.application is not None:
             raise StoreError(
                 "txnAppId and txnVersion are for write: a stream has its checkpoint, leave them out"
@@ -58,7 +58,7 @@ class SinkOptions:
 
 
 def parse_sink_options(raw: Mapping[str, str]) -> SinkOptions:
-    """Raises StoreError for an option that is unknown, wrong, or half of a pair."""
+    """Parse the options. Raises StoreError for one that is unknown, invalid, or half of a pair."""
     given = _known(raw)
     if not given.get("nameServer"):
         raise StoreError(

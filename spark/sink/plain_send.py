@@ -1,8 +1,8 @@
-"""Sends to a broker that knows no request of ours, such as an official one: at least once.
+"""Sends to brokers without TroupeMQ extensions, such as official ones: at least once.
 
-Each message has the UNIQ_KEY and the TROUPE_SINK that our broker would give it, the same in every
-attempt: so whoever reads can tell a repeat.  Messages of one queue go together as batches; those
-with a delay go one by one, as no batch may have any.
+Each message has the UNIQ_KEY and the TROUPE_SINK that a TroupeMQ broker would give it, the same in
+every attempt, so that readers recognise repeats.  Messages of one queue go together as batches;
+those with a delay go one by one, as no batch may have any.
 """
 
 from time import time_ns
@@ -50,7 +50,7 @@ class PlainLane:
         self.sent = self.found = 0
 
     def add(self, message: Outgoing) -> None:
-        """The next row. Raises StoreError."""
+        """Add the next row. Raises StoreError."""
         mark = self._mark._replace(chain=message.chained(self._mark.chain))
         properties = mark.properties(message.properties, self._topic)
         queue = queue_of(message, self._first_queue + mark.sequence, self._target.queues)
@@ -67,7 +67,7 @@ class PlainLane:
             self.end()
 
     def end(self) -> None:
-        """Sends what waits. Raises StoreError."""
+        """Send the waiting messages. Raises StoreError."""
         for queue, messages in self._waiting.items():
             self._send(queue, messages)
         self._waiting, self._waiting_bytes, self._waiting_count = {}, 0, 0

@@ -8,12 +8,12 @@ from spark.sink.rows import Outgoing
 
 
 def first_queue(lane: SinkLaneHeader) -> int:
-    """Where a lane begins to go round the queues."""
+    """Return the queue at which a lane begins its turns."""
     return crc32(f"{lane.query}:{lane.partition}".encode())
 
 
 def queue_of(message: Outgoing, turn: int, queues: int) -> int:
-    """By its key, as SelectMessageQueueByHash does with a string; else one after the other."""
+    """Return the queue of a key, as SelectMessageQueueByHash does with a string; else of a turn."""
     if message.queue_key is None:
         return turn % queues
     code = java_hash_code(message.queue_key.decode("utf-8", "replace"))

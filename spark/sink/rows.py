@@ -46,7 +46,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 _LEFT_OUT = RESERVED_NAMES | {TROUPE_SINK}
 _SEPARATORS = (NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR)
 _MARK_BYTES_MAX = 400
-"""What our broker adds to the properties, and CLUSTER."""
+"""Maximum bytes that broker and sink add to the properties."""
 _DELAY_LEVEL_MAX = 1 << 15
 
 
@@ -60,15 +60,15 @@ class Outgoing(NamedTuple):
     queue_key: bytes | None
 
     def chained(self, chain: bytes) -> bytes:
-        """The checksum behind it."""
+        """Return the checksum behind this message."""
         key = b"" if self.queue_key is None else b"\x02\x02" + self.queue_key
         return chain_behind(chain, self.flag, self.body, self.properties + key)
 
 
 def check_columns(fields: Mapping[str, str], topic: str | None) -> None:
-    """Raises StoreError for columns that a message has no use for, and for missing ones.
+    """Check the columns of the rows. Raises StoreError for unknown and missing ones.
 
-    `fields`: types by name, in Spark's words; `topic`: the option.
+    `fields` has types by name, in Spark's words; `topic` is the option.
     """
     for name, type_name in fields.items():
         allowed = COLUMNS.get(name)
@@ -85,7 +85,10 @@ def check_columns(fields: Mapping[str, str], topic: str | None) -> None:
 
 
 def outgoing(batches: Iterable[pa.RecordBatch], topic: str | None) -> Iterator[Outgoing]:
-    """The messages of a task, in the order of its rows. Raises StoreError for a wrong value."""
+    """Yield the messages of a task, in the order of its rows.
+
+    Raises StoreError for a wrong value.
+    """
     number = 0
     for batch in batches:
         columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
@@ -99,7 +102,7 @@ def outgoing(batches: Iterable[pa.RecordBatch], topic: str | None) -> Iterator[O
 
 
 def in_fixed_order(messages: Iterable[Outgoing]) -> Sequence[Outgoing]:
-    """The same in an order that depends on nothing but what they hold."""
+    """Return the messages in an order that depends on their contents only."""
     return sorted(messages, key=lambda each: (each.topic, each.queue_key or b"", each[1:4]))
 
 

@@ -15,7 +15,7 @@ from spark.sink.rows import in_fixed_order, outgoing
 
 @dataclass(frozen=True, slots=True)
 class TaskName:
-    """Which task of which batch of which query this is: the same in every attempt."""
+    """Identity of a task: query, batch and partition, the same in every attempt."""
 
     query: str
     batch: int
@@ -24,7 +24,7 @@ class TaskName:
 
 @dataclass(frozen=True, slots=True)
 class TaskDone:
-    """How many messages an attempt has sent, and how many had been stored before."""
+    """Numbers of messages sent by an attempt, and stored before it."""
 
     sent: int
     found: int

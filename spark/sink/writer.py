@@ -29,14 +29,14 @@ _BATCH_ID, _QUERY_ID = "streaming.sql.batchId", "sql.streaming.queryId"
 
 @dataclass
 class SentByTask(WriterCommitMessage):
-    """What a task tells the driver."""
+    """Report of a task to the driver."""
 
     sent: int
     found: int
 
 
 def check_sink(schema: StructType, overwrite: bool, options: SinkOptions) -> None:
-    """Raises StoreError for columns and modes that cannot be."""
+    """Check columns and modes. Raises StoreError."""
     if overwrite:
         raise StoreError("a topic cannot be overwritten: use mode append (outputMode append)")
     fields = {field.name: field.dataType.simpleString() for field in schema.fields}
@@ -47,13 +47,13 @@ class BatchSink(DataSourceArrowWriter):
     """One write: a query of its own, or by txnAppId and txnVersion one that may be repeated."""
 
     def __init__(self, options: SinkOptions) -> None:
-        """Raises StoreError if the topic of the options cannot be written to."""
+        """Create a writer. Raises StoreError if the topic is not writable."""
         self._options = options
         self._query = options.application or str(uuid4())
         _check_topic(options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Sends. Raises StoreError."""
+        """Send the rows. Raises StoreError."""
         name = TaskName(self._query, self._options.version, _context().partitionId())
         done = send_task(name, iterator, self._options)
         return SentByTask(done.sent, done.found)
@@ -69,13 +69,13 @@ class StreamSink(DataSourceStreamArrowWriter):
     """The batches of a stream; the query's id is that of its checkpoint."""
 
     def __init__(self, options: SinkOptions) -> None:
-        """Raises StoreError if the topic of the options cannot be written to."""
+        """Create a writer. Raises StoreError if the topic is not writable."""
         options.check_stream()
         self._options = options
         _check_topic(options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Sends. Raises StoreError."""
+        """Send the rows. Raises StoreError."""
         context = _context()
         query, batch = (context.getLocalProperty(name) for name in (_QUERY_ID, _BATCH_ID))
         if query is None or batch is None:
@@ -92,7 +92,7 @@ class StreamSink(DataSourceStreamArrowWriter):
 
 
 def _check_topic(options: SinkOptions) -> None:
-    """Raises StoreError if the topic of the options, where there is one, cannot be written to."""
+    """Check that the topic of the options, if any, is writable. Raises StoreError."""
     if options.topic is not None:
         brokers, topic = Brokers(options), options.topic
         try:

@@ -1,4 +1,4 @@
-"""The data source `troupemq`: which messages a DataFrame or a stream has, and who reads them.
+"""The data source `troupemq`: plans and reads the messages of a DataFrame or a stream.
 
 file             what it does                                               needs Spark
 options.py       the options, refused by name                               no
@@ -8,7 +8,7 @@ splits.py        the tasks of a read                                        no
 origin.py        a store or a cluster, as a plan sees it                    its partition
 cluster.py       over the network: routes, ends of queues, places by time   its partition
 network.py       over the network: a task reads its ranges                  its partition
-raw.py           over the network: in bulk, from brokers of ours            its partition
+raw.py           over the network: in bulk, from TroupeMQ brokers its partition
 pulling.py       over the network: by pulls, from any broker                no
 row_filter.py    which messages are wanted: tags, SQL92                     no
 reading.py       what a task does: ranges → record batches                  its partition

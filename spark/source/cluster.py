@@ -31,20 +31,20 @@ from storage.errors import StoreError
 from storage.queues.time_search import first_at_time
 
 TASK_ROWS = 65_536
-"""Of one task, where maxRecordsPerPartition says nothing."""
+"""Default rows of a task, without maxRecordsPerPartition."""
 
 REFUSED_S = 600.0
-"""How long a broker that could not be read in bulk is not asked again; each time it logs a line."""
+"""Time until a broker that refused bulk reads is asked again; it logs a line each time."""
 
 _REFUSED_UNTIL_S: dict[str, float] = {}
-"""By address, of this process: a stream plans all of its batches in one."""
+"""Refusals by address, of this process: a stream plans all of its batches in one."""
 
 Data = TypeVar("Data")
 Value = TypeVar("Value")
 
 
 class Cluster:
-    """What the name servers of the options know; all raises StoreError."""
+    """A cluster as its name servers describe it; all methods raise StoreError."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -58,7 +58,7 @@ class Cluster:
             line.close()
 
     def queues(self) -> list[QueueName]:
-        """The queues that may be read; of brokers whose master is gone those of a slave."""
+        """Return the readable queues; without a master those of a slave."""
         options = self._options
         found: list[QueueName] = []
         for topic in sorted(options.topics or filter(self._is_wanted, self._topics())):
@@ -74,7 +74,7 @@ class Cluster:
         return sorted(found)
 
     def check_topics(self, queues: Iterable[QueueName]) -> None:
-        """Raises StoreError if a topic of the options is not among these."""
+        """Check that each topic of the options has queues. Raises StoreError."""
         missing = sorted((self._options.topics or frozenset()) - {name[0] for name in queues})
         if missing:
             there = filter(is_ordinary, self._topics())
@@ -88,7 +88,10 @@ class Cluster:
         return max(0, self._offset(RequestCode.GET_MAX_OFFSET, name))
 
     def first_stored_at(self, name: QueueName, there: Bounds, timestamp_ms: int) -> int:
-        """As for a store. 4.9.7 names the nearest message, which may be the one before."""
+        """Return the first message at or after a time.
+
+        4.9.7 returns the nearest message, which may be an earlier one.
+        """
         header = SearchOffsetHeader(name[0], name[1], timestamp_ms, broker_of(name))
         command = RemotingCommand(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header.encode())
         answer = self._ask(self._line(name), command)
@@ -102,8 +105,10 @@ class Cluster:
         return [name for name, address in self.addresses.items() if address in self._offers]
 
     def tasks(self, wanted: Mapping[QueueName, Bounds]) -> list[list[QueueRange]]:
-        """By bytes where brokers tell them, else by messages. Raises StoreError if the options
-        limit the bytes of a task and a broker does not tell them."""
+        """Return tasks, cut by bytes where brokers tell them, else by messages.
+
+        Raises StoreError if the options limit the bytes of a task and a broker does not tell them.
+        """
         options = self._options
         in_bulk = {name: part for name, part in wanted.items() if self._is_bulk(name)}
         others = {name: part for name, part in wanted.items() if name not in in_bulk}
@@ -136,9 +141,10 @@ class Cluster:
         return QueueRange(name[0], name[1], part.first, part.end, broker=broker_of(name))
 
     def _is_bulk(self, name: QueueName) -> bool:
-        """Whether the broker of a queue can be read in bulk: asked once, and again after a while
-        if it could not, so that one that is asked at every batch of a stream need not say no each
-        time.
+        """Return whether the broker of a queue supports bulk reads.
+
+        It is asked once, and again after a while if it refused, so that streams do not ask at every
+        batch.
         """
         line = self._line(name)
         if line.address in self._offers:
@@ -180,7 +186,7 @@ class Cluster:
         return route
 
     def _ask_name_server(self, code: int, fields: dict[str, str]) -> RemotingCommand | None:
-        """The first answer; None if there is no such topic."""
+        """Return the first answer; None for a missing topic."""
         failed: RemotingFailed | None = None
         for address in self._options.name_servers:
             try:
@@ -243,7 +249,7 @@ class Cluster:
 
 
 def understood(decode: Callable[[Data], Value], data: Data) -> Value:
-    """What `decode` makes of an answer. Raises StoreError where it makes nothing of it."""
+    """Return the decoded answer. Raises StoreError for an invalid one."""
     try:
         return decode(data)
     except RemoteError as error:

@@ -43,13 +43,13 @@ from spark.source.tasks import read_partition
 from storage.errors import StoreError
 
 _CLOCK_SLACK_MS = 60_000
-"""How far a broker's clock may have been set back without a filter on time missing messages."""
+"""Step back of a broker's clock that a filter on time tolerates."""
 
 _PLANNING = "pyspark.sql.worker."
 """So begin the modules of the processes in which Spark calls a data source before its tasks."""
 
 _HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
-"""What spark.sql.execution.pyspark.udf.hideTraceback.enabled sets in Spark's own workers."""
+"""Variable that spark.sql.execution.pyspark.udf.hideTraceback.enabled sets in Spark's workers."""
 
 Value = TypeVar("Value")
 
@@ -79,7 +79,10 @@ class TroupeMQ(DataSource):
 
     @cached_property
     def _options(self) -> Options:
-        """Those of a reader. Raises StoreError for wrong ones, and for a path that is no store."""
+        """Return the options of a reader.
+
+        Raises StoreError for invalid ones, and for a path without a store.
+        """
         options = parse_options(self._given)
         if not options.name_servers:
             open_store(options)
@@ -125,7 +128,7 @@ class TroupeMQ(DataSource):
 
 
 def column_names(schema: StructType, options: Options) -> tuple[str, ...]:
-    """The columns of a schema. Raises StoreError for one that a message does not have."""
+    """Return the columns of a schema. Raises StoreError for unknown ones."""
     names = schema.fieldNames()
     check_columns(names, [field.dataType.simpleString() for field in schema.fields])
     if "properties" in names and not options.include_properties:
@@ -161,7 +164,7 @@ class StoreReader(DataSourceReader):
 
     @_in_one_line
     def partitions(self) -> Sequence[InputPartition]:
-        """Raises StoreError if the store does not have what the options ask for."""
+        """Return the tasks. Raises StoreError if the store lacks what the options ask for."""
         options = self._options
         if options.ranges is not None:
             ranges = self._pushed.chosen(ranges_from_json(options.ranges))
@@ -183,10 +186,10 @@ class StoreReader(DataSourceReader):
 
 
 class FilteringReader(StoreReader):
-    """The same, where Spark hands over filters: it refuses a reader with this method elsewhere."""
+    """Reader for Spark with filter pushdown, which refuses this method elsewhere."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Keeps the filters that are applied here; returns the others to Spark."""
+        """Keep the filters that are applied here; return the others to Spark."""
         for each in filters:
             self._pushed, is_exact = narrow(self._pushed, each)
             if not is_exact:
@@ -203,13 +206,13 @@ def _filters_are_pushed() -> bool:
 
 
 def _names_of_process() -> list[str]:
-    """The modules of this process, its program among them."""
+    """Return the modules of this process, its program included."""
     main = getattr(sys.modules.get("__main__"), "__spec__", None)
     return [*sys.modules, "" if main is None else main.name]
 
 
 def wanted(origin: Origin, options: Options, pushed: Pushed) -> dict[QueueName, Bounds]:
-    """What a read with an end asks for of each queue, as far as it is there."""
+    """Return what a batch read asks of each queue, limited to what exists."""
     queues = origin.queues()
     origin.check_topics(queues)
     check_named(options.starting, queues)

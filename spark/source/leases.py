@@ -23,9 +23,9 @@ def _job(options: Options, kind: str, process_id: int | None = None) -> str:
 
 
 def in_spark() -> bool:
-    """Whether this is a process that Spark has started to plan in.
+    """Return whether Spark started this process for planning.
 
-    Elsewhere nobody reads what is planned, or whoever does it holds a lease of its own.
+    Elsewhere the plan is not read, or its reader holds a lease of its own.
     """
     main = getattr(sys.modules.get("__main__"), "__spec__", None)
     return main is not None and str(main.name).startswith("pyspark.")
@@ -34,7 +34,7 @@ def in_spark() -> bool:
 def by_address(
     needed: Mapping[QueueName, int], addresses: Mapping[str, str]
 ) -> Mapping[str, Queues]:
-    """What is needed of each broker that is known."""
+    """Return what is needed of each known broker."""
     found: dict[str, dict[tuple[str, int], int]] = {}
     for name, first in needed.items():
         broker = name[2] if len(name) == 3 else ""
@@ -44,7 +44,7 @@ def by_address(
 
 
 def of_store(needed: Mapping[QueueName, int]) -> Queues:
-    """The same without brokers."""
+    """Return what is needed of a store."""
     return {(name[0], name[1]): first for name, first in needed.items()}
 
 
@@ -95,7 +95,7 @@ class PlannedRead:
                 lease.close()
 
     def release(self) -> None:
-        """Of this process; what was handed over goes on."""
+        """Release the leases of this process; those handed over continue."""
         if self._lease is not None:
             self._lease.release()
 
@@ -123,7 +123,7 @@ class StreamLease:
         self._is_held = False
 
     def begin(self, origin: Origin, begun: Mapping[QueueName, int]) -> None:
-        """Takes it, if it is not held yet."""
+        """Take the lease, unless it is held already."""
         self._addresses.update(origin.addresses)
         if self._is_held or not self._is_wanted or not self._options.lease_timeout_ms:
             return
@@ -138,7 +138,7 @@ class StreamLease:
         self.move(begun)
 
     def move(self, needed: Mapping[QueueName, int]) -> None:
-        """What lies before is done with."""
+        """Release everything before these offsets."""
         if self._store is not None:
             self._store.move(of_store(needed))
         if self._brokers is not None:

@@ -21,7 +21,7 @@ from spark.source.row_filter import RowFilter
 
 @dataclass(frozen=True, slots=True)
 class NetworkReader:
-    """What every task of a read is told; picklable."""
+    """Settings of every task of a read; picklable."""
 
     addresses: Mapping[str, str]
     bulk: Collection[str]

@@ -36,7 +36,7 @@ class Bounds:
 
 
 def open_store(options: Options) -> Store:
-    """Raises StoreError if it is none."""
+    """Open the store. Raises StoreError without one."""
     return Store(options.store, options.commit_log)
 
 
@@ -50,12 +50,15 @@ def is_ordinary(topic: str) -> bool:
 
 
 def chosen_queues(store: Store, options: Options) -> list[QueueName]:
-    """The queues of the topics that the options ask for."""
+    """Return the queues of the topics in the options."""
     return [name for name in store.queue_names() if wants_topic(name[0], options)]
 
 
 def wants_topic(topic: str, options: Options) -> bool:
-    """A pattern asks for retries or dead letters by beginning as their topics do."""
+    """Return whether the options ask for a topic.
+
+    A pattern asks for retries or dead letters if it begins like their topics.
+    """
     if options.topics is not None:
         return topic in options.topics
     pattern = options.topic_pattern
@@ -69,7 +72,7 @@ def wants_topic(topic: str, options: Options) -> bool:
 
 
 def check_topics(queues: Iterable[QueueName], store: Store, options: Options) -> None:
-    """Raises StoreError for a topic that is named and not there."""
+    """Check that each named topic exists. Raises StoreError."""
     missing = sorted((options.topics or frozenset()) - {name[0] for name in queues})
     if missing:
         there = {topic for topic, _ in store.queue_names() if is_ordinary(topic)}
@@ -77,7 +80,7 @@ def check_topics(queues: Iterable[QueueName], store: Store, options: Options) ->
 
 
 def no_topic(options: Options, where: str, missing: str, there: Iterable[str]) -> StoreError:
-    """That a topic is not `where` one would read it, and which are."""
+    """Return the error for topics that are missing at `where`, with those that exist."""
     known = sorted(there)
     name = "topic" if "topic" in options.given else "topics"
     return StoreError(
@@ -87,7 +90,7 @@ def no_topic(options: Options, where: str, missing: str, there: Iterable[str]) -
 
 
 def bounds(queue: Queue) -> Bounds:
-    """What is there of a queue."""
+    """Return the min and max offset of a queue."""
     end = queue_end(queue)
     first = queue.first_message()
     return Bounds(end if first is None else min(first, end), end)
@@ -109,7 +112,7 @@ def queue_end(queue: Queue, known_end: int = 0) -> int:
 
 
 def first_stored_at(queue: Queue, there: Bounds, timestamp_ms: int) -> int:
-    """The first message stored then or later, the end if there is none."""
+    """Return the first message stored at that time or later, or the end."""
     return first_at_time(partial(_time_from, queue), timestamp_ms, there.first, there.end)
 
 
@@ -129,9 +132,9 @@ def resolve(
     there: Bounds,
     stored_at: Callable[[int], int],
 ) -> int:
-    """The queue offset of a position; may lie outside of what is there.
+    """Return the queue offset of a position; it may lie outside of the queue.
 
-    `stored_at` tells the first message stored at a time (ms since 1970) or later.
+    `stored_at` returns the first message stored at a time (ms since 1970) or later.
     """
     offset: int | None = default
     timestamp_ms = None
@@ -147,7 +150,7 @@ def resolve(
 
 
 def check_named(position: Position | None, queues: Iterable[QueueName]) -> None:
-    """Raises StoreError unless a position that names queues names exactly these."""
+    """Check that a position with queues names exactly these. Raises StoreError."""
     if position is None or position.named is None:
         return
     chosen, named = set(queues), set(position.named)
@@ -170,7 +173,10 @@ def _listed(names: Iterable[QueueName]) -> str:
 
 
 def within(name: QueueName, wanted: Bounds, there: Bounds, *, fail_on_data_loss: bool) -> Bounds:
-    """What is wanted and there. Raises StoreError where that is less, if a loss is an error."""
+    """Return the wanted range within what exists.
+
+    Raises StoreError where that is less, if a loss is an error.
+    """
     lost = None
     if wanted.first < min(wanted.end, there.first):
         lost = f"begins at {there.first}, not at {wanted.first}"
@@ -186,7 +192,7 @@ def within(name: QueueName, wanted: Bounds, there: Bounds, *, fail_on_data_loss:
 
 
 def to_json(offsets: Mapping[QueueName, int]) -> dict[str, Any]:
-    """As startingOffsets takes them: topic, broker where it is known, queue id, offset."""
+    """Return the form of startingOffsets: topic, broker if known, queue id, offset."""
     found: dict[str, Any] = {}
     for name, offset in sorted(offsets.items()):
         queues = found.setdefault(name[0], {})

@@ -25,7 +25,7 @@ LATEST, EARLIEST = -1, -2
 """In place of a queue offset, as in Kafka's JSON."""
 
 LEASE_TIMEOUT_MS = 3_600_000
-"""Of a read in a session that goes on: Spark does not tell when the read is over."""
+"""Default lease time of a batch read: Spark does not report the end of the read."""
 
 QueueName: TypeAlias = tuple[str, int] | tuple[str, int, str]
 """Topic and queue id; and the name of the broker, over the network."""
@@ -68,7 +68,7 @@ _OF_STORES = {
     "brokerName": "brokers tell their names themselves: leave it out",
     "ranges": "they are of a store: leave it out",
 }
-"""What cannot be said together with nameServer, and what to do."""
+"""Options that contradict nameServer, with advice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Position:
     """A place in every queue: of the same kind in all, or told for each one."""
 
     option: str
-    """Which one said so."""
+    """Name of the option that set the position."""
 
     offset: int | None = None
     """EARLIEST or LATEST."""
@@ -89,13 +89,13 @@ class Position:
 
     @property
     def named(self) -> Mapping[QueueName, int] | None:
-        """What was told for each queue; None if it was one word for all of them."""
+        """Return the offsets per queue; None if one word was given for all."""
         return self.timestamps_ms if self.offsets is None else self.offsets
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a reader was told."""
+    """Options of a reader."""
 
     given: Mapping[str, str]
     store: str
@@ -121,12 +121,12 @@ class Options:
     fail_on_data_loss: bool
     include_properties: bool
     lease_timeout_ms: int
-    """How long old files of the log are kept for a read; 0: not at all."""
+    """Time for which old log files are retained for a read; 0 for none."""
     ranges: str | None
     credentials: Credentials | None = field(repr=False)
 
     def check_batch(self) -> None:
-        """Raises StoreError for an option that means something to streams only."""
+        """Refuse options for streams only. Raises StoreError."""
         for name in _FOR_STREAMS:
             if name in self.given:
                 raise StoreError(
@@ -135,7 +135,7 @@ class Options:
                 )
 
     def check_stream(self) -> None:
-        """Raises StoreError for an option that means something to reads with an end only."""
+        """Refuse options for batch reads only. Raises StoreError."""
         for name in _FOR_BATCHES:
             if name in self.given:
                 raise StoreError(
@@ -145,7 +145,10 @@ class Options:
 
 
 def parse_options(raw: Mapping[str, str]) -> Options:
-    """Raises StoreError for an option that is unknown, wrong, or contradicts another one."""
+    """Parse the options.
+
+    Raises StoreError for one that is unknown, invalid, or contradicts another one.
+    """
     given = _known(raw)
     credentials = account_in(given) if "nameServer" in given else None
     _one_of(given, "topic", "topics", "topicPattern")
@@ -202,7 +205,7 @@ def _known(raw: Mapping[str, str]) -> dict[str, str]:
             if name in given:
                 raise StoreError(f"nameServer and {name} contradict each other: {what_to_do}")
     elif named := [name for name in ACCOUNT_NAMES if name in given]:
-        raise StoreError(f"{named[0]} is for servers: a store is read by who may read its files")
+        raise StoreError(f"{named[0]} is for servers: a store needs file permissions only")
     elif not given.get("store"):
         raise StoreError(
             "store is missing: give the broker's storePathRootDir, or nameServer to read over the "
@@ -378,13 +381,12 @@ def _check_order(starting: Position | None, ending: Position | None) -> None:
 
 
 def broker_of(name: QueueName) -> str | None:
-    """The name of the broker that has the queue; None where the name does not tell it, in a
-    store."""
+    """Return the name of the queue's broker; None in a store, where names lack it."""
     return name[2] if len(name) == 3 else None
 
 
 def queue_text(topic: str, queue_id: int, broker: str | None = None) -> str:
-    """A queue, as sentences call it."""
+    """Return the name of a queue in sentences."""
     return f"queue {queue_id} of {topic}" + (f" at {broker}" if broker else "")
 
 

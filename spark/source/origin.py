@@ -30,16 +30,16 @@ class Origin(Protocol):
 
     @property
     def addresses(self) -> Mapping[str, str]:
-        """Of the brokers that the queues name."""
+        """Return the addresses of the queues' brokers."""
         ...
 
     @property
     def bulk(self) -> Collection[str]:
-        """Those of them that offered to be read in bulk."""
+        """Return the brokers that support bulk reads."""
         ...
 
     def queues(self) -> list[QueueName]:
-        """Those of the topics that the options ask for."""
+        """Return the queues of the topics in the options."""
         ...
 
     def check_topics(self, queues: Iterable[QueueName]) -> None:
@@ -47,15 +47,15 @@ class Origin(Protocol):
         ...
 
     def bounds(self, name: QueueName) -> Bounds:
-        """What is there of a queue."""
+        """Return the min and max offset of a queue."""
         ...
 
     def end(self, name: QueueName, known: int) -> int:
-        """Where it ends; `known` is an end that it had before."""
+        """Return the end of a queue; `known` is an earlier end."""
         ...
 
     def first_stored_at(self, name: QueueName, there: Bounds, timestamp_ms: int) -> int:
-        """The first message stored then or later, the end if there is none."""
+        """Return the first message stored at that time or later, or the end."""
         ...
 
     def tasks(self, wanted: Mapping[QueueName, Bounds]) -> list[list[QueueRange]]:
@@ -63,17 +63,17 @@ class Origin(Protocol):
         ...
 
     def record_bytes(self, name: QueueName, part: Bounds) -> int:
-        """How long the records of a part are together."""
+        """Return the total bytes of the records of a part."""
         ...
 
     def offset_at_bytes(self, name: QueueName, part: Bounds, bytes_max: int) -> int:
-        """How far one gets from the start of a part with so many record bytes."""
+        """Return the offset that so many record bytes reach from the start of a part."""
         ...
 
 
 @contextmanager
 def opened(options: Options) -> Iterator[Origin]:
-    """What the options name; its connections are closed afterwards."""
+    """Yield the origin of the options; its connections are closed afterwards."""
     if not options.name_servers:
         yield StoreOrigin(options)
         return
@@ -88,7 +88,7 @@ def opened(options: Options) -> Iterator[Origin]:
 
 
 def partitions(origin: Origin, wanted: Mapping[QueueName, Bounds]) -> list[InputPartition]:
-    """The tasks, as Spark hands them out."""
+    """Return the tasks in Spark's form."""
     together = origin.tasks(wanted)
     return [RangesPartition(ranges, origin.addresses, origin.bulk) for ranges in together]
 
@@ -100,7 +100,7 @@ class StoreOrigin:
     bulk: Collection[str] = ()
 
     def __init__(self, options: Options) -> None:
-        """Raises StoreError if it is none."""
+        """Open the store. Raises StoreError without one."""
         self._options = options
         self._store = open_store(options)
 

@@ -30,12 +30,12 @@ class QueueRange:
     end: int
     record_bytes: int = 0
     broker: str | None = None
-    """Whose queue it is, where that must be known: over the network."""
+    """Broker of the queue, needed over the network."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueuePlan:
-    """What is to be read of one queue."""
+    """Range to read of one queue."""
 
     topic: str
     queue_id: int
@@ -46,7 +46,7 @@ class QueuePlan:
     ranges: tuple[QueueRange, ...]
     last: LastMessage | None
     is_damaged: bool = False
-    """It ends before a unit that should have a record, and none that fits is there."""
+    """Whether it ends before a unit without a matching record."""
 
     @property
     def rows(self) -> int:
@@ -60,7 +60,7 @@ class QueuePlan:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which messages are wanted; the default is all of them."""
+    """Filter of messages; the default is all of them."""
 
     topics: Collection[str] | None = None
     queue_ids: Collection[int] | None = None
@@ -132,7 +132,7 @@ def plan_queue(queue: Queue, selection: Selection, range_bytes: int = RANGE_BYTE
 
 
 def last_message_at(queue: Queue, queue_offset: int) -> LastMessage | None:
-    """The message at a queue offset, None if it is not there (any more)."""
+    """Return the message at a queue offset, None if it is missing."""
     for records in queue.records(queue_offset, queue_offset + 1):
         return _last_message(records)
     return None
@@ -141,7 +141,7 @@ def last_message_at(queue: Queue, queue_offset: int) -> LastMessage | None:
 def pack(
     ranges: Iterable[QueueRange], range_bytes: int = RANGE_BYTES, rows_max: int | None = None
 ) -> Iterator[list[QueueRange]]:
-    """Puts small ranges together: thousands of queues with few messages are not as many tasks."""
+    """Join small ranges, so that thousands of short queues make few tasks."""
     together: list[QueueRange] = []
     size = rows = 0
     for part in ranges:

@@ -23,7 +23,7 @@ from storage.errors import StoreError
 
 GROUP = "TOOLS_CONSUMER"
 PULL_MESSAGES_MAX = 32
-"""Of one answer: brokers give no more, whatever is asked for."""
+"""Maximum messages of one answer at any broker."""
 
 _MOVED = (
     ResponseCode.SUCCESS,
@@ -92,7 +92,7 @@ def scan(line: SyncConnection, part: QueueRange) -> Iterator[Scanned]:
 
 
 def _records(bodies: Sequence[bytes], part: QueueRange, first: int, end: int) -> Records | None:
-    """What is whole of [first, end) in these answers; None if nothing is."""
+    """Return the whole records of [first, end) in these answers; None without any."""
     joined = LogBytes(0, b"".join(bodies))
     positions: list[int] = []
     sizes: list[int] = []

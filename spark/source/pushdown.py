@@ -25,7 +25,7 @@ from spark.source.plan import QueueRange
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """What is still wanted; None is no limit."""
+    """Limits of the pushed filters; None is no limit."""
 
     topics: Collection[str] | None = None
     queue_ids: Collection[int] | None = None
@@ -45,12 +45,12 @@ class Pushed:
         )
 
     def between(self, first: int, end: int) -> tuple[int, int]:
-        """What is left of the queue offsets [first, end)."""
+        """Return the rest of the queue offsets [first, end)."""
         first = max(first, self.first)
         return first, max(first, end if self.end is None else min(end, self.end))
 
     def chosen(self, ranges: Iterable[QueueRange]) -> list[QueueRange]:
-        """What is left of ranges that were planned elsewhere."""
+        """Return the rest of ranges that were planned elsewhere."""
         left = []
         for part in ranges:
             first, end = self.between(part.first, part.end)
@@ -110,7 +110,7 @@ def _between(pushed: Pushed, first: int | None, end: int | None) -> Pushed:
 
 
 def _within(pushed: Pushed, first: int | None, end: int | None) -> Pushed:
-    """A literal may have microseconds: one ms more on either side loses nothing."""
+    """Return the limits with one ms more on either side, since a literal may have microseconds."""
     since = [limit for limit in (pushed.since_ms, first and first - 1) if limit is not None]
     until = [limit for limit in (pushed.until_ms, end) if limit is not None]
     return replace(

@@ -26,12 +26,12 @@ assert _PIECE.itemsize == PIECE.size
 
 
 class NotServed(Exception):
-    """The broker does not know these requests: it is none of ours."""
+    """Refusal of a broker without these extensions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of a queue from the offset on that was asked for."""
+    """Result of a read of a queue from an offset on."""
 
     header: RawResponseHeader
     is_moved: bool
@@ -40,7 +40,7 @@ class Answer:
     pieces: NumpyArray
     body: bytes
     log_at: int
-    """Where in it the pieces begin, one behind the other."""
+    """Start of the pieces, one behind the other."""
 
 
 def ask(line: SyncConnection, header: ReadUnitsHeader | ReadRecordsHeader) -> Answer:
@@ -113,7 +113,7 @@ def scan(line: SyncConnection, part: QueueRange, *, fail_on_data_loss: bool) -> 
 
 
 def _scanned(answer: Answer, part: QueueRange, first: int) -> Scanned:
-    """The units up to the first whose record lies in the log and has not come."""
+    """Return the units up to the first one whose existing record is missing."""
     units = answer.units
     starts = units["physical_offset"].astype(np.int64)
     sizes = units["record_bytes"].astype(np.int64)
@@ -143,7 +143,7 @@ def _scanned(answer: Answer, part: QueueRange, first: int) -> Scanned:
 
 
 def _count_come(come: NumpyArray) -> int:
-    """How many units may be used: those before the first that has not come, but one at least."""
+    """Return the number of usable units: those before the first missing one, but at least one."""
     return len(come) if come.all() else max(1, int(np.argmin(come)))
 
 

@@ -19,7 +19,7 @@ from storage.errors import StoreError
 
 
 class RangesPartition(InputPartition):
-    """What one task reads."""
+    """Ranges that one task reads."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class RangesPartition(InputPartition):
 
 @dataclass(frozen=True, slots=True)
 class RangeReader:
-    """What every task of a read is told; picklable."""
+    """Settings of every task of a read; picklable."""
 
     store: str
     commit_log: str | None
@@ -84,7 +84,7 @@ class RangeReader:
             except StoreError:
                 if self.fail_on_data_loss or at == failed_at:
                     raise
-            # Once more from here, with the store listed anew: without the file that has gone.
+            # Once more from here, with a new listing of the store, without the deleted file.
             failed_at = at
             store = self._open()
 
@@ -92,7 +92,7 @@ class RangeReader:
 def range_reader(
     options: Options, columns: tuple[str, ...], tags: frozenset[str] | None = None
 ) -> RangeReader:
-    """What the tasks of a read are told; `tags` by the filters of Spark."""
+    """Return the settings of a read's tasks; `tags` come from Spark's filters."""
     return RangeReader(
         store=options.store,
         commit_log=options.commit_log,
@@ -105,7 +105,7 @@ def range_reader(
 
 
 def check_whole(part: QueueRange, scanned: Scanned) -> None:
-    """Raises StoreError if one of the units scanned has no whole record."""
+    """Check that each scanned unit has a whole record. Raises StoreError."""
     records = scanned.records
     whole = 0 if records is None else len(records)
     if whole == scanned.count:
@@ -122,7 +122,7 @@ def check_whole(part: QueueRange, scanned: Scanned) -> None:
 
 
 def gone(part: QueueRange, first: int, end: int) -> StoreError:
-    """That messages [first, end) have expired since they were planned."""
+    """Return the error that messages [first, end) have expired since the plan."""
     return StoreError(
         f"messages {first} to {end - 1} in {_text(part)} are gone: "
         "failOnDataLoss=false reads the others"
@@ -130,7 +130,7 @@ def gone(part: QueueRange, first: int, end: int) -> StoreError:
 
 
 def ended(part: QueueRange, at: int) -> StoreError:
-    """That a queue has become shorter than it was planned."""
+    """Return the error that a queue has become shorter since the plan."""
     return StoreError(
         f"{_text(part)} ended at {at} while it was read, "
         f"but at {part.end} when the job started: run the job again"

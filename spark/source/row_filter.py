@@ -36,7 +36,10 @@ class Expression:
 
     @classmethod
     def parse(cls, text: str, kind: str | None = None) -> "Expression":
-        """Raises StoreError. Without a kind, `a || b` is tags and what has more in it is SQL92."""
+        """Parse a filter. Raises StoreError.
+
+        Without a kind, `a || b` is tags, and anything more is SQL92.
+        """
         if kind not in (None, TAG, SQL92):
             raise StoreError(f"expressionType is {kind}: it must be {TAG} or {SQL92}")
         is_sql = kind == SQL92 if kind else bool(search(r"[^|\s]\s+[^|\s]|[=<>'()]", text.strip()))
@@ -58,10 +61,10 @@ class RowFilter:
 
     expression: Expression | None = None
     tags: frozenset[str] | None = None
-    """Of the filters that Spark hands over."""
+    """Tags of the filters that Spark passes."""
 
     def keep(self, records: Records) -> Records:
-        """Those that are wanted."""
+        """Return the matching records."""
         sets = [self.tags, None if self.expression is None else self.expression.tags]
         for tags in sets:
             if tags is not None and len(records):

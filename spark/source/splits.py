@@ -43,7 +43,10 @@ def tasks(
 def tasks_by_rows(
     wanted: Mapping[QueueName, Bounds], options: Options, rows_max: int
 ) -> list[list[QueueRange]]:
-    """The same where nobody knows how many bytes messages have; `rows_max` is of one task."""
+    """Return tasks cut by rows, where the bytes of messages are unknown.
+
+    `rows_max` limits a task.
+    """
     total = sum(part.end - part.first for part in wanted.values())
     rows_max = options.max_records_per_partition or rows_max
     if options.min_partitions is not None:
@@ -97,7 +100,7 @@ def cut(
 
 
 def offset_at_bytes(units: Units, part: Bounds, bytes_max: int) -> int:
-    """How far one gets from the start of a part with so many record bytes."""
+    """Return the offset that so many record bytes reach from the start of a part."""
     for first, sizes in _sizes(units):
         sums = np.cumsum(sizes)
         if sums[-1] > bytes_max:
@@ -107,7 +110,7 @@ def offset_at_bytes(units: Units, part: Bounds, bytes_max: int) -> int:
 
 
 def store_units(queue: Queue, part: Bounds) -> Units:
-    """The units of a part of a queue in a store."""
+    """Return the units of a part of a queue in a store."""
     return queue.store.queue(queue.topic, queue.queue_id).chunks(part.first, part.end)
 
 
@@ -122,7 +125,7 @@ def _rows(task: list[QueueRange]) -> int:
 
 
 def _halves(task: list[QueueRange]) -> list[list[QueueRange]]:
-    """A task as two of nearly as many rows."""
+    """Return two tasks of nearly as many rows."""
     left: list[QueueRange] = []
     right: list[QueueRange] = []
     room = _rows(task) // 2

@@ -42,7 +42,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._lease = StreamLease(options)
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where a new query begins. Raises StoreError if the store does not have it."""
+        """Return the start of a new query. Raises StoreError if the store lacks it."""
         options = self._options
         found = {}
         with opened(options) as origin:
@@ -58,7 +58,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(found)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """By maxOffsetsPerTrigger; maxBytesPerTrigger counts besides."""
+        """Return the limit by maxOffsetsPerTrigger; maxBytesPerTrigger applies besides."""
         options = self._options
         if options.max_offsets_per_trigger is not None:
             return ReadMaxRows(options.max_offsets_per_trigger)
@@ -67,12 +67,15 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """What is there now is all that the query reads."""
+        """Limit the query to what exists now."""
         with opened(self._options) as origin:
             self._target = self._find_ends(origin)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """How far the next batch goes. Raises StoreError for a queue that has lost messages."""
+        """Return the end of the next batch.
+
+        Raises StoreError for a queue that has lost messages.
+        """
         begun = from_json(start)
         bytes_max = self._options.max_bytes_per_trigger
         with opened(self._options) as origin:
@@ -86,12 +89,14 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json({**begun, **{name: part.end for name, part in parts.items()}})
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Where the queues end, for the progress: `behind` tells the lag from it. None before the
-        first look."""
+        """Return the ends of the queues, from which `behind` computes the lag.
+
+        None before the first look.
+        """
         return to_json(self._ends) if self._ends else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The tasks of a batch. Raises StoreError if some of its messages are gone."""
+        """Return the tasks of a batch. Raises StoreError if some of its messages are gone."""
         begun, ends = from_json(start), from_json(end)
         found = {}
         with opened(self._options) as origin:
@@ -105,7 +110,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return partitions(origin, found)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """A batch is done with: what lies before its end may go."""
+        """Release what lies before the end of a completed batch."""
         self._lease.move(from_json(end))
 
     def stop(self) -> None:
@@ -117,7 +122,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_partition(partition, self._options, self._columns)
 
     def _find_ends(self, origin: Origin) -> dict[QueueName, int]:
-        """Where every queue ends now; looked for behind where it ended before."""
+        """Return the end of every queue, searched behind its earlier end."""
         self._ends = {name: origin.end(name, self._ends.get(name, 0)) for name in origin.queues()}
         return dict(self._ends)
 
@@ -134,7 +139,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 there = f"ends at {end}" if name in ends else "is gone"
                 raise StoreError(
                     f"{queue_text(*name)} {there}, but the stream has read up to {first}: "
-                    "it was made anew, or lost messages; failOnDataLoss=false reads what is there"
+                    "it is new, or lost messages; failOnDataLoss=false reads what is there"
                 )
             if name in ends:
                 parts[name] = Bounds(origin.bounds(name).first, end)
@@ -177,11 +182,11 @@ def within_rows(parts: Mapping[Name, Bounds], rows_max: int) -> dict[Name, Bound
 
 
 def behind(progress: Any) -> dict[str, Any]:
-    """How many messages of each queue a query has yet to read, by one of its progress reports.
+    """Return the lag of each queue in messages, from a progress report of the query.
 
-    `progress` is what `query.lastProgress` gives, or None, before the first batch. Empty for a
-    batch that a restart reads again: it tells no latest offset. Of a query with several sources
-    those of Kafka count, too: their offsets have the same form.
+    `progress` is `query.lastProgress`, or None before the first batch. The result is empty for a
+    batch that a restart reads again, since it tells no latest offset. Of a query with several
+    sources those of Kafka count, too.
     """
     lag: dict[QueueName, int] = {}
     for source in [] if progress is None else progress["sources"]:

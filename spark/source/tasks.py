@@ -16,9 +16,9 @@ def read_partition(
     columns: tuple[str, ...],
     tags: frozenset[str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The messages of one task, of a store or over the network; `tags` as in `range_reader`.
+    """Yield the messages of one task, of a store or over the network.
 
-    Raises StoreError if a range does not hold what was planned.
+    `tags` as in `range_reader`. Raises StoreError if a range lacks what was planned.
     """
     if not options.name_servers:
         return range_reader(options, columns, tags).read(partition.ranges)
