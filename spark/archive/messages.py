@@ -72,8 +72,8 @@ def queue_ids(output: str, wanted: WantedMessages) -> list[int]:
     }
     found = sorted(queue_id for topic, queue_id in queues if topic == wanted.topic)
     if not found:
-        some = ", ".join(sorted({topic for topic, _ in queues})[:20]) or "none at all"
-        raise StoreError(f"there is no topic {wanted.topic} in {output}; there is {some}")
+        some = ", ".join(sorted({topic for topic, _ in queues})[:20]) or "none"
+        raise StoreError(f"topic {wanted.topic} not found in {output}: it has {some}")
     if wanted.queue_id is not None and wanted.queue_id not in found:
         there = ", ".join(map(str, found))
         raise StoreError(

@@ -142,8 +142,8 @@ def test_the_secret_travels_with_a_task_and_is_shown_nowhere(parse: Any) -> None
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"accessKey": "spark-account"}, "accessKey and secretKey belong together"),
-        ({"secretKey": SECRET}, "accessKey and secretKey belong together"),
+        ({"accessKey": "spark-account"}, "accessKey and secretKey must be given together"),
+        ({"secretKey": SECRET}, "accessKey and secretKey must be given together"),
         ({**OWN, "aclFile": "/tools.yml"}, "aclFile and accessKey contradict each other"),
         ({"aclFile": "/nowhere/tools.yml"}, "/nowhere/tools.yml cannot be read"),
     ],

@@ -158,7 +158,7 @@ def test_as_a_program_it_says_where_the_files_are_or_why_there_are_none(
     assert class_data.main(environment) == 0
     assert capsys.readouterr().out == f"{class_data_directory(environment)}\n"
     assert class_data.main({**environment, "JAVA_HOME": "/nowhere"}) == 1
-    assert capsys.readouterr().out.startswith("no class-data archive can be made")
+    assert capsys.readouterr().out.startswith("cannot make a class-data archive")
 
 
 def test_as_a_program_it_still_knows_its_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -132,7 +132,7 @@ def test_a_killed_jvm_leaves_nothing_behind_and_the_next_run_is_whole(
     os.kill(java, SIGKILL)
     failed = ended.get(timeout=JOB_TIMEOUT_S)
     assert failed.state == "failed"
-    assert failed.sentence == "Spark's Java process ended before the job did; its log says more"
+    assert failed.sentence == "Spark's Java process ended before the job did; see its log"
     assert archive.runs() == []
     assert [path.name[0] for path in archive.output.iterdir()] == ["_", "_"]
     wait_until(lambda: are_gone(failed.run, processes), "the job's processes are gone")

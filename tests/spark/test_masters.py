@@ -164,14 +164,14 @@ def test_the_lines_of_the_manual_start_what_the_demonstration_starts() -> None:
 @pytest.mark.parametrize(
     "settings, sentence",
     [
-        ({"spark.master": "mesos://a:5050"}, "mesos://a:5050 is none: write local"),
-        ({"spark.master": "spark://a"}, "spark://a is none"),
+        ({"spark.master": "mesos://a:5050"}, "invalid spark.master 'mesos://a:5050': use local"),
+        ({"spark.master": "spark://a"}, "invalid spark.master 'spark://a'"),
         ({"spark.master": "k8s://https://a"}, "with the port"),
-        ({"spark.master": "local[x]"}, "is none"),
-        ({**STANDALONE, DEPLOY_MODE: "cluster"}, "the driver of a job is on this machine"),
-        ({**STANDALONE, "spark.driver.host": "127.0.0.1"}, "reached from this machine only"),
+        ({"spark.master": "local[x]"}, "invalid spark.master"),
+        ({**STANDALONE, DEPLOY_MODE: "cluster"}, "the driver runs on this machine"),
+        ({**STANDALONE, "spark.driver.host": "127.0.0.1"}, "reachable from this machine only"),
         ({**STANDALONE, "spark.driver.host": ""}, "the address of this machine that workers reach"),
-        ({**STANDALONE, "spark.authenticate": "false"}, "could run code on it"),
+        ({**STANDALONE, "spark.authenticate": "false"}, "could run code"),
         ({**YARN, "spark.pyspark.python": ""}, "spark.pyspark.python is missing"),
         ({**YARN, "spark.pyspark.python": "./env/bin/python"}, "ends with #env"),
         ({**YARN, "spark.pyspark.python": "python9"}, "does not run on this machine"),
@@ -179,9 +179,9 @@ def test_the_lines_of_the_manual_start_what_the_demonstration_starts() -> None:
         ({**KUBERNETES, "spark.driver.host": ""}, "that pods reach"),
         ({**KUBERNETES, IMAGE: ""}, f"{IMAGE} is missing"),
         ({**KUBERNETES, "spark.pyspark.python": ""}, "the path of Python in the image"),
-        ({**KUBERNETES, POD: "driver"}, "a driver in a pod needs a fixed one"),
-        ({**KUBERNETES, OAUTH: "x"}, "write spark.kubernetes.authenticate.oauthToken"),
-        ({**KUBERNETES, ACCOUNT: "x"}, "write spark.kubernetes.authenticate.serviceAccountName"),
+        ({**KUBERNETES, POD: "driver"}, "a driver in a pod needs a fixed port"),
+        ({**KUBERNETES, OAUTH: "x"}, "use spark.kubernetes.authenticate.oauthToken"),
+        ({**KUBERNETES, ACCOUNT: "x"}, "use spark.kubernetes.authenticate.serviceAccountName"),
     ],
 )
 def test_what_cannot_work_is_refused_in_a_sentence(
@@ -203,7 +203,7 @@ def test_yarn_needs_the_configuration_of_hadoop(environment: dict[str, str]) -> 
     path = {"PATH": environment["PATH"]}
     with pytest.raises(StoreError, match="neither HADOOP_CONF_DIR nor YARN_CONF_DIR is set"):
         check_settings(YARN, path)
-    with pytest.raises(StoreError, match="nowhere is no directory"):
+    with pytest.raises(StoreError, match="nowhere is not a directory"):
         check_settings(YARN, {**path, "YARN_CONF_DIR": "nowhere"})
 
 

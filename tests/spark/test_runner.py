@@ -89,7 +89,7 @@ def test_jobs_are_named_by_their_files() -> None:
             "it ended at 5",
         ),
         (ValueError("\n first\nsecond"), "ValueError: first"),
-        (runner.JavaEnded(), "Spark's Java process ended before the job did; its log says more"),
+        (runner.JavaEnded(), "Spark's Java process ended before the job did; see its log"),
     ],
 )
 def test_a_failure_is_told_in_one_sentence(error: Exception, sentence: str) -> None:
@@ -311,7 +311,7 @@ def test_such_a_job_ends_when_it_is_cancelled(monkeypatch: pytest.MonkeyPatch) -
         ({"output": "{tmp}/out"}, "archive needs the argument store"),
         ({"store": "/nowhere", "output": "{tmp}/out"}, "/nowhere is no store directory"),
         ({"store": "{tmp}/file", "output": "{tmp}/out"}, "is no store directory"),
-        ({"store": "{tmp}", "output": "{tmp}/out", "topics": ["x"]}, "there is no topic x in"),
+        ({"store": "{tmp}", "output": "{tmp}/out", "topics": ["x"]}, "topic x not found in"),
         ({"store": "{tmp}", "output": "{tmp}/file/out"}, "cannot write to"),
     ],
 )

@@ -70,7 +70,7 @@ def test_topics_and_times_can_be_chosen(store: Path) -> None:
 @pytest.mark.parametrize("name", ["traffic", "latency"])
 def test_what_cannot_work_is_refused(store: Path, name: str) -> None:
     job = load_job(name)
-    with pytest.raises(StoreError, match="there is no topic x in"):
+    with pytest.raises(StoreError, match="topic x not found in"):
         job.check({"store": str(store), "topics": ["x"]})
     with pytest.raises(StoreError, match="since = soon is no time"):
         job.main(None, {"store": str(store), "since": "soon"})
