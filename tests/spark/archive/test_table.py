@@ -173,7 +173,7 @@ def test_a_table_that_has_other_messages_than_were_decided_is_told(
     run(archive, store, FIRST)
     with monkeypatch.context() as patched:
         patched.setattr(table_module, "append", lambda *_: None)
-        with pytest.raises(StoreError, match=r"has 0 messages of run 2, not 30: go back to its"):
+        with pytest.raises(StoreError, match=r"has 0 messages of run 2, not 30: restore its"):
             run(archive, store)
     table.commits["another", 3] = [("x", 0, 0)]
     assert archive.runs() == [1]
