@@ -60,7 +60,7 @@ def test_a_store_that_was_stopped_is_clean(whole: FakeDisk, tmp_path: Path) -> N
     assert (report["clean"], report["findings"], report["messages"]) == (True, [], [])
     assert (report["rows"], report["units"], report["queues"]) == (SENT, SENT, 2)
     assert report["index_files"] > 1
-    assert report["text"].endswith("Nothing is wrong.")
+    assert report["text"].endswith("No faults found.")
 
 
 def test_a_damaged_body_costs_exactly_its_message(whole: FakeDisk, tmp_path: Path) -> None:

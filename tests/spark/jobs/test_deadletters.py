@@ -71,9 +71,9 @@ def test_the_table_says_why_the_listener_failed(tmp_path: Path) -> None:
 
 def test_groups_can_be_chosen(store: Path) -> None:
     assert [each["group"] for each in run(store, groups=["shipping"])["groups"]] == ["shipping"]
-    with pytest.raises(StoreError, match="the group nobody has no dead letters in"):
+    with pytest.raises(StoreError, match="group nobody has no dead letters in"):
         run(store, groups=["nobody"])
 
 
 def test_a_store_without_dead_letters_says_so(tmp_path: Path) -> None:
-    assert run(orders(tmp_path / "store").root)["text"] == "There are no dead letters."
+    assert run(orders(tmp_path / "store").root)["text"] == "No dead letters found."

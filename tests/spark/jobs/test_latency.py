@@ -147,4 +147,4 @@ def test_of_very_many_traces_an_even_share_is_taken_and_said(
 def test_an_empty_log_is_said(tmp_path: Path) -> None:
     writer = StoreWriter(tmp_path / "store")
     writer.close()
-    assert run(writer.root)["text"] == "No message was stored in that time."
+    assert run(writer.root)["text"] == "No messages were stored in that time."

@@ -55,7 +55,7 @@ def test_what_is_made_is_what_the_broker_wrote(store: Path) -> None:
     report = run(store)
     assert (report["rows"], report["differing"], report["damaged"]) == (SENT, [], [])
     assert contents(store) == before
-    assert report["text"].splitlines()[-2] == "They are the same as those of the store."
+    assert report["text"].splitlines()[-2] == "The files are identical to those of the store."
 
 
 def test_what_differs_is_named_and_swapped_in(store: Path) -> None:

@@ -94,7 +94,7 @@ def test_what_an_archive_has_is_not_lost(store: Path, tmp_path: Path) -> None:
     )
     every = archived(store, tmp_path / "every", Orders=5, Bills=4)
     assert run(store, before=before, archive=every)["text"].endswith(
-        "Nothing would be lost that the archive job keeps."
+        "All messages that the archive job keeps are archived."
     )
 
 
