@@ -1,4 +1,4 @@
-"""Reads and writes of Spark at a broker with access control, without a JVM but for one session."""
+"""Reads and writes of Spark at a broker with access control, mostly without a JVM."""
 
 import os
 import subprocess
@@ -46,7 +46,7 @@ SESSION_TIMEOUT_S = 240.0
 
 @dataclass
 class Guarded:
-    """A broker with access control, and a name server that writes down who asked."""
+    """A broker with access control, and a name server that records the accounts of its callers."""
 
     name_server: str
     broker: str
@@ -84,7 +84,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
 
 
 def write(guarded: Guarded, **options: str) -> int:
-    """So many rows as one task sends them."""
+    """Send rows as one task does."""
     told = parse_sink_options(guarded.given(sendTimeoutMs="0", **options))
     return send_task(TaskName("query", 0, 0), batches(ROWS), told).sent
 

@@ -1,4 +1,4 @@
-"""Arguments of jobs: what is refused before Spark starts, and in which words."""
+"""Arguments of jobs: rejections before Spark starts, and their texts."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,12 +25,12 @@ class Asked:
     since: Any = None
 
 
-def test_what_is_given_is_taken_and_the_rest_has_its_default() -> None:
+def test_missing_arguments_get_their_defaults() -> None:
     given = {"store": "/s", "topics": ["A", "B"], "rate": 2, "since": [1], "limit": None}
     assert read_arguments(Asked, "job", given) == Asked("/s", ("A", "B"), rate=2, since=[1])
 
 
-def test_what_a_broker_adds_to_every_run_is_passed_over() -> None:
+def test_unneeded_arguments_of_a_broker_are_ignored() -> None:
     assert read_arguments(Asked, "job", {"store": "/s", "published_offset": 7}) == Asked("/s")
 
 
@@ -53,7 +53,7 @@ def test_a_mistake_is_named(given: dict[str, object], said: str) -> None:
         read_arguments(Asked, "job", given)
 
 
-def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
+def test_missing_store_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="the path does not exist"):
         check_store(str(tmp_path / "none"))
     with pytest.raises(StoreError, match=r"commitlog is missing"):

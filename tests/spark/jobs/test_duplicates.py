@@ -1,4 +1,4 @@
-"""The duplicates job: keys that were written into several messages on purpose; no JVM."""
+"""The duplicates job finds keys that several messages share; no JVM."""
 
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def with_repeats(root: Path) -> Path:
-    """U3 three times in Orders, once in Bills; the key k5 in two messages; `all` in ten."""
+    """Write U3 three times in Orders, once in Bills; the key k5 in two messages; `all` in ten."""
     writer = orders(root)
     again: list[tuple[str, int, dict[str, str]]] = [
         ("Orders", 1, {"UNIQ_KEY": "U3"}),

@@ -1,4 +1,4 @@
-"""The traffic job against figures that were added up by hand; no JVM."""
+"""The traffic job against figures computed by hand; no JVM."""
 
 from pathlib import Path
 from typing import Any
@@ -68,7 +68,7 @@ def test_topics_and_times_can_be_chosen(store: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["traffic", "latency"])
-def test_what_cannot_work_is_refused(store: Path, name: str) -> None:
+def test_invalid_arguments_are_rejected(store: Path, name: str) -> None:
     job = load_job(name)
     with pytest.raises(StoreError, match="topic x not found in"):
         job.check({"store": str(store), "topics": ["x"]})
