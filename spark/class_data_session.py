@@ -1,7 +1,7 @@
 """The Spark session that fills the class-data archive (spark/class_data.py).
 
-It uses what jobs use, on a few rows: a Python data source, Arrow batches from Python, a shuffle,
-Parquet in both directions, and tasks that run Python functions.
+It uses what jobs use, on a few rows: a Python data source, Arrow batches from Python and a shuffle.
+It also reads and writes Parquet, and its tasks run Python functions.
 """
 
 import os

@@ -9,8 +9,8 @@
     trend_hours    hours back to the backlog to compare with                 24
     now_ms         end of the time lag, ms since 1970                        the clock's
 
-The job reads only files: the consumer offsets as the broker has saved them (every 5 s), the ends of
-the queues, and one record per queue. The age of that record, the next that a group will get, is the
+The job reads only files: the consumer offsets, which the broker saves every 5 s, the ends of the
+queues, and one record per queue. The age of that record, the next that a group will get, is the
 time lag. With `output`, each run adds a line to history.jsonl there, the source of the trend and of
 the plot, backlog.html. A queue without a consumer offset of a group is named, not guessed.
 """
