@@ -181,10 +181,7 @@ def set_private_apart(settings: Mapping[str, str]) -> tuple[dict[str, str], dict
 
 
 def read_secret(path: str) -> str:
-    """Return the first line of a file that only this user may read.
-
-    Raises StoreError.
-    """
+    """Return the first line of a file that only this user may read. Raises StoreError."""
     try:
         if stat.S_IMODE(os.stat(path).st_mode) & 0o077:
             raise StoreError(

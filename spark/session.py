@@ -130,10 +130,7 @@ def start_session(overrides: Mapping[str, str], work_directory: str) -> "SparkSe
 
 
 def with_our_code(settings: Mapping[str, str], work_directory: str) -> dict[str, str]:
-    """Add a zip of this code for workers that do not have it.
-
-    Raises StoreError.
-    """
+    """Add a zip of this code for workers that do not have it. Raises StoreError."""
     files = [name for name in settings.get(PY_FILES, "").split(",") if name]
     shipped = ",".join([*files, write_zip(work_directory)])
     return {**settings, PY_FILES: shipped, DEPLOY_MODE: "client"}

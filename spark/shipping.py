@@ -44,10 +44,7 @@ _MODE = 0o644 << 16
 
 
 def write_zip(directory: str | Path) -> str:
-    """Write the zip into an existing directory and return its path.
-
-    Raises StoreError.
-    """
+    """Write the zip into an existing directory and return its path. Raises StoreError."""
     path = Path(directory) / ZIP_NAME
     try:
         with ZipFile(path, "w", ZIP_DEFLATED, compresslevel=6) as target:

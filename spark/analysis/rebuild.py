@@ -115,10 +115,7 @@ def _same(left: Path, right: Path) -> bool:
 
 @contextmanager
 def offline(config: StoreConfig) -> Iterator[None]:
-    """Hold the store's lock as a broker does.
-
-    Raises StoreLocked while another process holds it.
-    """
+    """Hold the store's lock as a broker does. Raises StoreLocked while another process holds it."""
     lock = StoreLock(config, RealDisk())
     lock.acquire()
     try:

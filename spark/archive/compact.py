@@ -114,10 +114,7 @@ def compact(
 
 
 def make_file(part: CompactPart) -> ArchivedFile:
-    """Make one file in a task, perhaps after a failed attempt.
-
-    Raises StoreError.
-    """
+    """Make one file in a task, perhaps after a failed attempt. Raises StoreError."""
     target = Path(part.staged) / part.path
     target.parent.mkdir(parents=True, exist_ok=True)
     target.unlink(missing_ok=True)

@@ -172,10 +172,7 @@ class Manifest:
 
     @classmethod
     def decode(cls, text: bytes, path: Path) -> "Manifest":
-        """Decode a manifest.
-
-        Raises StoreError if the bytes are not those that were written.
-        """
+        """Decode a manifest. Raises StoreError if the bytes are not those that were written."""
         content = content_of(text, str(path))
         try:
             return cls._of(content, path)
@@ -184,10 +181,7 @@ class Manifest:
 
     @classmethod
     def _of(cls, content: dict[str, Any], path: Path) -> "Manifest":
-        """Build a manifest.
-
-        Raises StoreError, and other errors for values of other types.
-        """
+        """Build a manifest. Raises StoreError, and other errors for values of other types."""
         for entry in content["files"]:
             name = str(entry["path"])
             below(str(path.parent), *name.split("/"))
@@ -238,10 +232,7 @@ class Archive:
         return sorted(number for number in found if number is not None)
 
     def manifest(self, run: int) -> Manifest:
-        """Return the manifest of a run.
-
-        Raises StoreError if it is damaged or missing.
-        """
+        """Return the manifest of a run. Raises StoreError if it is damaged or missing."""
         path = self.run_directory(run) / MANIFEST
         try:
             return self._located(Manifest.decode(path.read_bytes(), path))
@@ -255,17 +246,11 @@ class Archive:
         return replace(manifest, table=replace(manifest.table, path=str(self.own(TABLE))))
 
     def file_path(self, run: int, file: ArchivedFile) -> Path:
-        """Return the path of a file of a run.
-
-        Raises OutsideFolder.
-        """
+        """Return the path of a file of a run. Raises OutsideFolder."""
         return path_below(self.run_directory(run), file)
 
     def newest(self) -> Manifest | None:
-        """Return the manifest of the last run, None before the first.
-
-        Raises StoreError.
-        """
+        """Return the manifest of the last run, None before the first. Raises StoreError."""
         there = self._runs_there()
         return self.manifest(there[-1]) if there else None
 

@@ -56,10 +56,7 @@ class ArchivedMessage:
 
 
 def queue_ids(output: str, wanted: WantedMessages) -> list[int]:
-    """Return the queue ids of the topic.
-
-    Raises StoreError if the archive or topic is missing.
-    """
+    """Return the queue ids of the topic. Raises StoreError if the archive or topic is missing."""
     archive = Archive(output)
     runs = archive.runs()
     if not runs:

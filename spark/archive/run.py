@@ -77,10 +77,7 @@ class Arguments:
 
 
 def archive(spark: "SparkSession", wanted: Arguments) -> Report:
-    """Archive new messages.
-
-    Raises StoreError, and then nothing is published.
-    """
+    """Archive new messages. Raises StoreError, and then nothing is published."""
     started = monotonic()
     target = Archive(wanted.output)
     store = Store(wanted.store, wanted.commit_log)

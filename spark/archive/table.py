@@ -75,10 +75,7 @@ def table_of(spark: "SparkSession", target: Archive, wanted: str, run_id: str) -
 def append_and_publish(
     spark: "SparkSession", target: Archive, staged: Path, manifest: Manifest
 ) -> Path:
-    """Publish a run from its checked files in staging.
-
-    Raises StoreError.
-    """
+    """Publish a run from its checked files in staging. Raises StoreError."""
     table = _table(manifest)
     if _rows(spark, manifest):
         raise StoreError(
@@ -137,10 +134,7 @@ def read_table(spark: "SparkSession", table: Table, run: int) -> "DataFrame":
 
 
 def _publish(spark: "SparkSession", target: Archive, staged: Path, manifest: Manifest) -> Path:
-    """Publish the run.
-
-    Raises StoreError if the table does not have exactly its messages.
-    """
+    """Publish the run. Raises StoreError if the table does not have exactly its messages."""
     table, rows, found = _table(manifest), _planned(manifest), _rows(spark, manifest)
     if found != rows:
         raise StoreError(

@@ -55,10 +55,7 @@ class VerifyPart:
 
 
 def verify(spark: "SparkSession | None", wanted: "Arguments") -> Report:
-    """Compare every file with its manifest, and its rows with the log.
-
-    Raises StoreError.
-    """
+    """Compare every file with its manifest, and its rows with the log. Raises StoreError."""
     begun_s = monotonic()
     archive = Archive(wanted.output)
     runs = archive.runs()

@@ -53,10 +53,7 @@ def summary_of(name: str) -> str:
 
 
 def load_job(name: str) -> Job:
-    """Return a job.
-
-    Raises StoreError for an unknown name.
-    """
+    """Return a job. Raises StoreError for an unknown name."""
     if name not in job_names():
         raise StoreError(f"there is no job {name}; there is {', '.join(job_names())}")
     module = import_module(f"{__name__}.{name}")

@@ -83,10 +83,7 @@ def needs_spark(given: Mapping[str, Any]) -> bool:
 
 
 def main(spark: "SparkSession | None", given: Mapping[str, Any]) -> Report:
-    """Archive new messages.
-
-    Raises StoreError, and then nothing is published.
-    """
+    """Archive new messages. Raises StoreError, and then nothing is published."""
     # Imported late: the broker process imports this module for its name, but never Spark.
     from spark.archive.compact import compact
     from spark.archive.run import Arguments, archive

@@ -57,10 +57,7 @@ def needs_spark(given: Mapping[str, Any]) -> bool:
 
 
 def main(spark: "SparkSession | None", given: Mapping[str, Any]) -> Report:
-    """Check the store in one pass.
-
-    Raises StoreError if the directory cannot be read.
-    """
+    """Check the store in one pass. Raises StoreError if the directory cannot be read."""
     from spark.analysis.audit import Audit
     from storage.checking.store_layout import with_sizes_of_files
     from storage.config import StoreConfig

@@ -111,10 +111,7 @@ def check(given: Mapping[str, Any]) -> Arguments:
 
 
 def main(spark: "SparkSession | None", given: Mapping[str, Any]) -> Report:
-    """Measure the consumer lag once.
-
-    Raises StoreError.
-    """
+    """Measure the consumer lag once. Raises StoreError."""
     wanted = check(given)
     now_ms = wanted.now_ms or time_ns() // 1_000_000
     found = lags(wanted)

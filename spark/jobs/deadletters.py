@@ -80,10 +80,7 @@ def needs_spark(given: Mapping[str, Any]) -> bool:
 
 
 def main(spark: "SparkSession | None", given: Mapping[str, Any]) -> Report:
-    """Read the dead-letter topics once.
-
-    Raises StoreError.
-    """
+    """Read the dead-letter topics once. Raises StoreError."""
     from spark.analysis.deadletters import COLUMNS, DeadPart, count_part, merged
     from spark.analysis.scan import scan_parts
     from spark.parts import run_parts

@@ -66,10 +66,7 @@ def needs_spark(given: Mapping[str, Any]) -> bool:
 
 
 def main(spark: "SparkSession | None", given: Mapping[str, Any]) -> Report:
-    """Read every message once for each kind of key.
-
-    Raises StoreError.
-    """
+    """Read every message once for each kind of key. Raises StoreError."""
     from spark.analysis.duplicates import COLUMNS, found_by_spark, found_here, messages_of
     from spark.analysis.scan import scan_parts
 

@@ -76,10 +76,7 @@ def needs_spark(given: Mapping[str, Any]) -> bool:
 
 
 def main(spark: "SparkSession | None", given: Mapping[str, Any]) -> Report:
-    """Read every message once.
-
-    Raises StoreError.
-    """
+    """Read every message once. Raises StoreError."""
     from spark.analysis.latency import (
         COLUMNS,
         COLUMNS_WITH_KEYS,

@@ -54,10 +54,7 @@ def check(given: Mapping[str, Any]) -> Arguments:
 
 
 def main(spark: "SparkSession | None", given: Mapping[str, Any]) -> Report:
-    """Read the whole log.
-
-    Raises StoreError, and then the store is unchanged.
-    """
+    """Read the whole log. Raises StoreError, and then the store is unchanged."""
     from spark.analysis.rebuild import differing, offline, rebuild, swap
     from storage.checking.store_layout import with_sizes_of_files
     from storage.config import StoreConfig

@@ -64,10 +64,7 @@ def check(given: Mapping[str, Any]) -> Arguments:
 
 
 def main(spark: "SparkSession | None", given: Mapping[str, Any]) -> Report:
-    """Read units and the last message of each file.
-
-    Raises StoreError.
-    """
+    """Read units and the last message of each file. Raises StoreError."""
     from spark.analysis.retention import expiring, removed, unarchived
     from spark.analysis.scan import time_ms
 

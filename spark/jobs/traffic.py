@@ -64,10 +64,7 @@ def needs_spark(given: Mapping[str, Any]) -> bool:
 
 
 def main(spark: "SparkSession | None", given: Mapping[str, Any]) -> Report:
-    """Read every message once.
-
-    Raises StoreError.
-    """
+    """Read every message once. Raises StoreError."""
     from spark.analysis.scan import scan_parts
     from spark.analysis.traffic import COLUMNS, Traffic, count_part, merged, topics_of
     from spark.parts import run_parts
