@@ -1,7 +1,7 @@
-"""The account that a reader or a sink shows to servers with access control: from their options.
+"""The account that a reader or a sink presents to servers with access control.
 
-Tasks get it with what they are to do, from the driver, which has it from the options, a file, or
-its environment. It appears in no plan and no message.
+The driver takes it from the options, a file or its environment, and passes it to the tasks. It
+appears in no plan and no message.
 """
 
 import os
@@ -17,9 +17,9 @@ ACCOUNT_NAMES = (*_KEYS, _FILE)
 
 
 def account_in(given: MutableMapping[str, str]) -> Credentials | None:
-    """The one that the options name, whose secrets it takes out of them; else the environment's.
+    """Return the account in the options, removing its secrets from them, or the environment's.
 
-    Raises StoreError for half of one, or two of them.
+    Raises StoreError for an incomplete account, or for two of them.
     """
     own = [given.pop(name, "") for name in _KEYS]
     file = given.get(_FILE)
@@ -30,5 +30,7 @@ def account_in(given: MutableMapping[str, str]) -> Credentials | None:
     try:
         found = account_of(*own)
     except ValueError:
-        raise StoreError("accessKey and secretKey belong together: give both or none") from None
+        raise StoreError(
+            "accessKey and secretKey must be given together: give both or neither"
+        ) from None
     return found or account_of_environment(os.environ)

@@ -1,4 +1,4 @@
-"""Arguments of a job as the fields of a dataclass; and refusals before Spark starts."""
+"""Arguments of a job as the fields of a dataclass, checked before Spark starts."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,7 @@ from storage.spelling import did_you_mean
 
 @dataclass(frozen=True, slots=True)
 class OfStore:
-    """What every job over a store is told; each has a class of its own made from one of these."""
+    """Arguments of every job over a store; each job has a subclass."""
 
     store: str
     commit_log: str | None = None
@@ -22,7 +22,7 @@ class OfStore:
 
 @dataclass(frozen=True, slots=True)
 class OfShared(OfStore):
-    """Of a job whose work Spark may share out."""
+    """Arguments of a job that may run on Spark."""
 
     published_offset: int | None = None
     with_spark: bool | None = None
@@ -30,7 +30,7 @@ class OfShared(OfStore):
 
 @dataclass(frozen=True, slots=True)
 class OfMessages(OfShared):
-    """Of a job that reads messages."""
+    """Arguments of a job that reads messages."""
 
     since: Any = None
     until: Any = None
@@ -41,13 +41,16 @@ Arguments = TypeVar("Arguments")
 StoreArguments = TypeVar("StoreArguments", bound=OfStore)
 
 GIVEN_BY_BROKERS = ("store", "commit_log", "published_offset", "output")
-"""What a broker adds to every run; a job that has no such argument passes them over."""
+"""Arguments that a broker adds to every run; a job ignores those that it does not have."""
 
 _WORDS = {str: "a text", int: "a number", bool: "true or false", float: "a number"}
 
 
 def read_arguments(kind: type[Arguments], job: str, given: Mapping[str, Any]) -> Arguments:
-    """The arguments of a job. Raises StoreError for a name that is missing, unknown or no value."""
+    """Return the arguments of a job.
+
+    Raises StoreError for a name that is missing or unknown, or an invalid value.
+    """
     known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
     hints = get_type_hints(kind)
     found = {}
@@ -66,14 +69,17 @@ def read_arguments(kind: type[Arguments], job: str, given: Mapping[str, Any]) ->
 
 
 def checked(kind: type[StoreArguments], job: str, given: Mapping[str, Any]) -> StoreArguments:
-    """The arguments of a job over a store. Raises StoreError for what is no store besides."""
+    """Return the arguments of a job over a store.
+
+    Raises StoreError for an invalid argument or store.
+    """
     wanted = read_arguments(kind, job, given)
     check_store(wanted.store, wanted.commit_log)
     return wanted
 
 
 def pays(wanted: OfShared) -> bool:
-    """Whether to start Spark: somebody said so, or the log is long enough."""
+    """Return whether to start Spark: as `with_spark` says, else by the size of the log."""
     return spark_pays(wanted.store, wanted.commit_log, wanted.with_spark)
 
 
@@ -93,25 +99,25 @@ def _checked(job: str, name: str, value: Any, hint: Any) -> Any:
 
 
 def check_store(store: str, commit_log: str | None = None) -> None:
-    """Raises StoreError for what is no store directory."""
+    """Raise StoreError if `store` is no store directory."""
     log = commit_log or str(Path(store) / "commitlog")
     if not Path(store).is_dir():
-        raise StoreError(f"{store} is no store directory: there is nothing at this path")
+        raise StoreError(f"{store} is no store directory: the path does not exist")
     if not any(Path(part).is_dir() for part in log.split(",")):
-        raise StoreError(f"{store} is no store directory: it has no {log}")
+        raise StoreError(f"{store} is no store directory: {log} is missing")
 
 
 def check_topics(store: str, topics: Iterable[str] | None) -> None:
-    """Raises StoreError for a topic that the store has no queue of."""
+    """Raise StoreError for a topic without a consume queue in the store."""
     there = topic_names(store)
     for topic in topics or ():
         if topic not in there:
-            some = ", ".join(sorted(there)[:20]) or "none at all"
-            raise StoreError(f"there is no topic {topic} in {store}; there is {some}")
+            some = ", ".join(sorted(there)[:20]) or "none"
+            raise StoreError(f"topic {topic} not found in {store}: it has {some}")
 
 
 def topic_names(store: str) -> set[str]:
-    """The topics that have queues."""
+    """Return the topics that have consume queues."""
     try:
         return set(os.listdir(Path(store) / "consumequeue"))
     except OSError:
@@ -119,7 +125,7 @@ def topic_names(store: str) -> set[str]:
 
 
 def check_output(output: str) -> None:
-    """Raises StoreError for a directory that cannot be written; makes it where it is missing."""
+    """Create a missing output directory; raise StoreError if it is not writable."""
     try:
         Path(output).mkdir(parents=True, exist_ok=True)
     except OSError as error:

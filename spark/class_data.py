@@ -1,17 +1,17 @@
-"""A class-data archive (AppCDS) for Spark's JVM: its classes, read and checked once and for all.
+"""A class-data archive (AppCDS): Spark's classes, loaded and verified in advance for the JVM.
 
-    <cache>/class-data-<key>/base.jsa     the classes of Java itself: not every Java brings them
-    <cache>/class-data-<key>/spark.jsa    those of Spark, on top
-    <cache>/class-data-<key>/checksums    name, bytes and CRC-32 of both, a line each
+    <cache>/class-data-<key>/base.jsa     classes of Java itself; not every Java ships them
+    <cache>/class-data-<key>/spark.jsa    classes of Spark, on top of the base
+    <cache>/class-data-<key>/checksums    name, bytes and CRC-32 of both files, one per line
 
-The key stands for the Java, the class path and this layout; the JVM compares both files with
-itself and its class path once more, and does without them where they do not fit. A file that was
-cut or changed it does not survive (SIGBUS), so each session compares the checksums first: 0.1 s.
-To make the files takes 30 to 50 s of processor time and 200 MB of disk, by `troupemq job
-prepare`; each session then takes some 10 s less of it. `spark.troupemq.classData = false` leaves
-them alone.
+The key identifies the Java, the class path and this layout. The JVM also checks both files against
+itself and its class path, and ignores files that do not fit. A truncated or changed file kills the
+JVM (SIGBUS), so each session first compares the checksums, which takes 0.1 s.
 
-This module imports nothing heavy: the command line takes its name from it.
+`troupemq job prepare` makes the files in 30 to 50 s of CPU time and 200 MB of disk. Each session
+then takes some 10 s of CPU time less. `spark.troupemq.classData = false` disables them.
+
+This module imports nothing heavy, as the command line imports it for its name.
 """
 
 import os
@@ -29,7 +29,7 @@ from storage.errors import StoreError, reason_of
 
 SETTING = "spark.troupemq.classData"
 MAKE_TIMEOUT_S = 900.0
-"""For each of the two files, on a machine with other work."""
+"""Maximum for making each of the two files, on a machine with other work."""
 
 _DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
 _LAYOUT = 1
@@ -37,23 +37,23 @@ _BASE, _SPARK = "base.jsa", "spark.jsa"
 _CHECKSUMS = "checksums"
 _READ_BYTES = 1 << 20
 _QUIET = "-Xlog:cds*=off"
-"""Files that do not fit are no news."""
+"""Suppresses messages about files that do not fit."""
 
 MODULE = __spec__.name
 _SESSION_MODULE = f"{MODULE}_session"
-"""A program of its own, which imports what is heavy."""
+"""A separate program, because it imports heavy modules."""
 
 
 def user_cache(environment: Mapping[str, str]) -> Path:
-    """Where this user's programs keep what they can make again."""
+    """Return the cache directory of this user."""
     named = environment.get("XDG_CACHE_HOME")
     return (Path(named) if named else Path.home() / ".cache") / "troupemq"
 
 
 def with_class_data(settings: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
-    """The settings of a session that uses the files, if they are there and wanted.
+    """Return the settings of a session, with the class-data files if they exist and are wanted.
 
-    Raises StoreError for a `spark.troupemq.classData` that is neither true nor false.
+    Raises StoreError if `spark.troupemq.classData` is neither true nor false.
     """
     changed = dict(settings)
     wanted = changed.pop(SETTING, "true")
@@ -69,11 +69,13 @@ def with_class_data(settings: Mapping[str, str], environment: Mapping[str, str])
 
 
 def class_data_directory(environment: Mapping[str, str]) -> Path | None:
-    """Where the files for this Java and this Spark are, or would be; None if there is no telling.
+    """Return the directory of the files for this Java and this Spark, which may not exist yet.
 
-    Starts no JVM: a session asks for it.
+    Returns None if it cannot be determined. Starts no JVM, as every session calls this.
     """
-    from importlib.metadata import version  # here: servers import this file, and run no Spark
+    from importlib.metadata import (
+        version,
+    )  # imported late: servers import this file, but run no Spark
 
     java, spark = _java(environment), find_spec("pyspark")
     if java is None or spark is None or spark.origin is None:
@@ -84,12 +86,12 @@ def class_data_directory(environment: Mapping[str, str]) -> Path | None:
         return None
     key = crc32("\n".join(map(str, seen)).encode())
     directory = user_cache(environment) / f"class-data-{key:08x}"
-    # A colon stands between the two files, and Spark takes its options apart at blanks.
+    # The JVM separates the two files by a colon, and Spark splits its options at blanks.
     return None if {":", " ", '"', "'", "\\"} & set(str(directory)) else directory
 
 
 def is_whole(directory: Path) -> bool:
-    """Whether both files are there, as they were made."""
+    """Return whether both files exist and match their checksums."""
     try:
         return (directory / _CHECKSUMS).read_text() == _checksums(directory)
     except (OSError, UnicodeDecodeError):
@@ -108,14 +110,14 @@ def _checksums(directory: Path) -> str:
 
 
 def make_class_data(environment: Mapping[str, str]) -> Path:
-    """Makes the files where there are none; tells in which directory they are.
+    """Make missing files and return their directory.
 
-    Several processes may do so at once: one of them wins. Raises StoreError.
+    Several processes may do so at once; one of them wins. Raises StoreError.
     """
     target, java = class_data_directory(environment), _java(environment)
     if target is None or java is None:
         raise StoreError(
-            "no class-data archive can be made: it needs Java, pyspark, and a path without blanks "
+            "cannot make a class-data archive: it needs Java, pyspark, and a path without blanks "
             f"and colons for {user_cache(environment)}"
         )
     if is_whole(target):
@@ -129,7 +131,9 @@ def make_class_data(environment: Mapping[str, str]) -> Path:
             _run([str(java), *dump], environment)
             _run(child_command(_SESSION_MODULE, str(made), scratch), child_environment(environment))
             if not (made / _SPARK).is_file():
-                raise StoreError(f"{java} did not write {made / _SPARK}: it may lack the feature")
+                raise StoreError(
+                    f"{java} did not write {made / _SPARK}: it may not support class-data archives"
+                )
             (made / _CHECKSUMS).write_text(_checksums(made))
             _publish(made, target)
     except OSError as error:
@@ -138,9 +142,9 @@ def make_class_data(environment: Mapping[str, str]) -> Path:
 
 
 def _publish(made: Path, target: Path) -> None:
-    """By one rename. Whoever was first has made the same."""
+    """Rename `made` to `target`; keep an existing target, which has the same content."""
     if target.is_dir() and not is_whole(target):
-        shutil.rmtree(target, ignore_errors=True)  # a JVM that has mapped it keeps its files
+        shutil.rmtree(target, ignore_errors=True)  # a JVM that has mapped the files keeps them
     try:
         made.rename(target)
     except OSError:
@@ -163,11 +167,11 @@ def _run(line: list[str], environment: Mapping[str, str]) -> None:
         raise StoreError(f"{line[0]} did not end within {MAKE_TIMEOUT_S:.0f} s") from error
     if done.returncode:
         last = (done.stderr or done.stdout).strip().rpartition("\n")[2]
-        raise StoreError(f"no class-data archive could be made: {last or line[0]}")
+        raise StoreError(f"cannot make a class-data archive: {last or line[0]}")
 
 
 def making(made: Path) -> dict[str, str]:
-    """The settings of the session that is written down, into a directory that has the base."""
+    """Return the settings of the session that writes its classes beside the base."""
     options = f"-XX:SharedArchiveFile={made / _BASE} -XX:ArchiveClassesAtExit={made / _SPARK}"
     return {_DRIVER_OPTIONS: options, SETTING: "false"}
 
@@ -178,7 +182,7 @@ def _use(directory: Path) -> Iterator[str]:
 
 
 def _java(environment: Mapping[str, str]) -> Path | None:
-    """The `java` that Spark would start."""
+    """Return the path of the `java` that Spark would start."""
     home = environment.get("JAVA_HOME")
     if home:
         return Path(home) / "bin" / "java"
@@ -187,7 +191,7 @@ def _java(environment: Mapping[str, str]) -> Path | None:
 
 
 def _seen(path: Path) -> tuple[str, int, int]:
-    """Enough of a file to know it again."""
+    """Return path, size and time of a file, which identify it."""
     status = path.stat()
     return str(path.resolve()), status.st_size, status.st_mtime_ns
 

@@ -1,7 +1,7 @@
-"""The session whose classes go into the class-data archive (spark/class_data.py).
+"""The Spark session that fills the class-data archive (spark/class_data.py).
 
-It does what jobs do, with a few rows: a Python data source, Arrow batches from Python, a shuffle,
-Parquet written and read, tasks that run Python functions.
+It uses what jobs use, on a few rows: a Python data source, Arrow batches from Python and a shuffle.
+It also reads and writes Parquet, and its tasks run Python functions.
 """
 
 import os
@@ -20,11 +20,11 @@ from spark.session import start_session
 from storage.errors import StoreError
 
 END_S = 300.0
-"""A JVM writes its classes down as it ends."""
+"""Seconds for the JVM to end, because it writes its classes then."""
 
 
 class FewRows(DataSource):
-    """Some rows of the types that messages have."""
+    """Data source of a few rows with the column types of messages."""
 
     @classmethod
     def name(cls) -> str:
@@ -41,7 +41,7 @@ class FewRows(DataSource):
 
 
 class FewRowsReader(DataSourceReader):
-    """Two tasks."""
+    """Reader with two tasks."""
 
     def partitions(self) -> list[InputPartition]:
         return [InputPartition(0), InputPartition(1)]
@@ -62,7 +62,7 @@ class FewRowsReader(DataSourceReader):
 
 
 def practise(made: Path, scratch: Path) -> None:
-    """Starts a session, uses it, ends it and waits until its JVM has written into `made`.
+    """Start a session, use it, stop it, and wait until its JVM has written into `made`.
 
     Raises StoreError.
     """

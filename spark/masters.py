@@ -1,13 +1,13 @@
 """Masters of a session: local, standalone, YARN, Kubernetes, and the settings that each needs.
 
-    spark.master                 tasks run in                     what must be said
-    local, local[4], local[*]    processes of this machine        nothing
-    spark://HOST:7077            a standalone cluster's workers   the driver's address, a secret
-    yarn                         containers of a Hadoop cluster   its configuration, a Python there
-    k8s://https://HOST:443       pods                             image, Python in it, address
+    spark.master                 tasks run in                     required settings
+    local, local[4], local[*]    processes of this machine        none
+    spark://HOST:7077            workers of a standalone cluster  driver's address, secret
+    yarn                         containers of a Hadoop cluster   its configuration, Python path
+    k8s://https://HOST:443       pods                             image, Python path, address
 
-The driver is always here (deploy mode client). What is wrong or missing is refused by a sentence
-before a JVM starts. Masters on a loopback address count as this machine.
+The driver always runs here (deploy mode client). Invalid or missing settings are rejected with one
+sentence before a JVM starts. A master on a loopback address counts as this machine.
 
 Source: Spark's own pages (configuration, security, spark-standalone, running-on-yarn,
 running-on-kubernetes, Python package management).
@@ -24,7 +24,7 @@ from storage.errors import StoreError, reason_of
 
 MASTER = "spark.master"
 PYTHON = "spark.pyspark.python"
-"""The interpreter of the tasks; also run on this machine, where Spark plans reads with it."""
+"""Python of the tasks; it also runs on this machine, where Spark plans reads with it."""
 
 PY_FILES = "spark.submit.pyFiles"
 DEPLOY_MODE = "spark.submit.deployMode"
@@ -43,16 +43,16 @@ _STANDALONE = re.compile(r"spark://([^/,\s]+:\d+)(,[^/,\s]+:\d+)*")
 _K8S = re.compile(r"k8s://(https?://)?[^/,\s]+:\d+(/\S*)?")
 _LOOPBACK = re.compile(r"localhost|127(\.\d+){3}|\[?::1\]?", re.IGNORECASE)
 _PRIVATE = re.compile(r"secret|password|token|access[.]?key", re.IGNORECASE)
-"""As Spark itself blots out settings where it shows them."""
+"""Names of settings that Spark itself redacts."""
 
 
 def is_local(settings: Mapping[str, str]) -> bool:
-    """Whether tasks run in processes of this session, with its Python and its packages."""
+    """Return whether tasks run in processes of this session, with its Python and its packages."""
     return _LOCAL.fullmatch(settings[MASTER]) is not None
 
 
 def is_on_this_machine(settings: Mapping[str, str]) -> bool:
-    """Whether nobody else need reach us: local, or a cluster whose masters are on loopback."""
+    """Return whether only this machine must reach the driver: a local or a loopback master."""
     master = settings[MASTER]
     if _STANDALONE.fullmatch(master):
         hosts = [each.rpartition(":")[0] for each in master.removeprefix("spark://").split(",")]
@@ -61,14 +61,14 @@ def is_on_this_machine(settings: Mapping[str, str]) -> bool:
 
 
 def check_settings(settings: Mapping[str, str], environment: Mapping[str, str]) -> None:
-    """Raises StoreError for what cannot work with this master."""
+    """Raise StoreError for settings that cannot work with this master."""
     master = settings[MASTER]
     if is_local(settings):
         return
     if settings.get(DEPLOY_MODE, "client") != "client":
         raise StoreError(
-            f"{DEPLOY_MODE} = {settings[DEPLOY_MODE]} cannot be: the driver of a job is on this "
-            "machine; leave the line out"
+            f"{DEPLOY_MODE} = {settings[DEPLOY_MODE]} is not supported: the driver "
+            "runs on this machine; remove the line"
         )
     if _STANDALONE.fullmatch(master):
         if not is_on_this_machine(settings):
@@ -79,7 +79,7 @@ def check_settings(settings: Mapping[str, str], environment: Mapping[str, str]) 
         _check_kubernetes(settings)
     elif not _LOCAL_CLUSTER.fullmatch(master):
         raise StoreError(
-            f"{MASTER} = {master} is none: write local[*], spark://HOST:7077, yarn or "
+            f"invalid {MASTER} {master!r}: use local[*], spark://HOST:7077, yarn or "
             "k8s://https://HOST:443, with the port"
         )
     _check_python(settings, environment)
@@ -89,8 +89,9 @@ def _check_standalone(settings: Mapping[str, str]) -> None:
     _must_reach_us(settings, "workers")
     if settings.get(AUTHENTICATE) != "true":
         raise StoreError(
-            f"{AUTHENTICATE} is not true: whoever reaches a port of the cluster or of the job "
-            f"could run code on it; set it, and {SECRET_FILE} to a file with the cluster's secret"
+            f"{AUTHENTICATE} is not true, so any peer that reaches a port of the cluster or of "
+            f"the job could run code: set it to true, and {SECRET_FILE} to a file with the "
+            "cluster's secret"
         )
     if SECRET not in settings and SECRET_FILE not in settings:
         raise StoreError(f"{SECRET_FILE} is missing: name a file with the cluster's secret")
@@ -105,7 +106,7 @@ def _check_yarn(settings: Mapping[str, str], environment: Mapping[str, str]) -> 
             "directory with the cluster's core-site.xml and yarn-site.xml"
         )
     if not any(Path(each).is_dir() for each in directories):
-        raise StoreError(f"{directories[0]} is no directory: {names[0]} must name one")
+        raise StoreError(f"{directories[0]} is not a directory: set {names[0]} to one")
     if settings.get(DRIVER_HOST) is not None:
         _must_reach_us(settings, "containers")
     python = _must(settings, PYTHON, "the path of Python on the nodes, or in an archive")
@@ -114,7 +115,7 @@ def _check_yarn(settings: Mapping[str, str], environment: Mapping[str, str]) -> 
         archives = settings.get(YARN_ARCHIVES, "").split(",")
         if not any(each.endswith(f"#{first}") for each in archives):
             raise StoreError(
-                f"{PYTHON} = {python} is in no archive: name one that ends with #{first} in "
+                f"{PYTHON} = {python} is in no archive: name an archive that ends with #{first} in "
                 f"{YARN_ARCHIVES}"
             )
 
@@ -131,13 +132,13 @@ def _check_kubernetes(settings: Mapping[str, str]) -> None:
             if name.startswith(K8S_LOGIN + part):
                 right = K8S_LOGIN + name.removeprefix(K8S_LOGIN + part)
                 raise StoreError(
-                    f"{name} is for drivers in pods that Spark starts; this one is here: "
-                    f"write {right}"
+                    f"{name} is for drivers that Spark starts in pods, but this driver "
+                    f"runs here: use {right}"
                 )
     if settings.get(K8S_POD) and not settings.get("spark.driver.port"):
         raise StoreError(
-            f"{K8S_POD} is set, but not spark.driver.port: a driver in a pod needs a fixed one, "
-            "which its headless service names"
+            f"{K8S_POD} is set, but not spark.driver.port: a driver in a pod needs a fixed port, "
+            "the one in its headless service"
         )
 
 
@@ -152,8 +153,8 @@ def _must_reach_us(settings: Mapping[str, str], who: str) -> None:
     host = _must(settings, DRIVER_HOST, f"the address of this machine that {who} reach")
     if _LOOPBACK.fullmatch(host):
         raise StoreError(
-            f"{DRIVER_HOST} = {host} is reached from this machine only: set it to an address that "
-            f"{who} reach"
+            f"{DRIVER_HOST} = {host} is reachable from this machine only: set it to an "
+            f"address that {who} reach"
         )
 
 
@@ -162,15 +163,15 @@ def _check_python(settings: Mapping[str, str], environment: Mapping[str, str]) -
     if python is not None and shutil.which(python, path=environment.get("PATH")) is None:
         raise StoreError(
             f"{PYTHON} = {python} does not run on this machine: Spark plans reads here with the "
-            "Python of the workers, so it must be there, too"
+            "workers' Python, so install it here, too"
         )
 
 
 def set_private_apart(settings: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """(settings for the command line, those that nobody may see there).
+    """Split settings into those for the command line and the secret ones.
 
-    A standalone cluster's secret is read from its file here, for Spark reads such a file only on
-    Kubernetes. Raises StoreError if it cannot be used.
+    Reads a standalone cluster's secret from its file, as Spark does so only on Kubernetes. Raises
+    StoreError if the secret cannot be used.
     """
     found = dict(settings)
     if _STANDALONE.fullmatch(found[MASTER]) and SECRET_FILE in found:
@@ -180,10 +181,12 @@ def set_private_apart(settings: Mapping[str, str]) -> tuple[dict[str, str], dict
 
 
 def read_secret(path: str) -> str:
-    """The first line of a file that nobody else may read. Raises StoreError."""
+    """Return the first line of a file that only this user may read. Raises StoreError."""
     try:
         if stat.S_IMODE(os.stat(path).st_mode) & 0o077:
-            raise StoreError(f"{path} can be read by others, and holds a secret: chmod 600 {path}")
+            raise StoreError(
+                f"{path} holds a secret that other users can read: run chmod 600 {path}"
+            )
         secret = Path(path).read_text(encoding="utf-8").partition("\n")[0].strip()
     except OSError as error:
         raise StoreError(f"cannot read {path}: {reason_of(error)}") from error
@@ -193,7 +196,7 @@ def read_secret(path: str) -> str:
 
 
 def write_private(private: Mapping[str, str], directory: str) -> str:
-    """A file with these settings for spark-submit, for this user's eyes only; returns its path.
+    """Write the settings to a file for spark-submit that only this user may read; return its path.
 
     Raises StoreError if it cannot be written.
     """

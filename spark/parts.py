@@ -1,4 +1,4 @@
-"""Shares work out in parts: to the tasks of a Spark session, or one after the other without one."""
+"""Runs work in parts: as tasks of a Spark session, or one part after another without Spark."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,16 +15,16 @@ Result = TypeVar("Result")
 RowsOf = Callable[[Part], int]
 
 PAYS_BYTES = 256 * 1024 * 1024
-"""Of log, from which a session pays: starting one costs 5 to 15 CPU s."""
+"""Bytes of log from which Spark pays off; the start of a session takes 5 to 15 s of CPU time."""
 
 
 def spark_pays(store: str, commit_log: str | None, wanted: bool | None = None) -> bool:
-    """Whether to start Spark for work over a whole log; `wanted` is what somebody said."""
+    """Return whether to start Spark for a whole log: `wanted` if given, else by the log's size."""
     return log_bytes(store, commit_log) >= PAYS_BYTES if wanted is None else wanted
 
 
 def log_bytes(store: str, commit_log: str | None) -> int:
-    """The size of all log files; what is not there has none."""
+    """Return the bytes of all log files; a missing directory counts as empty."""
     directories = (commit_log or str(Path(store) / "commitlog")).split(",")
     try:
         return sum(path.stat().st_size for each in directories for path in Path(each).iterdir())
@@ -39,10 +39,11 @@ def run_parts(
     stage: str = "reading",
     rows_of: RowsOf[Part] | None = None,
 ) -> Iterable[Result]:
-    """What `work` makes of each part, in order. It is named by its module, so not a closure.
+    """Return the results of `work` for each part, in order.
 
-    The progress is that of `stage`; `rows_of` tells how many messages a part has, if that is known.
-    Raises whatever `work` raises; in a task Spark tries again first.
+    Tasks import `work` by its module, so it cannot be a closure. Progress is reported for `stage`;
+    `rows_of` returns the messages of a part, if known. Raises what `work` raises; Spark first
+    retries a failed task.
     """
     counts = [0 if rows_of is None else rows_of(part) for part in parts]
     if spark is None or not parts:
@@ -66,11 +67,11 @@ def _one_after_the_other(
 
 @dataclass(frozen=True, slots=True)
 class _Task(Generic[Part, Result]):
-    """One part in a task, which counts its messages when it is done."""
+    """One part in a task; counts its messages at its end."""
 
     work: Callable[[Part], Result]
     read: Any
-    """Spark's accumulator: what a task adds that failed and is tried again counts once."""
+    """Spark accumulator, which counts a retried task once."""
 
     def __call__(self, given: tuple[Part, int]) -> Result:
         part, count = given

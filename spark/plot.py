@@ -1,4 +1,4 @@
-"""Line charts as one HTML page with inline SVG: it needs no library, and loads nothing."""
+"""Line charts as one self-contained HTML page with inline SVG."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from spark.report import cell, moment
 WIDTH, HEIGHT = 900, 260
 _LEFT, _RIGHT, _TOP, _BOTTOM = 80, 12, 12, 28
 SERIES_MAX = 10
-"""Lines of a chart: more than that nobody tells apart."""
+"""Maximum lines of a chart that stay distinguishable."""
 
 _COLOURS = (
     "#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e",
@@ -29,14 +29,14 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Lines over UTC time: (ms, value) in order of time; values from 0 on."""
+    """Lines over UTC time: points (ms, value) in order of time, with values from 0 up."""
 
     title: str
     series: Mapping[str, Sequence[Point]]
 
 
 def write_page(path: Path, title: str, charts: Sequence[Chart]) -> None:
-    """Puts a page in the place of the one before."""
+    """Write a page, replacing the previous one atomically."""
     body = "".join(_section(chart) for chart in charts)
     text = (
         f"<!doctype html><html lang=en><meta charset=utf-8><title>{escape(title)}</title>"

@@ -1,8 +1,8 @@
-"""Progress of this process's job, as it says itself; the runner passes it on to its parent.
+"""Progress of the job in this process, as the job reports it; the runner sends it to its parent.
 
-A job goes through stages, one after the other: planning, writing, … Of each it tells what it will
-read, as far as its plan knows, and what it has read. A process runs one job, so there is one
-`PROGRESS`: the job's thread writes it, the runner's main thread reads it.
+A job runs through stages such as planning and writing. For each stage it reports the messages it
+will read, if its plan knows them, and those read so far. A process runs one job, so there is one
+`PROGRESS`. The job's thread writes it and the runner's main thread reads it.
 """
 
 from collections.abc import Callable
@@ -11,24 +11,24 @@ from time import monotonic
 
 SHARE_MIN = 0.05
 ELAPSED_MIN_S = 2.0
-"""Before so much is done, and so long after a stage began, what remains would be a guess."""
+"""Minimum time of a stage, in seconds, before its remaining time is estimated."""
 
 
 @dataclass(frozen=True, slots=True)
 class HowFar:
-    """A job at one moment; numbers are of its present stage."""
+    """Progress of a job at one moment; numbers cover the current stage."""
 
     stage: str = ""
     done: int = 0
     tasks: int = 0
     rows_done: int = 0
-    """Messages read by the tasks that are done."""
+    """Messages read by finished tasks."""
 
     rows: int = 0
-    """Messages that will be read; 0: not known before."""
+    """Messages to read; 0 if not known in advance."""
 
     remaining_ms: int | None = None
-    """Until the end of the stage, if it goes on like this; None while that means nothing."""
+    """Estimated time to the end of the stage; None while there is no estimate."""
 
 
 class _Stage:
@@ -43,11 +43,11 @@ class _Stage:
         self.done = 0
         self.rows_done = 0
         self.of_spark = (0, 0)
-        """Tasks done and all, as they were seen last."""
+        """Finished and total tasks, as last seen."""
 
 
 class JobProgress:
-    """What the job says."""
+    """Progress that the job reports."""
 
     def __init__(self, now_s: Callable[[], float] = monotonic) -> None:
         self._now_s = now_s
@@ -61,20 +61,21 @@ class JobProgress:
         tasks: int = 0,
         counted: Callable[[], int] | None = None,
     ) -> None:
-        """The next stage. `rows`: messages it will read, `tasks`: its parts, if Spark has none.
+        """Begin the next stage.
 
-        `counted` tells the messages read by now. Without it they are what `add` was told, or, where
-        Spark has the tasks, their share of all messages.
+        `rows` are the messages to read, `tasks` its parts if Spark runs none. `counted` returns the
+        messages read so far. Without it, they are the sum of `add`, or the finished share of
+        Spark's tasks.
         """
         self._stage = _Stage(stage, rows, tasks, counted, self._now_s())
 
     def add(self, rows: int) -> None:
-        """One more part of the stage is done, with so many messages."""
+        """Count one finished part of the stage, with its messages."""
         self._stage.done += 1
         self._stage.rows_done += rows
 
     def now(self, done: int = 0, tasks: int = 0) -> HowFar:
-        """How far it is; `done` of `tasks`: those of Spark's stages that are running."""
+        """Return the progress; `done` of `tasks` are those of Spark's running stages."""
         stage = self._stage
         stage.of_spark = (done, tasks) if tasks else stage.of_spark
         done, tasks = stage.of_spark

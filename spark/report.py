@@ -1,11 +1,11 @@
-"""A job's report for people: tables of text, numbers and times as one reads them."""
+"""Text tables of a job's report, with readable numbers and times."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 Report: TypeAlias = dict[str, Any]
-"""What a job returns: what JSON can hold; spark/jobs/__init__.py says what is in it."""
+"""Report of a job as JSON values; spark/jobs/__init__.py lists its keys."""
 
 Row = Mapping[str, object]
 
@@ -13,7 +13,7 @@ _DURATIONS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
 
 
 def text_table(rows: Sequence[Row], headings: Mapping[str, str]) -> Iterator[str]:
-    """A line of headings and one for each row; `headings`: keys of the rows, and what they are."""
+    """Return a heading line and a line per row; `headings` maps keys of rows to headings."""
     cells = [[cell(row.get(key)) for key in headings] for row in rows]
     columns = list(zip(headings.values(), *cells, strict=True))
     widths = [max(map(len, column)) for column in columns]
@@ -26,7 +26,7 @@ def text_table(rows: Sequence[Row], headings: Mapping[str, str]) -> Iterator[str
 
 
 def cell(value: object) -> str:
-    """A value as a table shows it."""
+    """Return a value as text for a table."""
     if value is None or value == "":
         return "-"
     if isinstance(value, bool):
@@ -39,7 +39,7 @@ def cell(value: object) -> str:
 
 
 def duration(ms: float) -> str:
-    """Some time as one says it: 3.5 h, 20 ms."""
+    """Return a duration with a fitting unit, such as 3.5 h or 20 ms."""
     for unit_ms, unit in _DURATIONS:
         if abs(ms) >= unit_ms:
             return f"{ms / unit_ms:.1f} {unit}"
@@ -47,7 +47,7 @@ def duration(ms: float) -> str:
 
 
 def moment(ms: int) -> str:
-    """A UTC time to the second."""
+    """Return a UTC time to the second."""
     try:
         return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
     except (ValueError, OverflowError, OSError):  # a head is under no checksum

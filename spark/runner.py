@@ -1,20 +1,20 @@
 """The child process that runs one job: `python -m <this module> JOB --work-directory DIR …`.
 
-On its standard output, one JSON object a line and nothing else:
+Standard output has one JSON object per line and nothing else:
 
     {"event": "starting", "job": …, "pid": …}          before the JVM starts
-    {"event": "running"}                               the session is there
+    {"event": "running"}                               after the session has started
     {"event": "progress", "stage": …, "done": 3, "tasks": 80, "rows_done": …, "rows": …,
-     "remaining_ms": …}                                how far it is (spark/progress.py)
-    {"event": "finished", "report": {…}}               and then exit 0
-    {"event": "failed", "sentence": …}                 and then exit 1
-    {"event": "cancelled"}                             and then exit 4
+     "remaining_ms": …}                                progress (spark/progress.py)
+    {"event": "finished", "report": {…}}               then exit code 0
+    {"event": "failed", "sentence": …}                 then exit code 1
+    {"event": "cancelled"}                             then exit code 4
 
-On its standard input: the line `cancel`. The end of the input means that whoever started it is
-gone, or wants it gone: it exits at once with 3, and the JVM, which hangs on a pipe of ours in the
-same way, follows. Everything that libraries print goes to standard error.
+Standard input takes the line `cancel`. Its end means that the parent has stopped, or wants the job
+stopped. The process then exits at once with code 3. The JVM exits too, as it reads a pipe of this
+process in the same way. All output of libraries goes to standard error.
 
-This module imports nothing heavy: the broker takes its name from it (see `command`).
+This module imports nothing heavy, as the broker imports it for its name (see `command`).
 """
 
 import json
@@ -57,7 +57,7 @@ EXIT_CANCELLED = 4
 _POLL_S = 0.5
 _GROUP = "job"
 _MODULE = __name__
-"""The module's name as it is imported: the same in a clone and in the installed package."""
+"""Import name of this module, both in a clone and in the installed package."""
 
 _SENTENCE = re.compile(rf"\b{StoreError.__name__}: (.+)")
 
@@ -71,7 +71,10 @@ def command(
     settings: Mapping[str, str] | None = None,
     python: str = sys.executable,
 ) -> list[str]:
-    """The command line of a run. `work_directory` exists, is its own, and is removed after it."""
+    """Return the command line of a run.
+
+    `work_directory` must exist, belongs to this run alone, and is removed after it.
+    """
     line = child_command(_MODULE, job, python=python)
     line += ["--arguments", json.dumps(dict(arguments)), "--work-directory", work_directory]
     if conf is not None:
@@ -86,10 +89,10 @@ def environment(
     java_home: str | None = None,
     code: str | Path = PACKAGE_ROOT,
 ) -> dict[str, str]:
-    """What the child must inherit: where our packages lie, and which Java to use.
+    """Return the environment of the child: the path of this package, and the Java to use.
 
-    The account that it may show to servers is in there, too; that of the broker is not, nor what
-    holds for the broker's own Python. `code`: for another Python, a folder of links.
+    It includes the account for servers. It lacks the broker's own account, and the settings of the
+    broker's own Python. `code`: for another Python, a folder of links.
     """
     changed = child_environment(inherited, code)
     left_out = [BROKER_ACCESS_KEY, BROKER_SECRET_KEY]
@@ -105,14 +108,14 @@ def environment(
 
 
 class JavaEnded(StoreError):
-    """The JVM is gone: killed, or out of memory."""
+    """Failure of a job because its JVM was killed or ran out of memory."""
 
     def __init__(self) -> None:
-        super().__init__("Spark's Java process ended before the job did; its log says more")
+        super().__init__("Spark's Java process ended before the job did; see its log")
 
 
 class JobThread(Thread):
-    """Runs the job, so that the main thread can watch it."""
+    """Thread of the job, so that the main thread can watch it."""
 
     def __init__(self, work: Callable[[], Report]) -> None:
         super().__init__(name="job", daemon=True)
@@ -123,41 +126,41 @@ class JobThread(Thread):
     def run(self) -> None:
         try:
             self.report = self._work()
-        except BaseException as error:  # whatever it is, the parent must hear of it
+        except BaseException as error:  # the parent must learn of any failure
             self.failure = error
 
 
 class Runner:
-    """One run, seen from the main thread of the child."""
+    """One run, as the main thread of the child controls it."""
 
     def __init__(self, options: Namespace, output: TextIO) -> None:
         self._options = options
         self._output = output
         self._cancelled = Event()
         self._told = HowFar()
-        """What was said last, without what remains: that changes all the time."""
+        """Progress last reported, without the remaining time, which changes constantly."""
 
     def emit(self, event: str, **fields: Any) -> None:
-        """One line to the parent."""
+        """Write one line to the parent."""
         self._output.write(json.dumps({"event": event, **fields}) + "\n")
         self._output.flush()
 
     def tell(self, how_far: HowFar) -> None:
-        """How far the job is, if it came further since."""
+        """Report the progress if it changed."""
         seen = replace(how_far, remaining_ms=None)
         if seen != self._told:
             self._told = seen
             self.emit("progress", **asdict(how_far))
 
     def listen(self, commands: BinaryIO) -> None:
-        """Reads the parent's commands to their end, which is also ours."""
+        """Read the parent's commands; exit the process at their end."""
         for line in commands:
             if line.strip() == CANCEL.encode():
                 self._cancelled.set()
         os._exit(EXIT_PARENT_GONE)
 
     def run(self) -> int:
-        """Runs the job to its end; returns the exit code."""
+        """Run the job and return the exit code."""
         options = self._options
         self.emit("starting", job=options.job, pid=os.getpid())
         try:
@@ -190,7 +193,7 @@ class Runner:
             spark.sparkContext.setJobGroup(_GROUP, self._options.job, interruptOnCancel=True)
         if not arguments.get("store"):
             return job.main(spark, arguments)
-        # Only here: the broker's process imports this module for its name.
+        # Imported late: the broker process imports this module for its name.
         from spark.leasing.store_lease import StoreLease
         from storage.retention.leases import holder_text
 
@@ -202,7 +205,10 @@ class Runner:
             lease.release()
 
     def _ended_without_spark(self, thread: JobThread) -> int:
-        """Waits for the job; what is cancelled ends with this process, wherever it is."""
+        """Wait for a job without Spark.
+
+        A cancelled job is not awaited; it ends with this process.
+        """
         while thread.is_alive() and not self._cancelled.is_set():
             thread.join(_POLL_S)
             self.tell(PROGRESS.now())
@@ -219,7 +225,7 @@ class Runner:
         while thread.is_alive():
             thread.join(_POLL_S)
             if self._cancelled.is_set():
-                context.cancelJobGroup(_GROUP)  # each time: the job may have started another one
+                context.cancelJobGroup(_GROUP)  # repeated, as the job may have started another one
             stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
             there = [stage for stage in stages if stage is not None]
             done = sum(stage.numCompletedTasks for stage in there)
@@ -244,7 +250,10 @@ class Runner:
 
 
 def sentence_of(error: BaseException) -> str:
-    """One line that says what went wrong; a task's StoreError is inside what Spark made of it."""
+    """Return one line that describes a failure.
+
+    A task's StoreError is extracted from the text of Spark's exception.
+    """
     text = str(error)
     if isinstance(error, StoreError):
         return text
@@ -256,7 +265,10 @@ def sentence_of(error: BaseException) -> str:
 
 
 def _java_ended(context: "SparkContext") -> bool:
-    """Whether the JVM is gone; a connection that broke may be a moment ahead of its end."""
+    """Return whether the JVM has ended.
+
+    Waits briefly, because a connection may break just before the JVM ends.
+    """
     process = getattr(getattr(context, "_gateway", None), "proc", None)
     if process is None:
         return False
@@ -275,18 +287,20 @@ def _setting(text: str) -> tuple[str, str]:
 
 
 def parse(arguments: Sequence[str]) -> Namespace:
-    """The command line that `command` makes."""
-    parser = ArgumentParser(prog="job", description="Runs one Spark job in this process.")
+    """Parse the command line that `command` makes."""
+    parser = ArgumentParser(prog="job", description="Run one job in this process.")
     parser.add_argument("job")
-    parser.add_argument("--arguments", default="{}", help="JSON, for the job")
-    parser.add_argument("--work-directory", required=True, help="private, for temporary files")
-    parser.add_argument("--conf", help="Spark's settings, name = value")
+    parser.add_argument("--arguments", default="{}", help="arguments of the job, as JSON")
+    parser.add_argument(
+        "--work-directory", required=True, help="private directory for temporary files"
+    )
+    parser.add_argument("--conf", help="file of Spark settings, one name = value per line")
     parser.add_argument("--set", action="append", default=[], type=_setting, metavar="NAME=VALUE")
     return parser.parse_args(arguments)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Takes over the standard streams, then runs."""
+    """Redirect the standard streams, then run the job."""
     output = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
     os.dup2(2, 1)
     os.umask(0o027)
@@ -298,5 +312,5 @@ def main(arguments: Sequence[str]) -> int:
 if __name__ == "__main__":
     code = main(sys.argv[1:])
     sys.stderr.flush()
-    # Not sys.exit: threads that wait for a Java process that is gone must not hold us.
+    # Not sys.exit: it would wait for threads that wait for an ended JVM.
     os._exit(code)

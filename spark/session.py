@@ -1,6 +1,6 @@
-"""A SparkSession for one job: our defaults, then conf/spark.conf, then the run's own settings.
+"""A SparkSession for one job: defaults, then conf/spark.conf, then the settings of the run.
 
-The file has Spark's own names, one `name = value` a line, with # for comments.
+The file has Spark's own names, one `name = value` per line; # begins a comment.
 """
 
 import os
@@ -38,7 +38,7 @@ DEFAULTS: dict[str, str] = {
     "spark.app.name": "troupemq",
     # Spark refuses to start below 450 MiB.
     "spark.driver.memory": "1g",
-    # The UI listens on all interfaces whatever the driver's address is.
+    # The UI would listen on all interfaces, whatever the driver's address is.
     "spark.ui.enabled": "false",
     "spark.log.level": "WARN",
     "spark.ui.showConsoleProgress": "false",
@@ -46,21 +46,24 @@ DEFAULTS: dict[str, str] = {
     "spark.sql.shuffle.partitions": "8",
     # A reader with pushFilters fails without it.
     "spark.sql.python.filterPushdown.enabled": "true",
-    # Files that are open at once in a task that writes several topics or days; past that it sorts.
+    # Maximum open files of a task that writes several topics or days; beyond it, the task sorts.
     "spark.sql.maxConcurrentOutputFileWriters": "16",
     "spark.sql.parquet.compression.codec": "zstd",
-    # Spark's own choice (INT96) has neither a time zone nor statistics that filters could use.
+    # Spark's default (INT96) has neither a time zone nor statistics for filters.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    # Off by default: a flipped bit in a page would be a wrong answer in place of an error.
+    # Off by default: a flipped bit in a page would give a wrong answer, not an error.
     "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
-    # Python workers of other machines, too, import nothing from their working directory.
+    # Python workers on other machines must not import from their working directory either.
     f"spark.executorEnv.{SAFE_PATH}": "1",
 }
 
 
 def read_settings(path: str | None) -> dict[str, str]:
-    """The settings of a file; none without one. Raises StoreError for a line that is none."""
+    """Return the settings of a file; without a path, an empty dictionary.
+
+    Raises StoreError for an invalid line.
+    """
     settings: dict[str, str] = {}
     if path is None:
         return settings
@@ -80,7 +83,7 @@ def read_settings(path: str | None) -> dict[str, str]:
 
 
 def session_settings(overrides: Mapping[str, str], work_directory: str) -> dict[str, str]:
-    """All settings of a run that keeps its temporary files in `work_directory`."""
+    """Return all settings of a run that keeps its temporary files below `work_directory`."""
     settings = {**DEFAULTS, **overrides}
     settings.setdefault("spark.local.dir", work_directory)
     settings.setdefault("spark.sql.warehouse.dir", str(Path(work_directory) / "warehouse"))
@@ -90,24 +93,27 @@ def session_settings(overrides: Mapping[str, str], work_directory: str) -> dict[
     options = settings.get(EXTRA_JAVA_OPTIONS, "")
     scratch = f"-Djava.io.tmpdir={work_directory}"
     if " " in scratch:
-        scratch = f'"{scratch}"'  # Spark takes its options apart as a shell would
+        scratch = f'"{scratch}"'  # Spark splits its options as a shell would
     settings[EXTRA_JAVA_OPTIONS] = f"{options} {scratch}".strip()
     return settings
 
 
 def prepare_environment(settings: Mapping[str, str], environment: MutableMapping[str, str]) -> None:
-    """Sets what the JVM and the Python workers inherit; before the session starts."""
+    """Set the environment of the JVM and the Python workers; call it before the session starts."""
     environment["PYSPARK_DRIVER_PYTHON"] = sys.executable
     environment["PYSPARK_PYTHON"] = settings.get(PYTHON, sys.executable)
     environment["PYTHONPATH"] = python_path(environment.get("PYTHONPATH", ""))
     environment[SAFE_PATH] = "1"
     if is_on_this_machine(settings):
-        # Only this puts every port on loopback; driver.host and bindAddress leave some out.
+        # Only this binds every port to loopback; driver.host and bindAddress miss some.
         environment["SPARK_LOCAL_IP"] = "127.0.0.1"
 
 
 def start_session(overrides: Mapping[str, str], work_directory: str) -> "SparkSession":
-    """Starts the JVM; takes 4 to 8 seconds, and more memory than the broker. Raises StoreError."""
+    """Start the JVM and return its session.
+
+    Takes 4 to 8 s, and more memory than the broker. Raises StoreError.
+    """
     from pyspark.sql import SparkSession
 
     settings = with_class_data(session_settings(overrides, work_directory), os.environ)
@@ -124,7 +130,7 @@ def start_session(overrides: Mapping[str, str], work_directory: str) -> "SparkSe
 
 
 def with_our_code(settings: Mapping[str, str], work_directory: str) -> dict[str, str]:
-    """The settings of a run whose workers have nothing of ours. Raises StoreError."""
+    """Add a zip of this code for workers that do not have it. Raises StoreError."""
     files = [name for name in settings.get(PY_FILES, "").split(",") if name]
     shipped = ",".join([*files, write_zip(work_directory)])
     return {**settings, PY_FILES: shipped, DEPLOY_MODE: "client"}

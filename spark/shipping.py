@@ -1,11 +1,11 @@
-"""Our code for Pythons that have pyarrow and numpy, and nothing of ours: as a zip, or by links.
+"""TroupeMQ's code for Pythons that have only pyarrow and numpy: as a zip, or by links.
 
-The zip is for workers of Spark. A folder of links is for a job on another Python of this machine:
-beside our packages may lie others, which were made for this Python.
+The zip is for Spark workers. A folder of links is for a job on another Python of this machine.
+It links single packages, because packages beside them may belong to this Python only.
 
-The zip holds the packages that tasks import, under the names by which this process imports them,
-and the parser that SQL92 needs, which is plain Python. Spark puts it on the workers' path; it takes
-a .zip, and would not take a wheel. The same code makes the same bytes.
+The zip holds the packages that tasks import, under the names that this process uses. It also holds
+lark, the pure-Python parser that SQL92 needs. Spark puts it on the workers' path; it accepts a
+.zip but no wheel. Identical code makes identical bytes.
 
     protocol/ storage/ remoting/ spark/     in a clone; all below troupemq/ in an installed wheel
     lark/                                   for SQL92
@@ -28,23 +28,23 @@ if TYPE_CHECKING:
 ZIP_NAME = "troupemq-tasks.zip"
 
 _FLOOR = Path(__file__).resolve().parents[1]
-"""What our packages lie in: a clone, or the package that a wheel has them below."""
+"""Directory of the packages: a clone, or the package that contains them in a wheel."""
 
 _DEPTH = __name__.count(".") - 1
-"""How many packages that is below the path: 0 or 1."""
+"""Number of packages above `spark` in its import name: 0 or 1."""
 
 _PACKAGES = ("protocol", "storage", "remoting", "spark")
 _PARSER = "lark"
 _SUFFIXES = (".py", ".lark")
 _FRONT = '"""The part of the package that tasks of Spark need."""\n'
 _OLDEST = (1980, 1, 1, 0, 0, 0)
-"""The first time that a zip can say; every file gets it."""
+"""Earliest time that a zip can hold, used for every file."""
 
 _MODE = 0o644 << 16
 
 
 def write_zip(directory: str | Path) -> str:
-    """Writes the zip into a directory that is there; returns its path. Raises StoreError."""
+    """Write the zip into an existing directory and return its path. Raises StoreError."""
     path = Path(directory) / ZIP_NAME
     try:
         with ZipFile(path, "w", ZIP_DEFLATED, compresslevel=6) as target:
@@ -59,28 +59,30 @@ def write_zip(directory: str | Path) -> str:
 
 
 def ship_code(spark: "SparkSession") -> None:
-    """Gives the workers of a session what the data source needs there.
+    """Give the workers of a session the code that the data source needs.
 
-    For a session of your own on a cluster whose workers do not have this package; once is enough.
-    Raises StoreError.
+    Call it once, for your own session if workers of its cluster lack this package. Raises
+    StoreError.
     """
     directory = mkdtemp(prefix="troupemq-")
-    atexit.register(rmtree, directory, ignore_errors=True)  # workers fetch it until then
+    atexit.register(
+        rmtree, directory, ignore_errors=True
+    )  # workers fetch it until this process exits
     spark.sparkContext.addPyFile(write_zip(directory))
 
 
 def linked_packages() -> dict[str, Path]:
-    """Return the folders of what the zip has, by the names of the links to them."""
+    """Return the folders of the zipped packages, by the names of the links to them."""
     ours = {_FLOOR.name: _FLOOR} if _DEPTH else {name: _FLOOR / name for name in _PACKAGES}
     parser = folder_of(_PARSER)
     return ours if parser is None else {**ours, _PARSER: parser}
 
 
 def _files() -> Iterator[tuple[str, bytes]]:
-    """(name in the zip, content)."""
+    """Yield (name in the zip, content)."""
     below = "/".join(_FLOOR.parts[len(_FLOOR.parts) - _DEPTH :])
     if below:
-        # What is there itself imports the client, with all that this needs.
+        # The package's own __init__ imports the client and all that it needs.
         yield f"{below}/__init__.py", _FRONT.encode()
     for package in _PACKAGES:
         yield from _package(_FLOOR / package, f"{below}/{package}".lstrip("/"))
@@ -89,7 +91,7 @@ def _files() -> Iterator[tuple[str, bytes]]:
 
 
 def folder_of(package: str) -> Path | None:
-    """Return the folder of a package of this Python; None where it is not installed."""
+    """Return the folder of an installed package; None if it is not installed."""
     spec = find_spec(package)
     return None if spec is None or spec.origin is None else Path(spec.origin).parent
 

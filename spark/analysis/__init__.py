@@ -1,6 +1,6 @@
-"""The work of jobs in each part of a store; spark/jobs/ has their front sides.
+"""The work of the jobs in spark/jobs/ on each part of a store.
 
-    scan.py    messages for jobs that read them once, in parts
+    scan.py    messages in parts, for jobs that read them once
 
-None needs Spark: parts.py shares the work out to its tasks, or does it here.
+No module needs Spark: parts.py runs the parts in its tasks, or in this process.
 """

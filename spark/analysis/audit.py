@@ -1,9 +1,9 @@
-"""A whole store against itself, shared out by log files and index files: the audit job's work.
+"""Consistency check of a whole store in parts: log files and index files; the audit job's work.
 
-What is compared, and how, is in storage/checking/store_check.py and storage/scrub/. A part is one
-file of the log with the units of all queues whose records begin in it. Where the units of two parts
-meet is found by halves, as units lie in the order of their records; a damaged unit may shift such a
-place, but every unit is in one part, and its record is found wherever it lies.
+storage/checking/store_check.py and storage/scrub/ define the comparisons. A part is one file of the
+log with the units of all records that begin in it. Units lie in the order of their records,
+so a binary search finds where the units of two parts meet. A damaged unit may shift such a
+boundary. Still, every unit is in exactly one part, and its record is found wherever it is.
 """
 
 from bisect import bisect_left
@@ -37,7 +37,7 @@ Bounds = dict[QueueKey, tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class LogPart:
-    """One file of the log, and which units belong to it."""
+    """One file of the log, with the units that belong to it."""
 
     config: StoreConfig
     first: int
@@ -48,7 +48,7 @@ class LogPart:
 
 @dataclass(frozen=True, slots=True)
 class IndexPart:
-    """One index file by its place among all."""
+    """One index file, by its position among all."""
 
     config: StoreConfig
     place: int
@@ -58,7 +58,7 @@ class IndexPart:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A message that is damaged: its unit points into a damaged range of the log."""
+    """A damaged message: its unit points into a damaged range of the log."""
 
     topic: str
     queue_id: int
@@ -67,7 +67,7 @@ class Named:
 
 
 def check_log_part(part: LogPart) -> tuple[Findings, ScrubCounts]:
-    """Runs in a task."""
+    """Check one part of the log, in a task."""
     scrub = Scrub(
         ReadOnlyDisk(RealDisk()),
         part.config,
@@ -84,7 +84,7 @@ def check_log_part(part: LogPart) -> tuple[Findings, ScrubCounts]:
 
 
 def check_index_part(part: IndexPart) -> list[str]:
-    """What is wrong with an index file, at most one sentence. Runs in a task."""
+    """Check an index file, in a task; return at most one sentence."""
     disk, config = ReadOnlyDisk(RealDisk()), part.config
     names = index_names(disk, config)
     files = []
@@ -118,7 +118,7 @@ def check_index_part(part: IndexPart) -> list[str]:
 
 
 class Audit(StoreCheck):
-    """A check whose long parts are shared out; `named` has the damaged messages afterwards."""
+    """Store check that splits its long parts; afterwards `named` has the damaged messages."""
 
     def __init__(
         self,
@@ -161,7 +161,7 @@ class Audit(StoreCheck):
             self.named += named_in(units, queue_ends, start, end)
         units.close()
         if self._published_offset is not None and total.newer_count:
-            text = f"{total.newer_count} records are so new that their units are not in the files"
+            text = f"{total.newer_count} records are too new to have units in the files"
             report.note("consume queues", text)
             total.newer_count = 0
         return total
@@ -179,7 +179,7 @@ class Audit(StoreCheck):
 
 
 def places_of(units: UnitReader, key: QueueKey, end: int, firsts: Sequence[int]) -> list[int]:
-    """The first unit of each log file, and the queue's end: never going back."""
+    """Return the first unit of each log file, then the queue's end, in ascending order."""
     positions = _Positions(units, key)
     places: list[int] = []
     for first in firsts:
@@ -189,14 +189,14 @@ def places_of(units: UnitReader, key: QueueKey, end: int, firsts: Sequence[int])
 
 
 class _Positions(Sequence[int]):
-    """Where the units of a queue point; -1 for those that have expired."""
+    """Physical offsets in the units of a queue; -1 for expired units."""
 
     def __init__(self, units: UnitReader, key: QueueKey) -> None:
         self._units = units
         self._key = key
 
     def __len__(self) -> int:
-        raise NotImplementedError  # whoever looks says how far
+        raise NotImplementedError  # callers pass the end
 
     def __getitem__(self, queue_offset: int) -> int:  # type: ignore[override]
         unit = self._units.unit(*self._key, queue_offset)
@@ -207,11 +207,11 @@ class _Positions(Sequence[int]):
 def named_in(
     units: UnitReader, queue_ends: Mapping[QueueKey, int], start: int, end: int
 ) -> Iterator[Named]:
-    """The messages whose units point into [start, end) of the log."""
+    """Yield the messages with units that point into [start, end) of the log."""
     for key, queue_end in queue_ends.items():
         positions = _Positions(units, key)
         first = bisect_left(positions, start, 0, queue_end)
-        # One record may begin before the range.
+        # The first record may begin before the range.
         for queue_offset in range(max(0, first - 1), queue_end):
             unit = units.unit(*key, queue_offset)
             if unit is None or unit[1] in (0, FILLER_BYTES):

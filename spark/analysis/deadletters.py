@@ -1,4 +1,4 @@
-"""Dead-letter topics, added up by group; the deadletters job's work."""
+"""Counts of dead letters by consumer group; the deadletters job's work."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -22,19 +22,19 @@ COLUMNS = (
 )
 BODY_SHOWN_MAX = 120
 REFUSED, RETRIED = "given up at once", "given up after {} deliveries"
-"""A message that is given back counts one more in reconsumeTimes, the last time, too."""
+"""A message given back counts once more in reconsumeTimes, the last time too."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeadPart:
-    """What one task looks at, and how many samples it brings."""
+    """Input of one task, and the number of samples it returns."""
 
     scan: ScanPart
     samples: int
 
 
 def count_part(part: DeadPart) -> dict[str, dict[str, Any]]:
-    """By group. Runs in a task."""
+    """Count the dead letters of one part by group, in a task."""
     found: dict[str, dict[str, Any]] = {}
     for batch in part.scan.batches():
         for row in batch.to_pylist():
@@ -43,7 +43,7 @@ def count_part(part: DeadPart) -> dict[str, dict[str, Any]]:
 
 
 def merged(parts: Iterable[dict[str, dict[str, Any]]], samples: int) -> list[dict[str, Any]]:
-    """The groups, most dead letters first."""
+    """Return the merged groups, most dead letters first."""
     total: dict[str, dict[str, Any]] = {}
     for part in parts:
         for group, found in part.items():

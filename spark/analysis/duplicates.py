@@ -1,4 +1,4 @@
-"""Messages that are stored more than once, by one of their keys; the duplicates job's work."""
+"""Search for messages that are stored more than once; the duplicates job's work."""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class WantedDuplicates(scan.WantedScan, Protocol):
-    """Of the job's arguments, what the work of a session needs."""
+    """The job's arguments that a session needs."""
 
     @property
     def limit(self) -> int: ...
@@ -40,7 +40,7 @@ _SCHEMA = pa.schema(
 
 
 def messages_of(parts: Sequence[ScanPart]) -> pa.Table:
-    """All of them in memory: some 100 bytes each."""
+    """Return all messages in memory, some 100 bytes each."""
     read = run_parts(None, _batches_of, parts, "reading", lambda part: part.rows)
     return pa.Table.from_batches(chain.from_iterable(read), _SCHEMA)
 
@@ -50,7 +50,7 @@ def _batches_of(part: ScanPart) -> list[pa.RecordBatch]:
 
 
 def found_here(messages: pa.Table, by: str) -> list[dict[str, Any]]:
-    """Keys that several messages of a topic have, with the first and the last of these."""
+    """Return the keys of several messages in a topic, with the first and the last message."""
     table = _with_key(messages, by)
     counted = table.group_by(["topic", "key"]).aggregate([("queueId", "count")])
     several = counted.filter(compute.greater(counted["queueId_count"], 1))
@@ -68,7 +68,7 @@ def found_here(messages: pa.Table, by: str) -> list[dict[str, Any]]:
 
 
 def _with_key(messages: pa.Table, by: str) -> pa.Table:
-    """A row for each key of a message; those without one are left out."""
+    """Return a row for each key of a message, without messages that have no key."""
     if by == UNIQ_KEY:
         table = messages.rename_columns([{by: "key"}.get(n, n) for n in messages.column_names])
         return table.filter(compute.is_valid(table["key"])).drop_columns([KEYS])
@@ -82,7 +82,7 @@ def _with_key(messages: pa.Table, by: str) -> pa.Table:
 def found_by_spark(
     spark: "SparkSession", wanted: WantedDuplicates, by: str
 ) -> list[dict[str, Any]]:
-    """The same by a session: the shuffle takes some 50 bytes a message."""
+    """Return the same as `found_here`, by a session; the shuffle takes some 50 bytes a message."""
     from pyspark.sql import functions as f
 
     PROGRESS.begin(f"comparing by {by}")
@@ -140,6 +140,6 @@ def _row(by: str, topic: str, key: str, count: int, first: Any, last: Any) -> di
 
 def _place(values: Any) -> dict[str, Any]:
     stored, queue_id, queue_offset = values
-    # Spark's times come without a zone, in that of the session, which is UTC.
+    # Spark's times have no zone; they are in the session's, which is UTC.
     text = stored.replace(tzinfo=None).isoformat(timespec="milliseconds")
     return {"queue_id": queue_id, "queue_offset": queue_offset, "stored": text}

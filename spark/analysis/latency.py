@@ -1,7 +1,7 @@
-"""Histograms of times from producer to store, and on to consumers; the latency job's work.
+"""Histograms of times from producer to store and on to consumers; the latency job's work.
 
-A histogram has one bucket for each ms below 1024, then 128 for each doubling: 0.8 % at the most.
-They can be added, so that parts of a log need not be brought together to know a percentile.
+A histogram has one bucket for each ms below 1024, then 128 buckets for each doubling, so its error
+is at most 0.8 %. Histograms can be added, so percentiles need no merged log parts.
 """
 
 from collections import defaultdict
@@ -29,19 +29,19 @@ _STEPS = 128
 _FIRST_EXPONENT = 10
 
 Key: TypeAlias = tuple[str, str, int]
-"""What it is about (a topic, or group and topic), which way, and the slot of time in ms."""
+"""Topic, or topic and group; way; and slot of time in ms."""
 
 STORED, CONSUMED = "born → stored", "stored → consumed"
 DELAYED = "born → delivered after a delay"
-"""Stored again in its topic when it was due: the time has the delay in it."""
+"""Stored again in its topic when due; the time includes the delay."""
 
 RETRIED, DEAD = "born → retried", "born → dead letter"
-"""Stored again after a failure: the time has the tries before it."""
+"""Stored again after a failure; the time includes the tries before it."""
 
 
 @dataclass(slots=True)
 class Histogram:
-    """Counts by bucket; negative ones (clocks that differ) apart."""
+    """Counts by bucket; negative values, from differing clocks, are counted apart."""
 
     counts: dict[int, int] = field(default_factory=dict)
     negative: int = 0
@@ -64,11 +64,11 @@ class Histogram:
 
     @property
     def total(self) -> int:
-        """Without the negative ones."""
+        """Number of values, without negative ones."""
         return sum(self.counts.values())
 
     def percentile(self, share: float) -> int | None:
-        """The value that at least this share of all does not exceed; None without any."""
+        """Return the smallest value that covers at least this share of all; None without values."""
         wanted, seen = share * self.total, 0
         for bucket in sorted(self.counts):
             seen += self.counts[bucket]
@@ -78,7 +78,7 @@ class Histogram:
 
 
 def bucket_of(values_ms: NumpyArray) -> NumpyArray:
-    """The bucket of each value from 0 on."""
+    """Return the bucket of each value, which must not be negative."""
     exact = np.minimum(values_ms, EXACT_MS - 1)
     large = np.maximum(values_ms, EXACT_MS).astype(np.int64)
     exponent = np.floor(np.log2(large)).astype(np.int64)
@@ -89,7 +89,7 @@ def bucket_of(values_ms: NumpyArray) -> NumpyArray:
 
 
 def upper_of(bucket: int) -> int:
-    """The largest value of a bucket."""
+    """Return the largest value of a bucket."""
     if bucket < EXACT_MS:
         return bucket
     exponent, step = divmod(bucket - EXACT_MS, _STEPS)
@@ -99,19 +99,19 @@ def upper_of(bucket: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LatencyPart:
-    """What one task measures."""
+    """Input of one task."""
 
     scan: ScanPart
     slot_ms: int
     begun: Mapping[str, Sequence[tuple[str, int]]]
-    """Of messages that traces tell about, by unique key: (group, when its consumption began)."""
+    """Traced consumptions by unique key: (group, start in ms)."""
 
 
 Measured: TypeAlias = dict[Key, Histogram]
 
 
 def measure_part(part: LatencyPart) -> Measured:
-    """Runs in a task."""
+    """Measure one part, in a task."""
     found: Measured = defaultdict(Histogram)
     for batch in part.scan.batches():
         topic = batch["topic"][0].as_py()
@@ -127,13 +127,13 @@ def measure_part(part: LatencyPart) -> Measured:
 
 
 def _ways(topic: str, properties: pa.Array) -> Iterator[tuple[str, NumpyArray]]:
-    """Which messages of a batch came which way to where they are stored."""
+    """Yield each way, with a mask of the messages of a batch that it applies to."""
     everything = np.ones(len(properties), np.bool_)
     if topic.startswith(DLQ_TOPIC_PREFIX):
         yield DEAD, everything
     elif topic.startswith(RETRY_TOPIC_PREFIX):
         yield RETRIED, everything
-    elif topic == SCHEDULE_TOPIC:  # they wait there, as stored by their producers
+    elif topic == SCHEDULE_TOPIC:  # delayed messages wait there, as stored by their producers
         yield STORED, everything
     else:
         delayed = _has(properties, DELAY) & _has(properties, REAL_TOPIC)
@@ -142,7 +142,7 @@ def _ways(topic: str, properties: pa.Array) -> Iterator[tuple[str, NumpyArray]]:
 
 
 def _has(properties: pa.Array, name: str) -> NumpyArray:
-    """Which property texts name this property."""
+    """Return which property texts have this property."""
     first = compute.starts_with(properties, f"{name}\x01")
     later = compute.match_substring(properties, f"\x02{name}\x01")
     found: NumpyArray = compute.or_(first, later).fill_null(False).to_numpy(zero_copy_only=False)
@@ -160,7 +160,7 @@ def _add_consumed(
 
 
 def merged(parts: Iterable[Measured]) -> Measured:
-    """The sum of all."""
+    """Return the sum of all parts."""
     total: Measured = defaultdict(Histogram)
     for part in parts:
         for key, histogram in part.items():
@@ -179,19 +179,19 @@ _TIME_AT, _GROUP_AT, _ID_AT = 1, 3, 5
 
 
 class Traces:
-    """When consumptions began, by unique key; of one in `every` messages, so that they have room.
+    """Starts of consumptions by unique key, for one in `every` messages, to limit memory.
 
-    Which messages these are depends on their keys alone: they are spread over all of the time.
+    The key alone selects a message, so the sample is spread over all of the time.
     """
 
     def __init__(self, keys_max: int) -> None:
         self._keys_max = keys_max
         self.begun: dict[str, list[tuple[str, int]]] = {}
-        """(group, when its consumption began in ms)."""
+        """Sampled consumptions by unique key: (group, start in ms)."""
 
         self.every = 1
         self.consumptions = 0
-        """All that traces tell of, those left out among them."""
+        """All traced consumptions, including those left out."""
 
     def add(self, key: str, group: str, begun_ms: int) -> None:
         self.consumptions += 1
@@ -208,9 +208,9 @@ class Traces:
 
 
 def traces_in(parts: Iterable[Sequence[str]], keys_max: int) -> Traces:
-    """What the bodies of the trace topic tell, part by part.
+    """Return the traces in the bodies of the trace topic, part by part.
 
-    Each of them has records `SubBefore`: type, time, region, group, request id, unique key, …
+    Each body has records `SubBefore`: type, time, region, group, request id, unique key, …
     """
     traces = Traces(keys_max)
     for bodies in parts:
@@ -226,7 +226,7 @@ def traces_in(parts: Iterable[Sequence[str]], keys_max: int) -> Traces:
 
 
 def trace_bodies(part: ScanPart) -> list[str]:
-    """The bodies of one part of the trace topic."""
+    """Return the bodies of one part of the trace topic."""
     return [
         (body or b"").decode("utf-8", "replace")
         for batch in part.batches()

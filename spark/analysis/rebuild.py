@@ -1,8 +1,7 @@
-"""Queues and index made anew from a log that is only read, in a folder of their own; and the swap.
+"""Rebuild of queues and index from a read-only log into a separate folder, and the swap.
 
-The store's own classes do it, as after a crash without anything but the log: what they write is
-what Reput writes. The index files have other names than those they stand for, as they are named by
-the time of their making.
+The classes of the store do it, as after a crash that left only the log. So the files are what the
+broker's dispatch writes. Index files have new names, which are their times of creation.
 """
 
 from collections.abc import Iterator
@@ -26,7 +25,7 @@ _OLD = ".before-rebuild"
 
 
 class StagingDisk(RealDisk):
-    """Changes nothing outside of one folder."""
+    """Disk that changes only files inside one folder."""
 
     def __init__(self, folder: str) -> None:
         super().__init__()
@@ -37,7 +36,7 @@ class StagingDisk(RealDisk):
 
     def _refuse(self, path: str) -> None:
         if self._is_outside(path):
-            raise OSError(EROFS, "only read here", path)
+            raise OSError(EROFS, "read-only outside the output folder", path)
 
     def open(self, path: str, create: bool = False, *, read_only: bool = False) -> DiskFile:
         if self._is_outside(path):
@@ -68,7 +67,7 @@ class StagingDisk(RealDisk):
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """What was made."""
+    """Result of a rebuild."""
 
     log_end: int
     records: int
@@ -76,7 +75,7 @@ class Rebuilt:
 
 
 def rebuild(config: StoreConfig, staging: str) -> Rebuilt:
-    """Makes queues and index of the log of `config` below `staging`, which is empty."""
+    """Rebuild queues and index of the log of `config` below `staging`, which must be empty."""
     there = replace(config, root=staging, commit_log_dir=config.commit_log_dir)
     store = MessageStore(there, StagingDisk(staging), SystemClock())
     found = store.open()
@@ -88,7 +87,7 @@ def rebuild(config: StoreConfig, staging: str) -> Rebuilt:
 
 
 def differing(store: str, staging: str) -> list[str]:
-    """Files that are not the same in both: queues by their names, index files by their places."""
+    """Return the files that differ: queues by their names, index files by their positions."""
     old, new = (Path(root) / "consumequeue" for root in (store, staging))
     names = {str(path.relative_to(root)) for root in (old, new) for path in _files(root)}
     found = [f"consumequeue/{name}" for name in sorted(names) if not _same(old / name, new / name)]
@@ -116,7 +115,7 @@ def _same(left: Path, right: Path) -> bool:
 
 @contextmanager
 def offline(config: StoreConfig) -> Iterator[None]:
-    """Has the store as a broker has it. Raises StoreLocked while somebody else does."""
+    """Hold the store's lock as a broker does. Raises StoreLocked while another process holds it."""
     lock = StoreLock(config, RealDisk())
     lock.acquire()
     try:
@@ -126,10 +125,10 @@ def offline(config: StoreConfig) -> Iterator[None]:
 
 
 def swap(config: StoreConfig, staging: str) -> None:
-    """Puts what was made into the place of what is there; the old goes. Call it `offline`.
+    """Replace the store's queues and index by the rebuilt ones; call it within `offline`.
 
-    While it goes on, the store's order to rebuild is there: if it is interrupted, the next start
-    makes all of it anew. Raises StoreError.
+    The store's rebuild order exists meanwhile, so the next start rebuilds all after an
+    interruption. Raises StoreError.
     """
     disk = RealDisk()
     order = order_path(config)
@@ -148,13 +147,13 @@ def swap(config: StoreConfig, staging: str) -> None:
     except OSError as error:
         where = "name an output on the same disk" if error.errno == EXDEV else str(error.strerror)
         raise StoreError(
-            f"cannot swap in what was rebuilt: {where}; the next start of the broker makes queues "
-            "and index anew"
+            f"cannot swap in the rebuilt files: {where}; the broker's next start rebuilds queues "
+            "and index"
         ) from error
 
 
 def _replace(disk: RealDisk, old: str, new: str) -> None:
-    if disk.is_dir(old + _OLD):  # of a swap that was interrupted
+    if disk.is_dir(old + _OLD):  # left by an interrupted swap
         disk.remove_tree(old + _OLD)
     if disk.is_dir(old):
         disk.rename(old, old + _OLD)

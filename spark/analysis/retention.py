@@ -1,4 +1,4 @@
-"""Log files that are old enough to go, and what goes with them; the retention job's work."""
+"""Old log files and the messages that their deletion removes; the retention job's work."""
 
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,7 +14,7 @@ from storage.retention.unarchived import StoreOnDisk, Unarchived
 
 
 class WantedRetention(Protocol):
-    """Of the job's arguments, what its work needs."""
+    """The job's arguments that the work needs."""
 
     @property
     def store(self) -> str: ...
@@ -27,10 +27,10 @@ class WantedRetention(Protocol):
 
 
 def expiring(wanted: WantedRetention, before_ms: int) -> list[StoreFile]:
-    """The oldest files of the log, up to the first with a message of then or later.
+    """Return the oldest files of the log, up to the first with a message at or after `before_ms`.
 
-    Never the last file, nor one that the published offset lies in. A file's last message is found
-    by going through it.
+    Never returns the last file, nor the one that contains the published offset. A scan of each file
+    finds its last message.
     """
     store = Store(wanted.store, wanted.commit_log)
     found = [file for name in _log_dirs(wanted) for file in list_files(Path(name))]
@@ -47,9 +47,9 @@ def expiring(wanted: WantedRetention, before_ms: int) -> list[StoreFile]:
 
 
 def unarchived(wanted: WantedRetention) -> list[Unarchived]:
-    """The first message of each queue that the archive lacks, by the rule that cleaning has too.
+    """Return the first message of each queue that the archive lacks, by the rule of cleaning.
 
-    In the order of the log; without an archive it lacks them all. Raises StoreError.
+    In the order of the log. Without an archive, all messages count as missing. Raises StoreError.
     """
     disk = RealDisk()
     ends = {} if wanted.archive is None else ArchiveEnds(disk, wanted.archive).read()
@@ -59,7 +59,7 @@ def unarchived(wanted: WantedRetention) -> list[Unarchived]:
 
 
 def removed(wanted: WantedRetention, end: int, missing: list[Unarchived]) -> list[dict[str, Any]]:
-    """By topic: the messages whose records lie before `end`, and those that no archive has."""
+    """Return per topic the messages with records before `end`, and those that no archive has."""
     store = Store(wanted.store, wanted.commit_log)
     firsts = {(each.topic, each.queue_id): each.queue_offset for each in missing}
     topics: dict[str, dict[str, Any]] = {}

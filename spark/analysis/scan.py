@@ -1,6 +1,6 @@
-"""Messages of a store for jobs that read them once: which, cut into parts, as Arrow batches.
+"""Selected messages of a store in parts, as Arrow batches, for jobs that read them once.
 
-A damaged message is passed over: the audit job names it.
+Damaged messages are skipped; the audit job names them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ TIME = "storeTimestamp"
 
 
 class WantedScan(Protocol):
-    """The arguments that every job of this kind has."""
+    """Arguments of every job that reads messages once."""
 
     @property
     def store(self) -> str: ...
@@ -45,7 +45,7 @@ class WantedScan(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ScanPart:
-    """What one task reads; picklable."""
+    """Input of one task; picklable."""
 
     reader: RangeReader
     ranges: Sequence[QueueRange]
@@ -54,11 +54,11 @@ class ScanPart:
 
     @property
     def rows(self) -> int:
-        """Messages it reads; those of other times, and damaged ones, among them."""
+        """Number of messages read, including damaged ones and those of other times."""
         return sum(part.end - part.first for part in self.ranges)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Batches of one topic each, none of them empty."""
+        """Yield non-empty batches, each of one topic."""
         for batch in self.reader.read(self.ranges):
             if self.since_ms is not None or self.until_ms is not None:
                 batch = batch.filter(_within(batch[TIME], self.since_ms, self.until_ms))
@@ -67,9 +67,9 @@ class ScanPart:
 
 
 def scan_parts(wanted: WantedScan, columns: Sequence[str]) -> list[ScanPart]:
-    """The parts of what a job was asked for; `storeTimestamp` is among the columns if it needs it.
+    """Return the parts that a job's arguments select; time limits need the column `storeTimestamp`.
 
-    Raises StoreError for a time that is none, and if a file is deleted meanwhile.
+    Raises StoreError for an invalid time, and if a file is deleted meanwhile.
     """
     since_ms, until_ms = time_ms("since", wanted.since), time_ms("until", wanted.until)
     if (since_ms is not None or until_ms is not None) and TIME not in columns:
@@ -101,14 +101,18 @@ def scan_parts(wanted: WantedScan, columns: Sequence[str]) -> list[ScanPart]:
 
 
 def time_ms(name: str, value: Any) -> int | None:
-    """A time that somebody wrote: ms since 1970, or ISO 8601 (UTC where it has no zone); None stays
-    None. Raises StoreError for anything else."""
+    """Return a time in ms since 1970, given as such or as ISO 8601; None stays None.
+
+    ISO 8601 without a zone is UTC. Raises StoreError for anything else.
+    """
     if value is None or isinstance(value, int):
         return value
     try:
         found = datetime.fromisoformat(str(value))
     except ValueError:
-        raise StoreError(f"{name} = {value} is no time: write 2026-11-20T08:00 or ms") from None
+        raise StoreError(
+            f"invalid {name} {value!r}: use a time such as 2026-11-20T08:00, or ms"
+        ) from None
     if found.tzinfo is None:
         found = found.replace(tzinfo=UTC)
     return int(found.timestamp() * 1000)

@@ -12,14 +12,14 @@ from spark.analysis.scan import ScanPart
 COLUMNS = ("topic", "storeTimestamp", "recordBytes", "storedBody", "tags", "bornHost")
 MINUTE_MS = 60_000
 TOP_KEPT = 1000
-"""Tags and producers of a topic that one part tells about: the most frequent ones."""
+"""Most frequent tags and producers of a topic that one part returns."""
 
 _SUMS = [("messages", "sum"), ("record_bytes", "sum"), ("body_bytes", "sum"), ("largest", "max")]
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Tables with the columns that they are grouped by, `messages` and the bytes."""
+    """Tables with their grouping columns, `messages` and the bytes."""
 
     minutes: pa.Table
     """topic, minute (ms since 1970), messages, record_bytes, body_bytes, largest (of a body)."""
@@ -32,12 +32,12 @@ class Traffic:
 
 
 def count_part(part: ScanPart) -> Traffic:
-    """Runs in a task."""
+    """Count one part, in a task."""
     return merged([_counted(batch) for batch in part.batches()])
 
 
 def merged(parts: Iterable[Traffic]) -> Traffic:
-    """The sum of all."""
+    """Return the sum of all parts."""
     found = [*parts]
     return Traffic(
         _summed([each.minutes for each in found], ["topic", "minute"], _SUMS, _MINUTES),
@@ -71,7 +71,7 @@ _PRODUCERS = pa.schema(
 def _counted(batch: pa.RecordBatch) -> Traffic:
     micros = batch["storeTimestamp"].cast(pa.int64())
     minute_us = MINUTE_MS * 1000
-    # Integer division goes towards zero: times before 1970 are no times of messages.
+    # Integer division truncates toward zero; no message is from before 1970.
     minutes = compute.multiply(compute.divide(micros, minute_us), MINUTE_MS)
     body_bytes = compute.binary_length(batch["storedBody"]).cast(pa.int64())
     ones = pa.repeat(pa.scalar(1, pa.int64()), batch.num_rows)
@@ -108,7 +108,7 @@ def _summed(
 
 
 def topics_of(found: Traffic, top: int) -> list[dict[str, Any]]:
-    """Each topic with its totals, busiest minute, tags and producers; most messages first."""
+    """Return each topic with totals, busiest minute, tags and producers; most messages first."""
     by_topic: dict[str, dict[str, Any]] = {}
     for row in found.minutes.to_pylist():
         topic = by_topic.setdefault(row["topic"], _empty(row["topic"], row["minute"]))

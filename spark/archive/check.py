@@ -1,7 +1,7 @@
-"""The check of what was written against what was planned, before anybody may see it.
+"""Check of the written files against the plan, before a run is published.
 
-Read back from the Parquet files themselves: every queue offset that was planned is there exactly
-once, and nothing else is, but for messages that are damaged in the log.
+Read from the Parquet files themselves, every planned queue offset must be there exactly once, and
+no other. Only messages that are damaged in the log may be missing.
 """
 
 from collections import defaultdict
@@ -30,17 +30,17 @@ Damages: TypeAlias = Callable[[QueuePlan, int, int], list[DamagedMessage]]
 
 
 def describe_files(directory: Path) -> list[ArchivedFile]:
-    """Every Parquet file below a run's directory `topic=…/day=…`, with its checksum and rows."""
+    """Return every Parquet file below a run's directory `topic=…/day=…`, with checksum and rows."""
     return [describe_file(directory, path) for path in sorted(directory.rglob("*.parquet"))]
 
 
 def compare(
     files: Iterable[ArchivedFile], plans: Iterable[QueuePlan], damages: Damages
 ) -> tuple[list[ArchivedQueue], list[DamagedMessage]]:
-    """What the run holds of each queue, and what it had to leave out.
+    """Return the queues that the run holds, and the damaged messages that it lacks.
 
-    `damages` tells which messages of [first, end) of a queue are not whole: what the files lack
-    must be exactly these. Raises StoreError where files and plan differ otherwise.
+    `damages` returns the damaged messages of [first, end) of a queue. The files must lack exactly
+    these. Raises StoreError if files and plan differ otherwise.
     """
     written: dict[tuple[str, int], list[QueueRows]] = defaultdict(list)
     for file in files:
@@ -72,7 +72,7 @@ def compare(
 
 
 def damages_in(queue: Queue, first: int, end: int) -> list[DamagedMessage]:
-    """The messages of [first, end) that are not whole, and why; reads them once more."""
+    """Return the damaged messages of [first, end) with their damage, reading them once more."""
     found: list[DamagedMessage] = []
     for scanned in queue.scan(first, end):
         why = dict.fromkeys(
@@ -113,7 +113,7 @@ def _differ(plan: QueuePlan, rows: int) -> StoreError:
 
 
 def _holes(parts: Sequence[QueueRows], first: int, end: int) -> list[tuple[int, int]] | None:
-    """What of [first, end) is not there, as ranges; None if something is there twice or beyond."""
+    """Return the missing ranges of [first, end); None for duplicates or offsets outside of it."""
     holes = []
     for part in sorted(parts, key=lambda part: part.first):
         if part.first < first:
@@ -127,13 +127,13 @@ def _holes(parts: Sequence[QueueRows], first: int, end: int) -> list[tuple[int, 
 
 
 def describe_file(directory: Path, path: Path) -> ArchivedFile:
-    """One of them, with the names of today."""
+    """Return one Parquet file that has the current columns."""
     names = dict(part.split("=", 1) for part in path.relative_to(directory).parent.parts)
     with parquet.ParquetFile(path) as file:
         table = file.read(columns=["queueId", "queueOffset"])
     return ArchivedFile(
         path=str(path.relative_to(directory)),
-        topic=unquote(names["topic"]),  # Hive's escaping of partition values
+        topic=unquote(names["topic"]),  # Hive escapes partition values
         day=names["day"],
         bytes=path.stat().st_size,
         crc32c=file_checksum(path),
@@ -145,7 +145,7 @@ def describe_file(directory: Path, path: Path) -> ArchivedFile:
 
 
 def _runs(queue_ids: NumpyArray, queue_offsets: NumpyArray) -> list[QueueRows]:
-    """Rows as runs of consecutive queue offsets; an offset that is there twice starts a new one."""
+    """Return rows as runs of consecutive queue offsets; a duplicate offset starts a new run."""
     if not len(queue_ids):
         return []
     order = np.lexsort((queue_offsets, queue_ids))

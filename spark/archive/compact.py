@@ -1,9 +1,9 @@
-"""Makes few files of the many small ones that runs leave, as one run that replaces those before.
+"""Compaction: joins the small files of many runs into few, as one run that replaces them.
 
-Files of one topic and day are joined up to TARGET_BYTES; one that is large already is taken over
-as it is (a hard link), unless it has the first format: what comes out has the columns of today.
-Everything is read against its manifest first, and what was written is read back, before the one
-rename that publishes the new run and takes those that it replaces out of the manifests' sight.
+Files of one topic and day are joined up to TARGET_BYTES. A large file is taken over as a hard
+link, unless it has the first format, because the result has the current columns. Every source is
+first checked against its manifest, and every new file is read back. One rename then publishes the
+new run and hides the replaced ones.
 """
 
 from collections import defaultdict
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TARGET_BYTES = 128 * 1024 * 1024
-"""Of a file that is made; what has half of it is not joined any more."""
+"""Target bytes of a joined file; a file with half of it is not joined again."""
 
 _HEADINGS = {
     "topic": "topic",
@@ -51,10 +51,10 @@ _HEADINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file that is there."""
+    """A file to compact."""
 
     directory: str
-    """Of its run."""
+    """Directory of its run."""
 
     file: ArchivedFile
 
@@ -65,7 +65,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class CompactPart:
-    """One file to be: joined from some, or one that is taken over."""
+    """One file of the new run: joined from several, or taken over."""
 
     staged: str
     path: str
@@ -83,9 +83,10 @@ def compact(
     target_bytes: int = TARGET_BYTES,
     grace_ms: float = 0,
 ) -> Report:
-    """One run in the place of all there are. Raises StoreError; all is as it was then.
+    """Replace all runs by one.
 
-    `grace_ms`: how long the old runs stay for who reads them.
+    Raises StoreError, and then the archive is unchanged. `grace_ms`: retention of the old runs for
+    readers.
     """
     begun_s = monotonic()
     archive = Archive(output)
@@ -113,7 +114,7 @@ def compact(
 
 
 def make_file(part: CompactPart) -> ArchivedFile:
-    """Runs in a task, perhaps again after one that failed. Raises StoreError."""
+    """Make one file in a task, perhaps after a failed attempt. Raises StoreError."""
     target = Path(part.staged) / part.path
     target.parent.mkdir(parents=True, exist_ok=True)
     target.unlink(missing_ok=True)
@@ -121,7 +122,7 @@ def make_file(part: CompactPart) -> ArchivedFile:
         (source,) = part.sources
         try:
             link(source.path, target)
-        except OSError:  # a file system without hard links
+        except OSError:  # the file system lacks hard links
             copyfile(source.path, target)
         return replace(source.file, path=part.path)
     for source in part.sources:
@@ -135,14 +136,14 @@ def make_file(part: CompactPart) -> ArchivedFile:
     made = describe_file(Path(part.staged), target)
     if _spans(made.queues) != _spans(rows for each in part.sources for rows in each.file.queues):
         raise StoreError(
-            f"the file made of {len(part.sources)} others of {made.topic} does not hold the same "
-            "messages: nothing was published, run the job again"
+            f"the file joined from {len(part.sources)} files of {made.topic} does not hold the "
+            "same messages: nothing was published, run the job again"
         )
     return made
 
 
 def _parts(staged: Path, sources: Iterable[Source], target_bytes: int) -> list[CompactPart]:
-    """Sources in the order of their runs, so that what was stored first is read first."""
+    """Return the parts; sources keep the order of their runs, so older messages come first."""
     folders: dict[str, list[Source]] = defaultdict(list)
     for source in sources:
         folders[str(Path(source.file.path).parent)].append(source)
@@ -170,7 +171,7 @@ def _groups(members: Sequence[Source], target_bytes: int) -> Iterator[list[Sourc
 
 
 def _spans(rows: Iterable[QueueRows]) -> list[tuple[int, int, int]]:
-    """Queue, first and last message of what lies together; what is there twice stays twice."""
+    """Return queue, first and last offset of each contiguous range; duplicates stay separate."""
     spans: list[tuple[int, int, int]] = []
     for each in sorted(rows, key=lambda each: (each.queue_id, each.first, each.last)):
         queue_id, first, last = spans[-1] if spans else (-1, 0, 0)
@@ -198,7 +199,7 @@ def _manifest(
 
 
 def _queues(queues: Iterable[ArchivedQueue]) -> list[ArchivedQueue]:
-    """What lies together of a queue as one entry; two, where messages between them had expired."""
+    """Merge contiguous entries of a queue; expired messages between two keep them separate."""
     entries: dict[tuple[str, int], list[ArchivedQueue]] = defaultdict(list)
     for queue in queues:
         mine = entries[queue.topic, queue.queue_id]
@@ -230,7 +231,7 @@ def _report(
     }
     if output is None:
         report["text"] = (
-            f"Nothing to compact: {len(before)} files, none of them small beside another."
+            f"Nothing to compact: {len(before)} files, no two of them small enough to join."
         )
     else:
         end = f"{seconds:.1f} s, in {output}"

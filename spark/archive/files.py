@@ -2,12 +2,12 @@
 
     <output>/run=00000001/topic=ORDER/day=2026-11-20/part-….parquet
     <output>/run=00000001/_manifest.json
-    <output>/_staging/<run id>/…             a run that is not published (yet); nobody reads it
+    <output>/_staging/<run id>/…             an unpublished run, which readers ignore
     <output>/_lock                           held by the run that writes
 
-Names that begin with _ are invisible to Spark and pyarrow, so that reading the whole directory,
-with `run`, `topic` and `day` as partition columns, gives exactly what the manifests name while no
-run replaces others. spark/archive/frame.py reads by the manifests.
+Spark and pyarrow ignore names that begin with _. The whole directory, read with `run`, `topic` and
+`day` as partition columns, is exactly what the manifests name, while no run replaces others.
+spark/archive/frame.py reads by the manifests.
 
 `_manifest.json` is `{"manifest": …, "crc32c": …}`, its checksum taken over canonical JSON:
 
@@ -15,21 +15,20 @@ run replaces others. spark/archive/frame.py reads by the manifests.
     damaged  messages that were left out: topic, queue_id, queue_offset, physical_offset, why; the
              first 10,000 of them (each queue has the count)
     files    path, topic, day, bytes, crc32c, rows, and per queue: queue_id, first, last, rows
-    queues   what this run holds: topic, queue_id, first, last, rows, missed (expired before it),
+    queues   messages of this run: topic, queue_id, first, last, rows, missed (expired before it),
              damaged (left out)
-    replaces numbers of runs that are not read any more, as a later one holds their messages; each
-             run repeats those that are still there
+    replaces numbers of runs that a later one replaces; each run repeats those that still exist
     table    format, path and app_id, if the messages are in a table (spark/archive/table.py)
     ends     the last archived message of every queue, over all runs: topic, queue_id, queue_offset,
-             physical_offset, store_timestamp; the next run goes on behind it
+             physical_offset, store_timestamp; the next run starts behind it
 
-A run that replaces others (spark/archive/compact.py) is published by the same rename. Who reads by
-the manifests sees either the old runs or the new one. The old ones stay for some time, for readers
-that are at it, and are removed by a later run that writes: until then who reads the directory
-itself sees their messages twice.
+The same rename publishes a run that replaces others (spark/archive/compact.py). Readers of the
+manifests see either the old runs or the new one. The old ones stay for some time for readers in
+progress, and a later run removes them. Until then, readers of the directory itself see their
+messages twice.
 
-Because a run and the place where the next one starts are published together, a message is archived
-once whatever is killed when.
+A run and the start of the next one are published together. So each message is archived once,
+whatever process is killed at any time.
 """
 
 import fcntl
@@ -61,13 +60,13 @@ from storage.retention.archive_manifest import (
 )
 
 TABLE = "table"
-"""The folder of a table, below that of its archive."""
+"""Folder of the table, below that of its archive."""
 
 DAMAGED_MAX = 10_000
-"""Damaged messages that a manifest names; all of them are counted."""
+"""Maximum damaged messages named in a manifest, which counts all."""
 
 _GLOB_CHARACTERS = frozenset("*?[]{}\\")
-"""No name that we write has one: they are escaped in topics, as Hive does."""
+"""Characters that no written file name has: topics have them escaped, as in Hive."""
 
 _STAGING = "_staging"
 _REPLACED = "replaced-"
@@ -87,7 +86,7 @@ class QueueRows:
 
 @dataclass(frozen=True, slots=True)
 class ArchivedFile:
-    """One Parquet file; `path` is relative to its run's directory."""
+    """A Parquet file; `path` is relative to its run's directory."""
 
     path: str
     topic: str
@@ -100,7 +99,7 @@ class ArchivedFile:
 
 @dataclass(frozen=True, slots=True)
 class ArchivedQueue:
-    """What a run holds of one queue."""
+    """Messages of one queue in a run."""
 
     topic: str
     queue_id: int
@@ -113,30 +112,30 @@ class ArchivedQueue:
 
 @dataclass(frozen=True, slots=True)
 class DamagedMessage:
-    """A message between others that is not whole, and so is in no file."""
+    """A damaged message between others, which no file contains."""
 
     topic: str
     queue_id: int
     queue_offset: int
     physical_offset: int
-    """As its unit has it."""
+    """Physical offset in its unit."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Where messages are that are not in files of the archive's own."""
+    """Table that holds the messages in place of the archive's own files."""
 
     format: str
     path: str
     app_id: str
-    """Of the table's transactions; a run's number is their version."""
+    """Id of the table's transactions; their version is the number of a run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a run holds, and where the next one starts."""
+    """Contents of a run, and the start of the next one."""
 
     run: int
     run_id: str
@@ -173,7 +172,7 @@ class Manifest:
 
     @classmethod
     def decode(cls, text: bytes, path: Path) -> "Manifest":
-        """Raises StoreError if the bytes are not those that were written."""
+        """Decode a manifest. Raises StoreError if the bytes are not those that were written."""
         content = content_of(text, str(path))
         try:
             return cls._of(content, path)
@@ -182,12 +181,12 @@ class Manifest:
 
     @classmethod
     def _of(cls, content: dict[str, Any], path: Path) -> "Manifest":
-        """Raises StoreError, and others where its values are of other kinds."""
+        """Build a manifest. Raises StoreError, and other errors for values of other types."""
         for entry in content["files"]:
             name = str(entry["path"])
             below(str(path.parent), *name.split("/"))
-            if not _GLOB_CHARACTERS.isdisjoint(name):  # Spark would read what fits them
-                raise OutsideFolder(f"{path} has {name!r}, which is a pattern and no file")
+            if not _GLOB_CHARACTERS.isdisjoint(name):  # Spark would read all files that match
+                raise OutsideFolder(f"{path} has {name!r}, which is a pattern, not a file name")
         known = {
             "files": tuple(_file(entry) for entry in content["files"]),
             "queues": tuple(made_of(ArchivedQueue, entry) for entry in content["queues"]),
@@ -201,15 +200,16 @@ class Manifest:
 
 
 class Archive:
-    """One archive directory."""
+    """An archive directory."""
 
     def __init__(self, output: str) -> None:
         self.output = Path(output).absolute()
 
     def own(self, *names: str) -> Path:
-        """Return a path below the archive to write to, or with a table. Raises OutsideFolder.
+        """Return a path below the archive to write to, or that of a table.
 
-        An archive may have been in other hands: a link is refused that leads out of it.
+        Raises OutsideFolder for a link that leads out of the archive, as its files may have been in
+        other hands.
         """
         return Path(below(str(self.output), *names, real_path=os.path.realpath))
 
@@ -217,7 +217,10 @@ class Archive:
         return self.output / f"{RUN_PREFIX}{run:08}"
 
     def runs(self) -> list[int]:
-        """Numbers of the published runs that no other one replaces, in order. Raises StoreError."""
+        """Return the numbers of the published runs that no other run replaces, in order.
+
+        Raises StoreError.
+        """
         there = self._runs_there()
         replaced = self.manifest(there[-1]).replaces if there else ()
         return [run for run in there if run not in replaced]
@@ -229,45 +232,45 @@ class Archive:
         return sorted(number for number in found if number is not None)
 
     def manifest(self, run: int) -> Manifest:
-        """Raises StoreError if it is damaged or gone."""
+        """Return the manifest of a run. Raises StoreError if it is damaged or missing."""
         path = self.run_directory(run) / MANIFEST
         try:
             return self._located(Manifest.decode(path.read_bytes(), path))
         except FileNotFoundError as error:
-            raise StoreError(f"{path} is gone: restore it, or archive elsewhere") from error
+            raise StoreError(f"{path} is missing: restore it, or archive elsewhere") from error
 
     def _located(self, manifest: Manifest) -> Manifest:
-        """The table of an archive is in its folder, whatever path a manifest has."""
+        """Return the manifest with the table in the archive's folder, whatever path it names."""
         if manifest.table is None:
             return manifest
         return replace(manifest, table=replace(manifest.table, path=str(self.own(TABLE))))
 
     def file_path(self, run: int, file: ArchivedFile) -> Path:
-        """Return where a file of a run lies. Raises OutsideFolder."""
+        """Return the path of a file of a run. Raises OutsideFolder."""
         return path_below(self.run_directory(run), file)
 
     def newest(self) -> Manifest | None:
-        """The manifest of the last run; None before the first. Raises StoreError."""
+        """Return the manifest of the last run, None before the first. Raises StoreError."""
         there = self._runs_there()
         return self.manifest(there[-1]) if there else None
 
     def decided(self) -> tuple[Path, Manifest] | None:
-        """The staged run of a table that was killed before its manifest was published, if any."""
+        """Return a table's staged run that was killed before publishing its manifest, or None."""
         newest = self.newest()
         for path in (self.output / _STAGING).glob(f"*/data/{MANIFEST}"):
             try:
                 found = self._located(Manifest.decode(path.read_bytes(), path))
             except StoreError:
-                continue  # it was killed while it wrote this
+                continue  # the run was killed while writing this manifest
             if found.table is not None and found.run == (newest.run + 1 if newest else 1):
                 return self.own(*path.parent.relative_to(self.output).parts), found
         return None
 
     @contextmanager
     def writing(self, grace_ms: float = 0) -> Iterator[None]:
-        """Keeps other runs out; ends with the process at the latest. Raises StoreError.
+        """Lock out other runs, and remove the runs that were replaced before `grace_ms`.
 
-        Removes first what was replaced so long ago.
+        The lock ends with the process at the latest. Raises StoreError.
         """
         try:
             self.output.mkdir(parents=True, exist_ok=True)
@@ -283,7 +286,7 @@ class Archive:
             yield
 
     def stage(self, run_id: str) -> Path:
-        """An empty directory for a run's files; removes what killed runs have left."""
+        """Return an empty directory for a run's files; remove those that killed runs left."""
         staging = self.own(_STAGING)
         if staging.is_dir():
             shutil.rmtree(staging)
@@ -292,7 +295,7 @@ class Archive:
         return path
 
     def publish(self, staged: Path, manifest: Manifest) -> Path:
-        """Brings files and manifest onto the disk, then makes all of it visible by one rename.
+        """Flush files and manifest to the disk, then publish them by one rename.
 
         Raises StoreError if the run's number is taken, which the lock prevents.
         """
@@ -307,7 +310,7 @@ class Archive:
         return target
 
     def remove_replaced(self, grace_ms: float = 0) -> None:
-        """Removes the runs that were replaced so long ago; each is gone at once."""
+        """Remove the runs that were replaced before `grace_ms`, each by one rename."""
         now_ms = time_ns() // 1_000_000
         for run in self._replaced_there():
             if grace_ms and now_ms - self._replaced_ms(run) < grace_ms:
@@ -315,7 +318,7 @@ class Archive:
             gone = self.own(_STAGING) / f"{_REPLACED}{run}-{uuid4().hex}"
             gone.parent.mkdir(exist_ok=True)
             self.run_directory(run).rename(gone)
-            if gone.is_symlink():  # to where its operator has moved it
+            if gone.is_symlink():  # an operator has moved the run elsewhere
                 gone.unlink()
             else:
                 shutil.rmtree(gone)
@@ -325,7 +328,10 @@ class Archive:
         return sorted(set(there[:-1]) & set(newest.replaces)) if newest is not None else []
 
     def _replaced_ms(self, run: int) -> int:
-        """When a run was replaced; all those behind it are there, as the oldest go first."""
+        """Return when a run was replaced.
+
+        All later runs still exist, as the oldest are removed first.
+        """
         later = (self.manifest(each) for each in self._runs_there() if each > run)
         return next(each.finished_ms for each in later if run in each.replaces)
 
@@ -333,7 +339,10 @@ class Archive:
         shutil.rmtree(self.output / _STAGING, ignore_errors=True)
 
     def check(self, run: int) -> None:
-        """Compares every file of a run with its manifest. Raises StoreError for the first lie."""
+        """Compare every file of a run with its manifest.
+
+        Raises StoreError for the first difference.
+        """
         directory = self.run_directory(run)
         for file in self.manifest(run).files:
             fault = fault_of(path_below(directory, file), file)
@@ -342,30 +351,30 @@ class Archive:
 
 
 def path_below(directory: Path, file: ArchivedFile) -> Path:
-    """Return where a file of a manifest in `directory` lies. Raises OutsideFolder.
+    """Return the path of a file of the manifest in `directory`.
 
-    A link is refused that leads out of the directory.
+    Raises OutsideFolder for a link that leads out of the directory.
     """
     return Path(below(str(directory), *file.path.split("/"), real_path=os.path.realpath))
 
 
 def seal(staged: Path, manifest: Manifest) -> None:
-    """Puts the manifest beside a run's files, and all of it onto the disk."""
+    """Write the manifest beside a run's files, and sync all to the disk."""
     (staged / MANIFEST).write_bytes(manifest.encode())
     sync_tree(staged)
 
 
 def fault_of(path: Path, file: ArchivedFile) -> str | None:
-    """What is wrong with a file, against its manifest; None if nothing."""
+    """Return what is wrong with a file compared with its manifest; None if nothing is."""
     if not path.is_file():
         return f"{path} is missing: restore it from a copy"
     if (path.stat().st_size, file_checksum(path)) != (file.bytes, file.crc32c):
-        return f"{path} is not what was archived: restore it from a copy"
+        return f"{path} differs from what was archived: restore it from a copy"
     return None
 
 
 def file_checksum(path: Path) -> str:
-    """CRC-32C of a file, eight hexadecimal digits."""
+    """Return the CRC-32C of a file as eight hexadecimal digits."""
     checksum = 0
     with path.open("rb") as file:
         while part := file.read(_READ_BYTES):
@@ -374,7 +383,7 @@ def file_checksum(path: Path) -> str:
 
 
 def sync_tree(directory: Path) -> None:
-    """Everything below a directory is on the disk when this returns, names too."""
+    """Sync all files and directory entries below a directory."""
     for path, _, names in os.walk(directory, topdown=False):
         for name in names:
             _sync(Path(path) / name)

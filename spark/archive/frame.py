@@ -1,7 +1,7 @@
-"""An archive as a DataFrame: what its manifests name, whatever else lies in the directory.
+"""An archive as a DataFrame, with only the files that its manifests name.
 
-A run that another one replaces is out of sight from one moment to the next, and its files stay for
-a while: a query that was planned before reads them to its end.
+The files of a replaced run stay for a while, so a query that was planned before reads them to
+their end.
 """
 
 from typing import TYPE_CHECKING
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def archive_files(path: str) -> list[str]:
-    """The Parquet files of an archive at this moment, for any reader.
+    """Return the current Parquet files of an archive, for any reader.
 
-    Raises StoreError for what is no archive, and for one in another format.
+    Raises StoreError if it is no archive, or one in another format.
     """
     archive = Archive(path)
     _newest(archive)
@@ -33,10 +33,9 @@ def archive_files(path: str) -> list[str]:
 
 
 def read_archive(spark: "SparkSession", path: str) -> "DataFrame":
-    """The messages of an archive, with `run` as a further column, as they are at this moment.
+    """Return the current messages of an archive, with `run` as a further column.
 
-    Raises StoreError for what is no archive, and for runs whose columns have the names of an older
-    version.
+    Raises StoreError if it is no archive, or if a run has the column names of an older version.
     """
     archive = Archive(path)
     newest = _newest(archive)

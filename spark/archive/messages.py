@@ -1,4 +1,4 @@
-"""Messages of an archive, one after the other, whichever formats its runs have; needs no Spark."""
+"""Messages of an archive, one after another, in any format of its runs; needs no Spark."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,47 +16,47 @@ from storage.errors import StoreError
 _COLUMNS = ("queueId", "queueOffset", "msgId", "body", "bodyCrcOk", "flag", "properties",
             "storeTimestamp")  # fmt: skip
 _LAST_MS = 253_402_300_799_999
-"""The last moment that has a date."""
+"""Last millisecond that has a date."""
 
 
 @dataclass(frozen=True, slots=True)
 class WantedMessages:
-    """A range of one topic; None: no limit."""
+    """A range of one topic; None means no limit."""
 
     topic: str
     queue_id: int | None = None
     first: int = 0
-    """Queue offset."""
+    """First queue offset."""
 
     end: int | None = None
-    """Queue offset of the first message that is not wanted."""
+    """End of the queue offsets, exclusive."""
 
     from_ms: int | None = None
-    """When the broker stored it, ms since 1970."""
+    """First store time, ms since 1970."""
 
     until_ms: int | None = None
-    """The same, of the first message that is not wanted."""
+    """End of the store times, exclusive, ms since 1970."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArchivedMessage:
-    """What of a message can be sent again."""
+    """The parts of a message that can be sent again."""
 
     queue_id: int
     queue_offset: int
     msg_id: str
-    """The broker's, of when it was stored."""
+    """Message id that the broker gave when it stored the message."""
 
     body: bytes | None
     is_intact: bool
-    """Whether the stored body had its CRC."""
+    """Whether the stored body matches its CRC."""
 
     flag: int
     properties: dict[str, str]
 
 
 def queue_ids(output: str, wanted: WantedMessages) -> list[int]:
-    """The queues of the topic. Raises StoreError for what is no archive or not in it."""
+    """Return the queue ids of the topic. Raises StoreError if the archive or topic is missing."""
     archive = Archive(output)
     runs = archive.runs()
     if not runs:
@@ -72,12 +72,12 @@ def queue_ids(output: str, wanted: WantedMessages) -> list[int]:
     }
     found = sorted(queue_id for topic, queue_id in queues if topic == wanted.topic)
     if not found:
-        some = ", ".join(sorted({topic for topic, _ in queues})[:20]) or "none at all"
-        raise StoreError(f"there is no topic {wanted.topic} in {output}; there is {some}")
+        some = ", ".join(sorted({topic for topic, _ in queues})[:20]) or "none"
+        raise StoreError(f"topic {wanted.topic} not found in {output}: it has {some}")
     if wanted.queue_id is not None and wanted.queue_id not in found:
         there = ", ".join(map(str, found))
         raise StoreError(
-            f"there is no queue {wanted.queue_id} of {wanted.topic} in {output}; there is {there}"
+            f"queue {wanted.queue_id} of {wanted.topic} not found in {output}: it has {there}"
         )
     return found if wanted.queue_id is None else [wanted.queue_id]
 
@@ -85,9 +85,10 @@ def queue_ids(output: str, wanted: WantedMessages) -> list[int]:
 def messages(
     output: str, wanted: WantedMessages, queue_id: int, first: int = 0
 ) -> Iterator[ArchivedMessage]:
-    """Those of one queue from `first` on, in their order. Holds one file of the archive at a time.
+    """Yield the messages of one queue from `first` on, in order.
 
-    Raises StoreError for a file that is not what was archived.
+    Holds one file of the archive at a time. Raises StoreError for a file that differs from its
+    manifest.
     """
     first = max(first, wanted.first)
     checked: set[Path] = set()
@@ -147,7 +148,7 @@ def _rows(batch: pa.RecordBatch) -> Iterator[ArchivedMessage]:
 
 
 def _may_have(day: str, wanted: WantedMessages) -> bool:
-    """Whether messages of a UTC day can be between the two times."""
+    """Return whether messages of a UTC day can be in the time range."""
     return (wanted.from_ms is None or _day(wanted.from_ms) <= day) and (
         wanted.until_ms is None or day <= _day(wanted.until_ms)
     )

@@ -1,4 +1,4 @@
-"""Reads the files of an archive, whichever format a run was written in; needs no Spark."""
+"""Reader of the files of an archive, in any format; needs no Spark."""
 
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -14,9 +14,9 @@ ROWS_AT_ONCE = 8192
 
 
 def read_file(path: Path, columns: Collection[str]) -> pa.Table:
-    """The named columns of a file, by their names of today; those that it has, in their order."""
+    """Return the named columns that a file has, by their current names and in its order."""
     with parquet.ParquetFile(path, page_checksum_verification=True) as opened:
-        # In the first format a column of today may need several others.
+        # A current column may need several columns of the first format.
         there = opened.schema_arrow.names
         is_old = "queueId" not in there
         found = renewed(opened.read(columns=[name for name in there if is_old or name in columns]))
@@ -24,9 +24,9 @@ def read_file(path: Path, columns: Collection[str]) -> pa.Table:
 
 
 def has_names_of_today(path: Path) -> bool:
-    """Whether a file has the columns of today, and not those of the first format.
+    """Return whether a file has the current columns, not those of the first format.
 
-    Raises StoreError for what is no Parquet file.
+    Raises StoreError if it is no Parquet file.
     """
     try:
         return "queueId" in parquet.read_schema(path).names
@@ -35,14 +35,14 @@ def has_names_of_today(path: Path) -> bool:
 
 
 def file_tables(path: Path) -> Iterator[pa.Table]:
-    """A whole file with the columns of today, some rows after the other."""
+    """Yield a whole file in batches of rows with the current columns."""
     with parquet.ParquetFile(path, page_checksum_verification=True) as opened:
         for batch in opened.iter_batches(ROWS_AT_ONCE):
             yield renewed(pa.Table.from_batches([batch]))
 
 
 def rows_of_queue(table: pa.Table, rows: QueueRows) -> pa.Table:
-    """Only these messages, in their order."""
+    """Return only these messages, in their order."""
     return table.filter(
         compute.and_(
             compute.equal(table["queueId"], rows.queue_id),

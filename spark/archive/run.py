@@ -48,7 +48,7 @@ SHOWN_MAX = 20
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """What the job can be told: the table is in spark/jobs/archive.py."""
+    """Arguments of the job; spark/jobs/archive.py has the table."""
 
     store: str
     output: str
@@ -64,17 +64,20 @@ class Arguments:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> "Arguments":
-        """Raises StoreError for a name that is missing, unknown or no value."""
+        """Return the arguments.
+
+        Raises StoreError for a name that is missing or unknown, or an invalid value.
+        """
         return read_arguments(cls, "archive", given)
 
     @property
     def grace_ms(self) -> float:
-        """How long runs that were replaced stay for who reads them."""
+        """Return the retention of replaced runs for readers, in ms."""
         return self.grace_hours * 3_600_000
 
 
 def archive(spark: "SparkSession", wanted: Arguments) -> Report:
-    """Archives what is new. Raises StoreError; nothing is published then."""
+    """Archive new messages. Raises StoreError, and then nothing is published."""
     started = monotonic()
     target = Archive(wanted.output)
     store = Store(wanted.store, wanted.commit_log)
@@ -129,16 +132,16 @@ def archive(spark: "SparkSession", wanted: Arguments) -> Report:
 
 
 def check_same_store(store: Store, ends: Ends) -> None:
-    """Raises StoreError if the archive goes on from messages that this store never had.
+    """Raise StoreError if the archive continues from messages that this store never had.
 
-    A store that lost its last messages with the power gives their offsets to others: these must not
-    be taken for archived.
+    A store that lost its last messages in a power failure reuses their offsets. The new messages
+    must not count as archived.
     """
     for (topic, queue_id), last in ends.items():
         queue = Queue(store, topic, queue_id)
         first = queue.first_message()
         if first is None or first > last.queue_offset:
-            continue  # expired, or its topic was deleted
+            continue  # the message expired, or its topic was deleted
         if last_message_at(queue, last.queue_offset) != last:
             raise StoreError(
                 f"message {last.queue_offset} in queue {queue_id} of {topic} is not the one that "
@@ -161,7 +164,7 @@ def _ends(plans: Sequence[QueuePlan]) -> Ends:
 def _write(
     spark: "SparkSession", wanted: Arguments, plans: Sequence[QueuePlan], staging: Path
 ) -> None:
-    """The Spark job: ranges → Parquet in the staging directory."""
+    """Run the Spark job that writes the ranges as Parquet into staging."""
     reader = RangeReader(
         store=wanted.store,
         commit_log=wanted.commit_log,
@@ -169,7 +172,7 @@ def _write(
         broker_name=None,
         columns=FILE_COLUMNS,
         wanted=RowFilter(),
-        fail_on_data_loss=False,  # what is damaged is left out here and named by check.py
+        fail_on_data_loss=False,  # damaged messages are skipped here and named by check.py
     )
     data_directory(staging).mkdir()
     ranges = pack((part for queue in plans for part in queue.ranges), wanted.range_bytes)
@@ -190,7 +193,7 @@ def report_of(
     output: Path | None,
     seconds: float,
 ) -> Report:
-    """Rows and bytes of each topic; rows/s over the whole run, its planning and checks included."""
+    """Return rows and bytes of each topic, and rows/s over the whole run with plan and checks."""
     topics = []
     for topic in sorted({queue.topic for queue in queues}):
         rows = sum(queue.rows for queue in queues if queue.topic == topic)

@@ -1,14 +1,15 @@
-"""Archives in a table format that the Spark session knows (Delta, …) instead of plain Parquet.
+"""Archives in a table format of the Spark session (Delta, …) instead of plain Parquet.
 
-    <output>/table/…                        the table, with a column `run` besides those of Parquet
-    <output>/run=00000001/_manifest.json    as ever, but without files
+    <output>/table/…                        the table: the Parquet columns, and a column `run`
+    <output>/run=00000001/_manifest.json    a manifest without files
 
-A run is written and compared as Parquet in staging, like any other. Then its manifest is put beside
-these files: from here on it is decided which messages the run has. They go into the table by one
-commit of the table's, and then the manifest is published. What is killed in between is finished by
-the next run: it takes the decided one from staging, appends it unless the table has it (the number
-of the run is also the version of the table's transaction, which Delta takes once), and publishes
-its manifest before it looks for anything new.
+A run is first written and compared as Parquet in staging. Then its manifest is put beside these
+files, which decides the messages of the run. One commit of the table appends them, and then the
+manifest is published.
+
+The next run finishes a decided run that was killed in between. It appends the staged files unless
+the table has them, and publishes the manifest before it looks for new messages. The number of the
+run is also the version of the table's transaction, which Delta takes once.
 """
 
 from dataclasses import replace
@@ -25,14 +26,14 @@ if TYPE_CHECKING:
 
 PARQUET = "parquet"
 FILE_FORMATS = ("avro", "binaryfile", "csv", "json", "orc", "text", "xml")
-"""Of Spark's own: directories of files without commits."""
+"""Spark's own formats, which are directories of files without commits."""
 
 
 def check_format(output: str, wanted: str) -> None:
-    """Raises StoreError for a format without commits, or another one than the archive has."""
+    """Raise StoreError for a format without commits, or a format other than the archive's."""
     if wanted in FILE_FORMATS:
         raise StoreError(
-            f"format={wanted} has no commits, so a run that is killed would leave half of its "
+            f"format={wanted} has no commits, so a killed run would leave part of its "
             "messages: use parquet, or a table format such as delta"
         )
     newest = Archive(output).newest()
@@ -44,7 +45,7 @@ def check_format(output: str, wanted: str) -> None:
 
 
 def check_is_parquet(output: str, what: str, instead: str) -> None:
-    """Raises StoreError if the archive is in a table format: `what` needs plain Parquet files."""
+    """Raise StoreError if the archive is in a table format: `what` needs plain Parquet files."""
     newest = Archive(output).newest()
     if newest is not None and newest.table is not None:
         raise StoreError(
@@ -53,10 +54,10 @@ def check_is_parquet(output: str, what: str, instead: str) -> None:
 
 
 def table_of(spark: "SparkSession", target: Archive, wanted: str, run_id: str) -> Table | None:
-    """The table that a run goes into, None for plain Parquet.
+    """Return the table that a run goes into, None for plain Parquet.
 
-    `run_id` names its transactions if this is the first. Raises StoreError if the session does not
-    know the format, or a table is there that is not this archive's.
+    `run_id` names its transactions if this is the first run. Raises StoreError if the session lacks
+    the format, or if the folder has a table of another archive.
     """
     check_format(str(target.output), wanted)
     if wanted == PARQUET:
@@ -74,7 +75,7 @@ def table_of(spark: "SparkSession", target: Archive, wanted: str, run_id: str) -
 def append_and_publish(
     spark: "SparkSession", target: Archive, staged: Path, manifest: Manifest
 ) -> Path:
-    """From compared files in staging to a published run. Raises StoreError."""
+    """Publish a run from its checked files in staging. Raises StoreError."""
     table = _table(manifest)
     if _rows(spark, manifest):
         raise StoreError(
@@ -87,9 +88,9 @@ def append_and_publish(
 
 
 def finish(spark: "SparkSession", target: Archive) -> int | None:
-    """Finishes the run that was killed after it was decided; its number, None if there is none.
+    """Finish a run that was killed after it was decided, and return its number, or None.
 
-    Raises StoreError if one of its files is not what it was when it was written.
+    Raises StoreError if one of its files has changed since it was written.
     """
     decided = target.decided()
     if decided is None:
@@ -107,7 +108,7 @@ def finish(spark: "SparkSession", target: Archive) -> int | None:
 
 
 def append(spark: "SparkSession", staged: Path, manifest: Manifest) -> None:
-    """One commit of the table: all of the run's messages, or, if it has them, nothing."""
+    """Append all messages of the run by one commit, or nothing if the table has them."""
     from pyspark.sql import functions as f
 
     table = _table(manifest)
@@ -128,17 +129,17 @@ def append(spark: "SparkSession", staged: Path, manifest: Manifest) -> None:
 
 
 def read_table(spark: "SparkSession", table: Table, run: int) -> "DataFrame":
-    """What the published runs, the last of which is `run`, have put into the table."""
+    """Return the messages that the published runs up to `run` have put into the table."""
     return spark.read.format(table.format).load(f"file://{table.path}").where(f"run <= {run}")
 
 
 def _publish(spark: "SparkSession", target: Archive, staged: Path, manifest: Manifest) -> Path:
-    """Raises StoreError if the table does not have what was decided."""
+    """Publish the run. Raises StoreError if the table does not have exactly its messages."""
     table, rows, found = _table(manifest), _planned(manifest), _rows(spark, manifest)
     if found != rows:
         raise StoreError(
             f"the table at {table.path} has {found} messages of run {manifest.run}, not {rows}: "
-            "go back to its version of before with the format's own means, and run the job again"
+            "restore its previous version with the format's own tools, and run the job again"
         )
     names = staged.with_name("published").relative_to(target.output).parts
     published = target.own(*names)
@@ -148,7 +149,7 @@ def _publish(spark: "SparkSession", target: Archive, staged: Path, manifest: Man
 
 
 def _rows(spark: "SparkSession", manifest: Manifest) -> int:
-    """How many messages of this run the table has; 0 where there is no table yet."""
+    """Return the number of messages of this run in the table; 0 before the table exists."""
     table = _table(manifest)
     if not Path(table.path).exists():
         return 0
@@ -172,7 +173,7 @@ def _check_known(spark: "SparkSession", wanted: str, path: Path) -> None:
     try:
         spark.read.format(wanted).load(f"file://{path}")
     except (PySparkException, Py4JError) as error:
-        # Whatever else it says of a table that is not there yet, it knows the format.
+        # Other errors only say that the table does not exist yet; the format is known.
         if "DATA_SOURCE_NOT_FOUND" in str(error):
             raise StoreError(
                 f"the Spark session does not know the format {wanted}: name its jars as "

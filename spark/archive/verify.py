@@ -1,6 +1,6 @@
-"""An archive compared with the log that it was made from, row by row; needs no Spark.
+"""Comparison of an archive with its log, row by row; needs no Spark.
 
-What has expired in the log cannot be compared: of that only the files' checksums are checked.
+Rows that have expired in the log cannot be compared; only the checksums of their files are checked.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -47,7 +47,7 @@ SHOWN_MAX = 20
 
 @dataclass(frozen=True, slots=True)
 class VerifyPart:
-    """One Parquet file."""
+    """One Parquet file to compare."""
 
     path: str
     file: ArchivedFile
@@ -55,7 +55,7 @@ class VerifyPart:
 
 
 def verify(spark: "SparkSession | None", wanted: "Arguments") -> Report:
-    """Compares every file with its manifest and its rows with the log. Raises StoreError."""
+    """Compare every file with its manifest, and its rows with the log. Raises StoreError."""
     begun_s = monotonic()
     archive = Archive(wanted.output)
     runs = archive.runs()
@@ -100,13 +100,14 @@ def verify(spark: "SparkSession | None", wanted: "Arguments") -> Report:
 
 
 def _counts(manifests: Sequence[Manifest]) -> dict[str, Any]:
-    """Whether each run has all messages between its ends, but for those it names as damaged."""
+    """Check that each run has all messages between its first and last, except the damaged ones."""
     return _found(
         0,
         0,
         [
             f"run {manifest.run} has {queue.rows} messages from {queue.first} to {queue.last} in "
-            f"queue {queue.queue_id} of {queue.topic}, and {queue.damaged} damaged ones: some lack"
+            f"queue {queue.queue_id} of {queue.topic}, and {queue.damaged} damaged ones: "
+            "some are missing"
             for manifest in manifests
             for queue in manifest.queues
             if queue.rows and queue.rows + queue.damaged < queue.last - queue.first + 1
@@ -115,7 +116,7 @@ def _counts(manifests: Sequence[Manifest]) -> dict[str, Any]:
 
 
 def verify_part(part: VerifyPart) -> dict[str, Any]:
-    """Runs in a task."""
+    """Compare one file with its manifest and the log, in a task."""
     path = Path(part.path)
     fault = fault_of(path, part.file)
     if fault is not None:
@@ -126,7 +127,7 @@ def verify_part(part: VerifyPart) -> dict[str, Any]:
 
 
 def _compare(part: VerifyPart, archived: pa.Table, rows: QueueRows) -> dict[str, Any]:
-    """One queue's rows of a file with the log."""
+    """Compare one queue's rows of a file with the log."""
     topic = part.file.topic
     mine = rows_of_queue(archived, rows)
     wanted = QueueRange(topic, rows.queue_id, rows.first, rows.last + 1)

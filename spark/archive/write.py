@@ -1,13 +1,13 @@
-"""Writes messages as the Parquet files of an archive, in the tasks that read them.
+"""Writer of messages as Parquet files of an archive, in the tasks that read them.
 
-The rows never go to the JVM: carrying them there, and writing them there, cost four times as much
-as all the rest (docs/decisions/0019).
+The rows never go to the JVM: moving and writing them there cost four times as much as all the rest
+(docs/decisions/0019).
 
     <staging>/data/topic=…/day=…/part-<task>-<number>.parquet    finished, whole
     <staging>/unfinished/<any name>                              being written, or left by a failure
 
-A task may run again after one that failed, or beside one that is thought dead: it makes the same
-files from the same ranges, and each gets its name when it is finished, by one rename.
+A task may run again after a failure, or beside one that is presumed dead. It makes the same files
+from the same ranges, and one rename gives each finished file its name.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,35 +29,35 @@ from storage.errors import StoreError, reason_of
 SCHEMA = pa.schema(
     [(name, COLUMNS[name]) for name in ARCHIVE_COLUMNS if name not in ("topic", "day")]
 )
-"""Topic and day are in the names of the directories."""
+"""Schema of the files; topic and day are in the names of their directories."""
 
 FILE_COLUMNS = (*SCHEMA.names, "day")
-"""What a task reads: the topic of a range is known."""
+"""Columns that a task reads; the topic of a range is known."""
 
 _LEAVES = [name for name in SCHEMA.names if name != "properties"] + [
     "properties.key_value.key",
     "properties.key_value.value",
 ]
-"""Columns as Parquet names them."""
+"""Column names as Parquet has them."""
 
 ROW_GROUP_BYTES = 32 * 1024 * 1024
-"""Of rows that one task holds, over all its files, before it writes a row group of the largest."""
+"""Maximum bytes that one task buffers; beyond it, its largest buffer becomes a row group."""
 
 _OPEN_MAX = 16
-"""Files of one task that are open at once; messages of a queue seldom jump between so many days."""
+"""Maximum open files of one task; messages of a queue rarely jump between so many days."""
 
 _ESCAPED = frozenset("\"#%'*/:=?\\\x7f{[]^") | {chr(code) for code in range(1, 32)}
-"""What Hive and Spark write as %XX in the names of partitions."""
+"""Characters that Hive and Spark escape as %XX in the names of partitions."""
 
 
 @dataclass(frozen=True, slots=True)
 class WritePart:
-    """What one task reads and writes; picklable."""
+    """Input and output of one task; picklable."""
 
     number: int
     staging: str
     reader: RangeReader
-    """Of FILE_COLUMNS."""
+    """Reader of FILE_COLUMNS."""
 
     ranges: tuple[QueueRange, ...]
 
@@ -67,9 +67,9 @@ class WritePart:
 
 
 def write_part(part: WritePart) -> int:
-    """Runs in a task; tells how many rows it has written. Raises StoreError.
+    """Write the files of one task; return the number of rows written.
 
-    A message whose body does not have its CRC is left out.
+    Skips messages with damaged bodies. Raises StoreError.
     """
     rows = 0
     try:
@@ -87,7 +87,7 @@ def write_part(part: WritePart) -> int:
 
 
 def parquet_writer(path: Path) -> parquet.ParquetWriter:
-    """As every file of an archive is written: zstd, with a checksum of each page."""
+    """Return the writer for every file of an archive: zstd, with a checksum per page."""
     return parquet.ParquetWriter(
         path,
         SCHEMA,
@@ -99,17 +99,17 @@ def parquet_writer(path: Path) -> parquet.ParquetWriter:
 
 
 def escaped(value: str) -> str:
-    """The value of a partition as it stands in the name of its directory."""
+    """Return a partition value as it appears in the name of its directory."""
     return "".join(f"%{ord(each):02X}" if each in _ESCAPED else each for each in value)
 
 
 def data_directory(staging: Path) -> Path:
-    """Where the finished files of a run are."""
+    """Return the directory of a run's finished files."""
     return staging / "data"
 
 
 class _File:
-    """One that is being written."""
+    """A file that is being written."""
 
     def __init__(self, unfinished: Path, target: Path) -> None:
         self._path = unfinished / uuid4().hex
@@ -124,7 +124,7 @@ class _File:
         self.waiting_bytes += batch.nbytes
 
     def write(self) -> None:
-        """What waits, as one row group."""
+        """Write the buffered batches as one row group."""
         if self._batches:
             table = pa.Table.from_batches(self._batches, SCHEMA)
             self._writer.write_table(table, row_group_size=len(table))
@@ -142,7 +142,7 @@ class _File:
 
 
 class _TopicFiles:
-    """The files of one topic in one task: one a day, or more where the days take turns."""
+    """Files of one topic in one task: one per day, or more if the days alternate."""
 
     def __init__(self, part: WritePart, topic: str) -> None:
         self._staging = Path(part.staging)
@@ -150,10 +150,10 @@ class _TopicFiles:
         self._task = part.number
         self._made = 0
         self._open: dict[int, _File] = {}
-        """By day, the one used last at the end."""
+        """Open files by day, least recently used first."""
 
     def add(self, batch: pa.RecordBatch) -> int:
-        """Its rows with intact bodies; tells how many."""
+        """Add the rows with intact bodies and return their number."""
         intact = batch["bodyCrcOk"]
         if intact.true_count < len(batch):
             batch = batch.filter(intact)
@@ -169,7 +169,7 @@ class _TopicFiles:
             del self._open[day]
 
     def drop(self) -> None:
-        """What is still open, after a failure."""
+        """Drop the open files, after a failure."""
         for file in self._open.values():
             file.drop()
 
@@ -190,7 +190,7 @@ class _TopicFiles:
 
 
 def _by_day(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """(days since 1970, its rows without that column)."""
+    """Yield (days since 1970, the rows of that day without the column)."""
     days = batch["day"].cast(pa.int32())
     rows = batch.select(SCHEMA.names)
     for day in days.unique().to_pylist():
@@ -205,7 +205,7 @@ def _reason(error: Exception) -> str:
 def write_parts(
     staging: Path, reader: RangeReader, ranges: Sequence[Sequence[QueueRange]]
 ) -> list[WritePart]:
-    """The tasks of a run; `ranges` has those of each."""
+    """Return the tasks of a run; `ranges` has the ranges of each."""
     return [
         WritePart(number, str(staging), reader, tuple(together))
         for number, together in enumerate(ranges)

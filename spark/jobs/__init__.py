@@ -1,18 +1,18 @@
 """The jobs: one file each, with `main(spark, arguments)` that returns a report.
 
-A job is named by its file. Importing one brings in neither Spark nor numpy: its name is taken from
-its module object, in processes that never run it. Besides `main` it may have
+A job is named after its file. Importing it loads neither Spark nor numpy, because processes that
+never run it take its name from its module object. Besides `main` it may have
 
-    check(arguments)   refuses, by a StoreError, what cannot work; called before Spark starts
-    NEEDS_SPARK        False: no session is started, and `main` gets None
-    needs_spark(arguments)   the same, where it depends on the work there is
+    check(arguments)         rejects invalid arguments by a StoreError, before Spark starts
+    NEEDS_SPARK              False: no session is started, and `main` gets None
+    needs_spark(arguments)   the same, depending on the amount of work
 
-A report is what JSON can hold, with at least
+A report consists of JSON values, with at least
 
     text      lines for people
-    rows      how many rows came out
-    bytes     of what was written
-    output    where it lies, None if nothing was written
+    rows      number of result rows
+    bytes     bytes written
+    output    path of the output, None if nothing was written
 """
 
 import ast
@@ -33,7 +33,7 @@ Main: TypeAlias = "Callable[[SparkSession | None, Mapping[str, Any]], Report]"
 
 @dataclass(frozen=True)
 class Job:
-    """What a job's file holds."""
+    """Functions of a job's module."""
 
     main: Main
     check: Callable[[Mapping[str, Any]], object]
@@ -41,19 +41,19 @@ class Job:
 
 
 def job_names() -> list[str]:
-    """Every job there is."""
+    """Return the names of all jobs."""
     return sorted(path.stem for path in Path(__file__).parent.glob("[a-z]*.py"))
 
 
 def summary_of(name: str) -> str:
-    """The first sentence of a job's docstring; the job itself is not imported for it."""
+    """Return the first sentence of a job's docstring, without importing the job."""
     source = (Path(__file__).parent / f"{name}.py").read_text(encoding="utf-8")
     docstring = ast.get_docstring(ast.parse(source)) or ""
     return " ".join(docstring.partition("\n\n")[0].split())
 
 
 def load_job(name: str) -> Job:
-    """A job. Raises StoreError if there is none of this name."""
+    """Return a job. Raises StoreError for an unknown name."""
     if name not in job_names():
         raise StoreError(f"there is no job {name}; there is {', '.join(job_names())}")
     module = import_module(f"{__name__}.{name}")

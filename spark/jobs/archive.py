@@ -1,34 +1,33 @@
-"""Archives messages as Parquet or a table, partitioned by topic and UTC day, each message once.
+"""Archive messages as Parquet or a table, partitioned by topic and UTC day, each message once.
 
     argument           meaning                                               default
-    store              storePathRootDir                                      must be given
-    output             the archive's directory (spark/archive/files.py)      must be given
+    store              storePathRootDir                                      required
+    output             the archive's directory (spark/archive/files.py)      required
     commit_log         storePathCommitLog                                    <store>/commitlog
-    published_offset   where a live broker's log ends: never look past it    all there is
+    published_offset   end of a live broker's log: never read beyond it      end of the log
     topics             list of topics                                        all but system ones
-    system_topics      archive due, half and retry messages, too             false
+    system_topics      also archive delayed, half and retry messages         false
     range_bytes        record bytes of one task                              67108864
     format             parquet, or a table format of the session: delta      parquet
-    verify             compare what is archived with the log, write nothing  false
-    compact            make few files of many small ones, archive nothing    false
-    grace_hours        how long files that compact has replaced stay         1
+    verify             compare the archive with the log, write nothing       false
+    compact            join small files, archive nothing                     false
+    grace_hours        hours that compact keeps the files it has replaced    1
 
-The CRC of every body is compared. A message that is damaged, between others that are not, is left
-out, counted and named in report and manifest, with the reason.
+The CRC of every body is compared. A damaged message between intact ones is left out. Report and
+manifest count and name it, with the reason.
 
-With `verify` (`--verify`) every file is compared with its manifest, and every row with the log as
-far as that still has it; what differs is named.
+`verify` (`--verify`) compares every file with its manifest, and every row with the log, as far as
+the log still has it. The report names the differences.
 
-With `compact=true` the files of each topic and day are joined up to 128 MiB, as one run in the
-place of those before; runs of an older version come out with the columns of today. Those before
-stay for `grace_hours`, as somebody may be reading them; the next run after that removes them.
+`compact=true` joins the files of each topic and day up to 128 MiB, as one run that replaces those
+before. Runs of an older version get the current columns. The replaced runs stay for `grace_hours`
+for readers in progress; the next run after that removes them.
 
-Any other `format` is a table in <output>/table, with the number of the run in its column `run`; it
-takes each run by one commit of its own (spark/archive/table.py). `verify` and `compact` are for
-Parquet.
+Any other `format` is a table in <output>/table, with the number of the run in its column `run`. Its
+own commits add one run each (spark/archive/table.py). `verify` and `compact` are for Parquet.
 
-It needs no broker and takes no lock of the store's. A run goes on where the last manifest ended,
-and reads in one task what lies together in one queue, so that nothing is shuffled.
+The job needs no broker and takes no lock of the store. A run starts where the last manifest ended.
+One task reads a contiguous range of one queue, so nothing is shuffled.
 """
 
 from collections.abc import Mapping
@@ -45,19 +44,18 @@ if TYPE_CHECKING:
 
 
 def check(given: Mapping[str, Any]) -> None:
-    """Raises StoreError for what is no store, a topic that is not there, an output that cannot be
-    written."""
+    """Raise StoreError for an invalid store, topic or output."""
     for name in ("store", "output"):
         if not given.get(name):
             raise StoreError(f"archive needs the argument {name}")
     if given.get("compact") and given.get("verify"):
-        raise StoreError("archive does one of both at a time: leave compact or verify out")
-    # Only here: the broker's process imports this module for its name, but never numpy.
+        raise StoreError("compact and verify exclude each other: give one of them")
+    # Imported late: the broker process imports this module for its name, but never numpy.
     from spark.archive.table import PARQUET, check_format, check_is_parquet
 
     if given.get("compact"):
         _check_archive(given["output"], "compact")
-        check_is_parquet(given["output"], "compact", "such tables have means of their own")
+        check_is_parquet(given["output"], "compact", "use the tools of the table format")
         check_output(given["output"])
         return
     check_store(given["store"], given.get("commit_log"))
@@ -77,7 +75,7 @@ def _check_archive(output: str, what: str) -> None:
 
 
 def needs_spark(given: Mapping[str, Any]) -> bool:
-    """Comparing or compacting a small archive does not."""
+    """Return whether Spark is needed: not to compare or compact a small archive."""
     if given.get("compact"):
         files = Path(given["output"]).glob("run=*/topic=*/day=*/*.parquet")
         return sum(path.stat().st_size for path in files) >= PAYS_BYTES
@@ -85,8 +83,8 @@ def needs_spark(given: Mapping[str, Any]) -> bool:
 
 
 def main(spark: "SparkSession | None", given: Mapping[str, Any]) -> Report:
-    """Archives what is new. Raises StoreError; nothing is published then."""
-    # Only here: the broker's process imports this module for its name, but never Spark.
+    """Archive new messages. Raises StoreError, and then nothing is published."""
+    # Imported late: the broker process imports this module for its name, but never Spark.
     from spark.archive.compact import compact
     from spark.archive.run import Arguments, archive
     from spark.archive.verify import verify

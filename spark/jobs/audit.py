@@ -1,16 +1,16 @@
-"""Checks a store against itself, each wrong record by its name: log, consume queues, index, CRCs.
+"""Check a store for consistency and name each damaged record: log, consume queues, index, CRCs.
 
     argument           meaning                                                 default
-    store              storePathRootDir                                        must be given
+    store              storePathRootDir                                        required
     commit_log         storePathCommitLog                                      <store>/commitlog
-    published_offset   where a live broker's log ends: never look past it      all there is
+    published_offset   end of a live broker's log: never read beyond it        end of the log
     delay_levels       messageDelayLevel, if the broker has its own            RocketMQ's
-    with_spark         whether Spark shares the work out                       from 256 MiB of log
+    with_spark         whether to run the parts on Spark                       from 256 MiB of log
 
 Every record is read: magic, lengths, its own offset, the CRC of its body. Every unit of every queue
-is compared with the record that it means, in both directions, and every index file with the keys
-of the records. It is what `troupemq store check` does, on all cores or machines; it changes nothing
-and takes no lock. Beside a broker that writes, the newest part of the index may look unfinished.
+is compared with its record, in both directions, and every index file with the keys of the records.
+It does what `troupemq store check` does, on all cores or machines. It changes nothing and takes no
+lock. Beside a writing broker, the newest part of the index may look unfinished.
 """
 
 from collections import Counter
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from spark.analysis.audit import Audit
 
 SHOWN_MAX = 20
-"""Lines for people of each part; --json has them all, up to 1,000 of each."""
+"""Maximum lines of text for each part; --json has up to 1,000."""
 
 NAMED_MAX = 10_000
 
@@ -42,24 +42,22 @@ _HEADINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Arguments(OfShared):
-    """The table is above."""
-
     delay_levels: str | None = None
 
 
 def check(given: Mapping[str, Any]) -> Arguments:
-    """Raises StoreError for what is no store."""
+    """Raise StoreError if the store is missing."""
     wanted = checked(Arguments, "audit", given)
     return wanted
 
 
 def needs_spark(given: Mapping[str, Any]) -> bool:
-    """Whether the log is long enough for it."""
+    """Return whether the log is long enough for Spark."""
     return pays(check(given))
 
 
 def main(spark: "SparkSession | None", given: Mapping[str, Any]) -> Report:
-    """Reads everything once. Raises StoreError where the directory cannot be read."""
+    """Check the store in one pass. Raises StoreError if the directory cannot be read."""
     from spark.analysis.audit import Audit
     from storage.checking.store_layout import with_sizes_of_files
     from storage.config import StoreConfig
@@ -110,7 +108,9 @@ def _text(report: Report, audit: "Audit") -> Iterator[str]:
             yield f"{each.part}: {each.text}"
     for part, count in report["wrong"].items():
         if count > SHOWN_MAX:
-            yield f"{part}: {count:,} are wrong in all; --json names the first 1,000"
+            yield f"{part}: {count:,} faults in total; --json lists the first 1,000"
     yield (
-        "Nothing is wrong." if report["clean"] else "troupemq store rebuild mends what is derived."
+        "No faults found."
+        if report["clean"]
+        else "To repair queues and index, run troupemq store rebuild."
     )

@@ -1,18 +1,18 @@
-"""Tells how far consumer groups are behind, in messages and in time, and whether it grows.
+"""Report the lag of consumer groups, in messages and in time, and its trend.
 
     argument       meaning                                                   default
-    store          storePathRootDir                                          must be given
+    store          storePathRootDir                                          required
     commit_log     storePathCommitLog                                        <store>/commitlog
-    output         where history and plot are kept                           none is kept
+    output         directory of history and plot                             no history
     groups         list of consumer groups                                   all
     topics         list of topics                                            all
-    trend_hours    how long ago the backlog is compared with                 24
-    now_ms         the time to which the oldest message waits                the clock's
+    trend_hours    hours back to the backlog to compare with                 24
+    now_ms         end of the time lag, ms since 1970                        the clock's
 
-From the files alone: offsets as the broker has saved them (every 5 s), the ends of the queues, and
-one record a queue, the next that a group will get: how long it has waited is the lag in time. With
-`output` each run adds a line to history.jsonl there, from which the trend and the plot,
-backlog.html, are made. A queue that a group has no offset of is named, not guessed.
+The job reads only files: the consumer offsets, which the broker saves every 5 s, the ends of the
+queues, and one record per queue. The age of that record, the next that a group will get, is the
+time lag. With `output`, each run adds a line to history.jsonl there, the source of the trend and of
+the plot, backlog.html. A queue without a consumer offset of a group is named, not guessed.
 """
 
 import json
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 NEEDS_SPARK = False
 HISTORY_MAX = 5000
-"""Runs that are kept: 17 days of one every five minutes."""
+"""Maximum runs in the history: 17 days of one run every five minutes."""
 
 _HISTORY = "history.jsonl"
 _HOUR_MS = 3_600_000
@@ -50,16 +50,14 @@ _HEADINGS = {
     "group": "group",
     "topic": "topic",
     "lag": "messages",
-    "waits": "oldest waits",
-    "trend": "change an hour",
-    "eta": "done in",
+    "waits": "time lag",
+    "trend": "change per hour",
+    "eta": "time left",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Arguments(OfStore):
-    """The table is above."""
-
     output: str | None = None
     groups: tuple[str, ...] | None = None
     topics: tuple[str, ...] | None = None
@@ -76,7 +74,7 @@ class QueueLag:
     end: int
     lag: int
     next_stored_ms: int | None
-    """When the next message that the group gets was stored; None without one."""
+    """Store time of the group's next message; None without one."""
 
 
 @dataclass(slots=True)
@@ -87,7 +85,7 @@ class GroupLag:
     topic: str
     queues: list[QueueLag]
     without_offset: list[int]
-    """Queues of the topic that the group has saved no offset of."""
+    """Queues of the topic without a consumer offset of the group."""
 
     @property
     def key(self) -> str:
@@ -98,14 +96,14 @@ class GroupLag:
         return sum(queue.lag for queue in self.queues)
 
     def waits_ms(self, now_ms: int) -> int | None:
-        """How long the oldest message has waited; None if nothing waits."""
+        """Return the time lag of the oldest unconsumed message; None without one."""
         times = [queue.next_stored_ms for queue in self.queues]
         known = [each for each in times if each is not None]
         return max(0, now_ms - min(known)) if known else None
 
 
 def check(given: Mapping[str, Any]) -> Arguments:
-    """Raises StoreError for what is no store, and an output that cannot be written."""
+    """Raise StoreError for an invalid store, or an output that is not writable."""
     wanted = checked(Arguments, "backlog", given)
     if wanted.output is not None:
         check_output(wanted.output)
@@ -113,7 +111,7 @@ def check(given: Mapping[str, Any]) -> Arguments:
 
 
 def main(spark: "SparkSession | None", given: Mapping[str, Any]) -> Report:
-    """Looks once. Raises StoreError."""
+    """Measure the consumer lag once. Raises StoreError."""
     wanted = check(given)
     now_ms = wanted.now_ms or time_ns() // 1_000_000
     found = lags(wanted)
@@ -134,9 +132,9 @@ def main(spark: "SparkSession | None", given: Mapping[str, Any]) -> Report:
 
 
 def lags(wanted: Arguments) -> list[GroupLag]:
-    """Every wanted group and topic, the largest backlog first; none where nobody has consumed.
+    """Return every wanted group and topic, largest backlog first; empty without consumption.
 
-    Raises StoreError if the offsets of the groups cannot be read.
+    Raises StoreError if the consumer offsets cannot be read.
     """
     disk = ReadOnlyDisk(RealDisk())
     config = with_sizes_of_files(
@@ -147,7 +145,7 @@ def lags(wanted: Arguments) -> list[GroupLag]:
     if loaded.value is None:
         if loaded.findings:
             raise StoreError(f"{loaded.findings}: restore {path}, or start the broker on it")
-        return []  # no group has consumed here
+        return []  # no group has consumed from this store
     ends = queue_extents(disk, config).ends
     looked = Looks(disk, config)
     found = []
@@ -160,7 +158,7 @@ def lags(wanted: Arguments) -> list[GroupLag]:
 
 
 class Looks:
-    """Looks up single records."""
+    """Lookup of single records."""
 
     def __init__(self, disk: ReadOnlyDisk, config: StoreConfig) -> None:
         names = [int(name) for name in disk.listdir(config.commit_log_dir) if name.isdecimal()]
@@ -174,9 +172,9 @@ class Looks:
         self._units.close()
 
     def first_there(self, topic: str, queue_id: int, offset: int, end: int) -> int:
-        """The first queue offset in [offset, end] whose record has not expired."""
+        """Return the first queue offset in [offset, end] with a record that has not expired."""
         low, high = offset, end
-        while low < high:  # records expire from the oldest on
+        while low < high:  # the oldest records expire first
             middle = (low + high) // 2
             unit = self._units.unit(topic.encode(), queue_id, middle)
             if unit is None or unit[1] in (0, _FILLER_BYTES) or unit[0] < self._min_offset:
@@ -186,7 +184,7 @@ class Looks:
         return low
 
     def stored_ms(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
-        """When a message was stored; None if its record is damaged or gone."""
+        """Return the store time of a message; None if its record is damaged or missing."""
         unit = self._units.unit(topic.encode(), queue_id, queue_offset)
         head = None if unit is None else record_at(self._log, unit[0])
         return head.store_timestamp if isinstance(head, RecordHead) else None
@@ -212,7 +210,7 @@ def _group_lag(
 
 
 class History:
-    """Earlier runs, a line each: {"ms": …, "lags": {"topic@group": …}}."""
+    """Earlier runs, one per line: {"ms": …, "lags": {"topic@group": …}}."""
 
     def __init__(self, output: str | None) -> None:
         self._directory = None if output is None else Path(output)
@@ -230,21 +228,21 @@ class History:
                 run = json.loads(line)
                 yield {"ms": int(run["ms"]), "lags": dict(run["lags"])}
             except (ValueError, KeyError, TypeError):
-                continue  # cut off by a power cut: one sample less
+                continue  # truncated by a power failure: skip one sample
 
     def rates(self, lags: Mapping[str, int], now_ms: int, hours: float) -> dict[str, float]:
-        """Messages an hour by which each backlog has changed; without those seen only now."""
+        """Return each backlog's change in messages per hour, without backlogs seen only now."""
         since_ms = now_ms - hours * _HOUR_MS
         found: dict[str, float] = {}
         for run in self.runs:
             if since_ms <= run["ms"] < now_ms:
                 for key, lag in run["lags"].items():
-                    if key in lags and key not in found:  # the oldest in that time
+                    if key in lags and key not in found:  # the oldest run in that time
                         found[key] = (lags[key] - lag) * _HOUR_MS / (now_ms - run["ms"])
         return found
 
     def add(self, found: Sequence[GroupLag], now_ms: int) -> Path | None:
-        """Keeps this run, and draws all of them; gives the page, None without an output."""
+        """Save this run and plot all runs; return the page, or None without an output."""
         if self._directory is None:
             return None
         self.runs.append({"ms": now_ms, "lags": {each.key: each.lag for each in found}})
@@ -258,12 +256,12 @@ class History:
             for key, lag in run["lags"].items():
                 series.setdefault(key, []).append((run["ms"], lag))
         page = self._directory / "backlog.html"
-        write_page(page, "Backlog of consumer groups", [Chart("Messages that wait", series)])
+        write_page(page, "Lag of consumer groups", [Chart("Consumer lag (messages)", series)])
         return page
 
 
 def row_of(each: GroupLag, now_ms: int, rate: float | None) -> dict[str, Any]:
-    """A group and topic in the report."""
+    """Return the report's row of a group and topic."""
     return {
         "group": each.group,
         "topic": each.topic,

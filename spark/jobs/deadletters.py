@@ -1,22 +1,24 @@
-"""Tells what consumer groups have given up: how many, after how many tries, how old, from where.
+"""Report dead letters by consumer group: number, tries, age, original topic.
 
     argument           meaning                                              default
-    store              storePathRootDir                                     must be given
+    store              storePathRootDir                                     required
     commit_log         storePathCommitLog                                   <store>/commitlog
-    published_offset   where a live broker's log ends                       all there is
+    published_offset   end of a live broker's log                           end of the log
     groups             list of consumer groups                              all
-    since, until       stored from … to before …: ISO 8601 (UTC) or ms      all there is
-    samples            messages shown of each group, the newest ones        3
-    now_ms             the time that ages are counted to                    the clock's
+    since, until       range of store times: ISO 8601 (UTC) or ms           no limit
+    samples            newest messages shown for each group                 3
+    now_ms             end of the ages, ms since 1970                       the clock's
     range_bytes        record bytes of one part                             67108864
-    with_spark         whether Spark shares the work out                    from 256 MiB of log
+    with_spark         whether to run the parts on Spark                    from 256 MiB of log
 
-A message comes here when its group has retried it as often as it may, or when a consumer gave it
-back with the wish never to see it again (delayLevel -1): `reasons` tells these two apart by how
-often it was delivered (reconsumeTimes). Consumers of TroupeMQ tell their broker the exception, and
---json has it as `failure` of each sample. Other clients tell nothing: the exception is in their own
-logs, by the message's keys and its first id (ORIGIN_MESSAGE_ID), which --json has, too.
-`troupemq job redrive GROUP` sends dead letters to the topics that they came from.
+A message becomes a dead letter after its group's last retry. A consumer can also give it back so
+that it is never retried (delayLevel -1). `reasons` distinguishes the two by the number of
+deliveries (reconsumeTimes).
+
+Consumers of TroupeMQ send the exception to their broker; --json has it as `failure` of each sample.
+Other clients have the exception only in their own logs. Search there by the message's keys and its
+first id (ORIGIN_MESSAGE_ID), which --json has, too. `troupemq job redrive GROUP` sends dead letters
+back to their topics.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,15 +46,13 @@ _HEADINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Arguments(OfMessages):
-    """The table is above."""
-
     groups: tuple[str, ...] | None = None
     samples: int = 3
     now_ms: int | None = None
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The dead-letter topics of the groups; all there are without any."""
+        """Return the dead-letter topics of the groups; without groups, all topics of the store."""
         if self.groups is not None:
             return tuple(DLQ_TOPIC_PREFIX + group for group in self.groups)
         there = topic_names(self.store)
@@ -64,21 +64,23 @@ class Arguments(OfMessages):
 
 
 def check(given: Mapping[str, Any]) -> Arguments:
-    """Raises StoreError for what is no store, and a group that has no dead letters."""
+    """Raise StoreError for an invalid store, or a group without dead letters."""
     wanted = checked(Arguments, "deadletters", given)
     for topic in set(wanted.topics) - topic_names(wanted.store):
         group = topic.removeprefix(DLQ_TOPIC_PREFIX)
-        raise StoreError(f"the group {group} has no dead letters in {wanted.store}: leave it out")
+        raise StoreError(
+            f"group {group} has no dead letters in {wanted.store}: remove it from groups"
+        )
     return wanted
 
 
 def needs_spark(given: Mapping[str, Any]) -> bool:
-    """Whether the log is long enough for it."""
+    """Return whether the log is long enough for Spark."""
     return pays(check(given))
 
 
 def main(spark: "SparkSession | None", given: Mapping[str, Any]) -> Report:
-    """Reads the dead-letter topics once. Raises StoreError."""
+    """Read the dead-letter topics once. Raises StoreError."""
     from spark.analysis.deadletters import COLUMNS, DeadPart, count_part, merged
     from spark.analysis.scan import scan_parts
     from spark.parts import run_parts
@@ -101,7 +103,7 @@ def main(spark: "SparkSession | None", given: Mapping[str, Any]) -> Report:
 
 def _text(groups: Sequence[Mapping[str, Any]], now_ms: int) -> Iterator[str]:
     if not groups:
-        yield "There are no dead letters."
+        yield "No dead letters found."
         return
     shown = [
         {

@@ -1,19 +1,19 @@
-"""Messages that are stored more than once: with the same UNIQ_KEY, or with the same of their KEYS.
+"""Report messages that are stored more than once, by equal UNIQ_KEY or equal KEYS.
 
     argument           meaning                                              default
-    store              storePathRootDir                                     must be given
+    store              storePathRootDir                                     required
     commit_log         storePathCommitLog                                   <store>/commitlog
-    published_offset   where a live broker's log ends                       all there is
+    published_offset   end of a live broker's log                           end of the log
     topics             list of topics                                       all but system ones
-    since, until       stored from … to before …: ISO 8601 (UTC) or ms      all there is
+    since, until       range of store times: ISO 8601 (UTC) or ms           no limit
     by                 uniqKey, keys, or both                               both
-    limit              keys that the report names, the most frequent ones   1000
+    limit              most frequent keys that the report names             1000
     range_bytes        record bytes of one part                             67108864
-    with_spark         whether Spark shares the work out                    from 256 MiB of log
+    with_spark         whether to run the parts on Spark                    from 256 MiB of log
 
-A UNIQ_KEY is the client's own id of a message: several with the same one in a topic are a send that
-was repeated after a timeout, or a retry of the producer. KEYS are the application's; what
-several messages share there may be meant. Compared within one topic.
+A UNIQ_KEY is the client's own id of a message. Several messages with one UNIQ_KEY in a topic come
+from a send that was repeated after a timeout, or from a retry of the producer. KEYS are set by the
+application, which may share them on purpose. Messages are compared within one topic.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,34 +41,32 @@ _HEADINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Arguments(OfMessages):
-    """The table is above."""
-
     topics: tuple[str, ...] | None = None
     by: str = "both"
     limit: int = 1000
 
     @property
     def system_topics(self) -> bool:
-        """Retries and half messages are copies by design."""
+        """False, as retries and half messages are copies by design."""
         return False
 
 
 def check(given: Mapping[str, Any]) -> Arguments:
-    """Raises StoreError for what is no store, and a topic that is not there."""
+    """Raise StoreError for an invalid store or topic."""
     wanted = checked(Arguments, "duplicates", given)
     check_topics(wanted.store, wanted.topics)
     if wanted.by not in _BY:
-        raise StoreError(f"duplicates: by = {wanted.by} is none of {', '.join(_BY)}")
+        raise StoreError(f"duplicates: invalid by {wanted.by!r}: use one of {', '.join(_BY)}")
     return wanted
 
 
 def needs_spark(given: Mapping[str, Any]) -> bool:
-    """Whether the log is long enough for it."""
+    """Return whether the log is long enough for Spark."""
     return pays(check(given))
 
 
 def main(spark: "SparkSession | None", given: Mapping[str, Any]) -> Report:
-    """Reads every message once for each of the two. Raises StoreError."""
+    """Read every message once for each kind of key. Raises StoreError."""
     from spark.analysis.duplicates import COLUMNS, found_by_spark, found_here, messages_of
     from spark.analysis.scan import scan_parts
 
@@ -96,7 +94,7 @@ def main(spark: "SparkSession | None", given: Mapping[str, Any]) -> Report:
 
 def _text(report: Report, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     if not rows:
-        yield "No message is there twice."
+        yield "No message is stored twice."
         return
     shown = [
         {**row, "first_at": _place(row["first"]), "last_at": _place(row["last"])}
@@ -106,7 +104,7 @@ def _text(report: Report, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     if len(rows) > SHOWN_MAX:
         yield f"and {len(rows) - SHOWN_MAX:,} more; --json has them"
     for by, count in report["too_many"].items():
-        yield f"{count:,} messages too many by {by}" + (" at least" if report["is_cut"] else "")
+        yield f"{count:,} surplus messages by {by}" + (" at least" if report["is_cut"] else "")
 
 
 def _place(place: Mapping[str, Any]) -> str:

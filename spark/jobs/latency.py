@@ -1,26 +1,26 @@
-"""Tells how long messages took from producer to store, and to consumers where traces tell.
+"""Report the time of messages from producer to store, and to consumers with message traces.
 
     argument           meaning                                              default
-    store              storePathRootDir                                     must be given
+    store              storePathRootDir                                     required
     commit_log         storePathCommitLog                                   <store>/commitlog
-    published_offset   where a live broker's log ends                       all there is
-    output             where latency.html goes                              none is written
+    published_offset   end of a live broker's log                           end of the log
+    output             directory of latency.html                            no page
     topics             list of topics                                       all but system ones
-    system_topics      due, half and retry messages, too                    false
-    since, until       stored from … to before …: ISO 8601 (UTC) or ms      all there is
-    trace_topic        where clients' traces lie                            RMQ_SYS_TRACE_TOPIC
-    slot_minutes       length of a point of the plot                        10
+    system_topics      also measure delayed, half and retry messages        false
+    since, until       range of store times: ISO 8601 (UTC) or ms           no limit
+    trace_topic        topic of the clients' traces                         RMQ_SYS_TRACE_TOPIC
+    slot_minutes       minutes per point of the plot                        10
     range_bytes        record bytes of one part                             67108864
-    with_spark         whether Spark shares the work out                    from 256 MiB of log
+    with_spark         whether to run the parts on Spark                    from 256 MiB of log
 
-Born is the producer's clock, stored the broker's: a message that was stored before it was born says
-that the two differ, and is counted apart. Percentiles are exact below 1 s, and at most 0.8 % too
-large above. A delayed message is stored again in its topic when it is due, a dead letter after its
-tries: both are ways of their own, for their times have the wait in them.
+Born is a time of the producer's clock, stored one of the broker's. A message that was stored before
+it was born proves that the clocks differ, and is counted apart. Percentiles are exact below 1 s,
+and at most 0.8 % too large above. A delayed message is stored again in its topic when it is due, a
+dead letter after its tries. Both have ways of their own, as their times include the wait.
 
-Consumed is the begin of a consumption that a client has traced. Where traces tell of more than
-100,000 messages, an even share of these is measured, and the report says which: one in 2, 4, 8, …
-Of messages without a trace nothing is known.
+Consumed is the start of a traced consumption; messages without a trace are not measured. If more
+than 100,000 messages have traces, an even share of them is measured. The report states the share:
+one in 2, 4, 8, …
 """
 
 from collections.abc import Iterator, Mapping
@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TRACED_MAX = 100_000
-"""Messages whose traces are looked at: they travel with each part, 8 MB of them. Of more, an even
-share is taken."""
+"""Maximum traced messages, sampled evenly; they travel with each part, 8 MB of them."""
 
 _MINUTE_MS = 60_000
 _SHARES = {"p50_ms": 0.5, "p99_ms": 0.99, "p999_ms": 0.999}
@@ -55,8 +54,6 @@ _HEADINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Arguments(OfMessages):
-    """The table is above."""
-
     output: str | None = None
     topics: tuple[str, ...] | None = None
     system_topics: bool = False
@@ -65,8 +62,7 @@ class Arguments(OfMessages):
 
 
 def check(given: Mapping[str, Any]) -> Arguments:
-    """Raises StoreError for what is no store, a topic that is not there, an output that cannot be
-    written."""
+    """Raise StoreError for an invalid store, topic or output."""
     wanted = checked(Arguments, "latency", given)
     check_topics(wanted.store, wanted.topics)
     if wanted.output is not None:
@@ -75,12 +71,12 @@ def check(given: Mapping[str, Any]) -> Arguments:
 
 
 def needs_spark(given: Mapping[str, Any]) -> bool:
-    """Whether the log is long enough for it."""
+    """Return whether the log is long enough for Spark."""
     return pays(check(given))
 
 
 def main(spark: "SparkSession | None", given: Mapping[str, Any]) -> Report:
-    """Reads every message once. Raises StoreError."""
+    """Read every message once. Raises StoreError."""
     from spark.analysis.latency import (
         COLUMNS,
         COLUMNS_WITH_KEYS,
@@ -100,7 +96,7 @@ def main(spark: "SparkSession | None", given: Mapping[str, Any]) -> Report:
     if wanted.trace_topic in topic_names(wanted.store):
         of_traces = replace(wanted, topics=(wanted.trace_topic,), since=None, until=None)
         told = scan_parts(of_traces, TRACE_COLUMNS)
-        # Not by Spark: what the tasks would bring back is all of it.
+        # Without Spark, as its tasks would return everything they read.
         bodies = run_parts(None, trace_bodies, told, "reading traces", lambda part: part.rows)
         traces = traces_in(bodies, TRACED_MAX)
     slot_ms = max(1, wanted.slot_minutes) * _MINUTE_MS
@@ -123,7 +119,7 @@ def main(spark: "SparkSession | None", given: Mapping[str, Any]) -> Report:
 
 
 def rows_of(found: Mapping[Any, Any]) -> list[dict[str, Any]]:
-    """Each topic and way over all of its time."""
+    """Return each topic and way over its whole time."""
     from spark.analysis.latency import Histogram
 
     whole: dict[tuple[str, str], Histogram] = {}
@@ -160,10 +156,10 @@ def _page(output: str | None, found: Mapping[Any, Any]) -> Path | None:
 
 def _text(rows: list[dict[str, Any]], every: int, page: Path | None) -> Iterator[str]:
     if not rows:
-        yield "No message was stored in that time."
+        yield "No messages were stored in that time."
         return
     yield from text_table(rows, _HEADINGS)
     if every > 1:
-        yield f"stored → consumed: of one in {every:,} messages, as traces tell of very many."
+        yield f"stored → consumed: of one in {every:,} messages, because of the number of traces."
     if page is not None:
         yield f"Plot: {page}"

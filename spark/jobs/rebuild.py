@@ -1,16 +1,16 @@
-"""Makes consume queues and index anew from the log, in a folder of their own; can swap them in.
+"""Rebuild consume queues and index from the log in a separate folder; optionally swap them in.
 
     argument           meaning                                                default
-    store              storePathRootDir                                       must be given
+    store              storePathRootDir                                       required
     commit_log         storePathCommitLog                                     <store>/commitlog
-    output             the folder: it must be empty, or not there             must be given
-    swap               put them into the store, whose broker is stopped       false
+    output             the folder, empty or missing                           required
+    swap               put the files into the store of a stopped broker       false
     delay_levels       messageDelayLevel, if the broker has its own           RocketMQ's
 
-The log is only read, so a broker may run as long as nothing is swapped in. What is made is what the
-broker itself writes; the report names the files that differ from those that the store has. Where
-queues have expired at their heads, or a broker is running, some differ without being wrong. In one
-process, without Spark: some 10 s a GiB. `troupemq store rebuild` does the same in place.
+The log is only read, so a broker may run unless the files are swapped in. The job writes what the
+broker itself writes, and reports the files that differ from those of the store. If queues have
+expired at their heads, or if a broker is running, some files differ without being wrong. The job
+takes some 10 s per GiB in one process, without Spark. `troupemq store rebuild` does it in place.
 """
 
 from collections.abc import Iterator, Mapping
@@ -34,29 +34,27 @@ SHOWN_MAX = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arguments(OfStore):
-    """The table is above."""
-
     output: str
     swap: bool = False
     delay_levels: str | None = None
 
 
 def check(given: Mapping[str, Any]) -> Arguments:
-    """Raises StoreError for what is no store, and a folder that has something in it."""
+    """Raise StoreError for an invalid store, or an output folder that is not empty."""
     wanted = checked(Arguments, "rebuild", given)
     check_output(wanted.output)
     if any(Path(wanted.output).iterdir()):
-        raise StoreError(f"{wanted.output} is not empty: name another output, or remove it")
+        raise StoreError(f"{wanted.output} is not empty: name another output, or empty it")
     if wanted.swap and (Path(wanted.store) / "consumequeue_ext").is_dir():
         raise StoreError(
-            f"{wanted.store} has extended queues, which this job does not make: use "
+            f"{wanted.store} has extended queues, which this job does not support: use "
             "`troupemq store rebuild`"
         )
     return wanted
 
 
 def main(spark: "SparkSession | None", given: Mapping[str, Any]) -> Report:
-    """Reads the whole log. Raises StoreError; the store is as it was then."""
+    """Read the whole log. Raises StoreError, and then the store is unchanged."""
     from spark.analysis.rebuild import differing, offline, rebuild, swap
     from storage.checking.store_layout import with_sizes_of_files
     from storage.config import StoreConfig
@@ -103,6 +101,6 @@ def _text(report: Report) -> Iterator[str]:
     if len(report["differing"]) > SHOWN_MAX:
         yield f"and {len(report['differing']) - SHOWN_MAX:,} more; --json names them"
     if not report["differing"]:
-        yield "They are the same as those of the store."
+        yield "The files are identical to those of the store."
     place = "the store now" if report["swapped"] else report["output"]
-    yield f"They are in {place}."
+    yield f"The files are in {place}."

@@ -1,20 +1,22 @@
-"""Tells what deleting log files of before a time would remove, and what of it no archive has.
+"""Report what deleting log files before a given time would remove, and what of it no archive has.
 
     argument           meaning                                              default
-    store              storePathRootDir                                     must be given
+    store              storePathRootDir                                     required
     commit_log         storePathCommitLog                                   <store>/commitlog
-    published_offset   where a live broker's log ends                       all there is
-    before             ISO 8601 (UTC) or ms: files whose last message is    72 hours ago, as
-                       older would go                                       fileReservedTime has it
-    archive            directory of the archive job                         none
-    now_ms             the time that 72 hours are counted from              the clock's
+    published_offset   end of a live broker's log                           end of the log
+    before             time, ISO 8601 (UTC) or ms: a file is deletable if   72 hours ago, as
+                       its last message is older                            fileReservedTime has it
+    archive            directory of the archive job                         no archive
+    now_ms             start of the 72 hours, ms since 1970                 the clock's
 
-Nothing is deleted here. A broker deletes whole files of the log, from the oldest on, and never the
-last one: so does this count. A message counts as archived by the rule of a broker with
-`retentionArchivePath` (storage/retention/unarchived.py): when the archive's newest manifest has it
-or a later one of its queue, and that one is still the same. Topics that the archive job leaves out
-(retries, half and due messages) are told apart; no file waits for them. `kept_files` are those of
-the old files that such a broker keeps until the archive has their messages.
+The job deletes nothing. Like a broker, it counts whole files of the log from the oldest on, and
+never the last one.
+
+A message counts as archived by the rule of a broker with `retentionArchivePath`
+(storage/retention/unarchived.py). The archive's newest manifest must have it or a later one of its
+queue, and that one must be unchanged. Topics that the archive job leaves out (retry, half and
+delayed messages) are listed apart; cleaning does not wait for them. `kept_files` are the old files
+that such a broker keeps until the archive has their messages.
 """
 
 from collections.abc import Iterator, Mapping
@@ -34,7 +36,7 @@ RESERVED_MS = 72 * 3_600_000
 
 _HEADINGS = {
     "topic": "topic",
-    "messages": "would go",
+    "messages": "deletable",
     "bytes": "bytes",
     "not_archived": "not archived",
     "note": "",
@@ -43,8 +45,6 @@ _HEADINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Arguments(OfStore):
-    """The table is above."""
-
     published_offset: int | None = None
     before: Any = None
     archive: str | None = None
@@ -52,7 +52,7 @@ class Arguments(OfStore):
 
 
 def check(given: Mapping[str, Any]) -> Arguments:
-    """Raises StoreError for what is no store, and an archive that is not there."""
+    """Raise StoreError for an invalid store, or a missing archive."""
     from pathlib import Path
 
     wanted = checked(Arguments, "retention", given)
@@ -64,7 +64,7 @@ def check(given: Mapping[str, Any]) -> Arguments:
 
 
 def main(spark: "SparkSession | None", given: Mapping[str, Any]) -> Report:
-    """Looks at units and at the last message of each file. Raises StoreError."""
+    """Read units and the last message of each file. Raises StoreError."""
     from spark.analysis.retention import expiring, removed, unarchived
     from spark.analysis.scan import time_ms
 
@@ -100,11 +100,11 @@ def main(spark: "SparkSession | None", given: Mapping[str, Any]) -> Report:
 def _text(report: Report) -> Iterator[str]:
     when = moment(report["before_ms"])
     if not report["files"]:
-        yield f"No file of the log has only messages of before {when}."
+        yield f"No file of the log has only messages from before {when}."
         return
     yield (
         f"{len(report['files'])} files of the log ({report['file_bytes']:,} bytes, up to offset "
-        f"{report['log_offset']}) have only messages of before {when}."
+        f"{report['log_offset']}) have only messages from before {when}."
     )
     shown = [
         {**topic, "note": "never archived by default" if topic["is_system"] else ""}
@@ -121,4 +121,4 @@ def _text(report: Report) -> Iterator[str]:
                 f"{first['topic']} on, unless its disk is full."
             )
     else:
-        yield "Nothing would be lost that the archive job keeps."
+        yield "All messages that the archive job keeps are archived."

@@ -1,19 +1,19 @@
-"""Tells what went through a store: rates and sizes by topic and minute, tags, producers.
+"""Report the traffic of a store: rates and sizes by topic and minute, tags, producers.
 
     argument           meaning                                              default
-    store              storePathRootDir                                     must be given
+    store              storePathRootDir                                     required
     commit_log         storePathCommitLog                                   <store>/commitlog
-    published_offset   where a live broker's log ends                       all there is
-    output             where traffic.html and traffic.parquet go            none are written
+    published_offset   end of a live broker's log                           end of the log
+    output             directory of traffic.html and traffic.parquet        no files
     topics             list of topics                                       all but system ones
-    system_topics      due, half and retry messages, too                    false
-    since, until       stored from … to before …: ISO 8601 (UTC) or ms      all there is
-    top                tags and producers shown of each topic               5
+    system_topics      also count delayed, half and retry messages          false
+    since, until       range of store times: ISO 8601 (UTC) or ms           no limit
+    top                tags and producers shown for each topic              5
     range_bytes        record bytes of one part                             67108864
-    with_spark         whether Spark shares the work out                    from 256 MiB of log
+    with_spark         whether to run the parts on Spark                    from 256 MiB of log
 
 A producer is the address that a message came from. traffic.parquet has a row for each topic and
-minute; traffic.html shows them. Damaged messages are not counted: the audit job names them.
+minute; traffic.html plots them. Damaged messages are not counted; the audit job names them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -34,8 +34,8 @@ _HEADINGS = {
     "body_bytes": "body bytes",
     "average": "average",
     "largest_body": "largest",
-    "peak_messages": "most a minute",
-    "peak_at": "in that of (UTC)",
+    "peak_messages": "peak per minute",
+    "peak_at": "peak minute (UTC)",
     "top_tags": "tags",
     "top_producers": "producers",
 }
@@ -43,8 +43,6 @@ _HEADINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Arguments(OfMessages):
-    """The table is above."""
-
     output: str | None = None
     topics: tuple[str, ...] | None = None
     system_topics: bool = False
@@ -52,8 +50,7 @@ class Arguments(OfMessages):
 
 
 def check(given: Mapping[str, Any]) -> Arguments:
-    """Raises StoreError for what is no store, a topic that is not there, an output that cannot be
-    written."""
+    """Raise StoreError for an invalid store, topic or output."""
     wanted = checked(Arguments, "traffic", given)
     check_topics(wanted.store, wanted.topics)
     if wanted.output is not None:
@@ -62,12 +59,12 @@ def check(given: Mapping[str, Any]) -> Arguments:
 
 
 def needs_spark(given: Mapping[str, Any]) -> bool:
-    """Whether the log is long enough for it."""
+    """Return whether the log is long enough for Spark."""
     return pays(check(given))
 
 
 def main(spark: "SparkSession | None", given: Mapping[str, Any]) -> Report:
-    """Reads every message once. Raises StoreError."""
+    """Read every message once. Raises StoreError."""
     from spark.analysis.scan import scan_parts
     from spark.analysis.traffic import COLUMNS, Traffic, count_part, merged, topics_of
     from spark.parts import run_parts
@@ -104,14 +101,14 @@ def _written(output: str | None, found: Any) -> tuple[Path | None, int]:
         rates.setdefault(row["topic"], []).append((row["minute"], row["messages"] / _MINUTE_S))
         sizes.setdefault(row["topic"], []).append((row["minute"], row["body_bytes"] / _MINUTE_S))
     page = directory / "traffic.html"
-    charts = [Chart("Messages a second", rates), Chart("Bytes of bodies a second", sizes)]
+    charts = [Chart("Messages per second", rates), Chart("Body bytes per second", sizes)]
     write_page(page, "Traffic by topic and minute", charts)
     return page, page.stat().st_size + (directory / "traffic.parquet").stat().st_size
 
 
 def _text(topics: list[dict[str, Any]], page: Path | None) -> Iterator[str]:
     if not topics:
-        yield "No message was stored in that time."
+        yield "No messages were stored in that time."
         return
     shown = [
         {

@@ -1,4 +1,4 @@
-"""Writes runs of an archive without Spark: with the columns of today, or of the first format."""
+"""Writer of archive runs without Spark, with current columns or those of the first format."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +22,7 @@ OLD_COLUMNS = [name for name in COLUMNS if name in OLD_NAMES or name in ("flag",
 
 
 def add_run(archive: Archive, root: Path, end: int | None = None, *, is_old: bool = False) -> None:
-    """Archives what is new of the store at `root` below the log's offset `end`: all by default.
+    """Archive new messages of the store at `root` up to the log offset `end`, by default all.
 
     `is_old`: with the column names, stored bodies and stored properties of the first format.
     """
@@ -33,7 +33,7 @@ def add_run(archive: Archive, root: Path, end: int | None = None, *, is_old: boo
 def staged_run(
     archive: Archive, root: Path, end: int | None = None, *, is_old: bool = False
 ) -> tuple[Path, Manifest]:
-    """The same before it is published."""
+    """Stage such a run without publishing it."""
     store, runs = Store(str(root)), archive.runs()
     ends = archive.manifest(runs[-1]).ends if runs else {}
     selection = Selection(
@@ -85,7 +85,7 @@ def _write(
     *,
     is_whole: bool,
 ) -> None:
-    """One queue's rows, a file for each day; `is_whole`: with those whose body is damaged."""
+    """Write one queue's rows, one file per day; `is_whole` includes damaged bodies."""
     scanned = Queue(store, queue.topic, queue.queue_id, end).scan(queue.first)
     found = [each.records for each in scanned if each.records is not None]
     decoded = [batch for records in found for batch in batches(records, columns)]
@@ -103,7 +103,7 @@ def _write(
 
 
 def as_format_1(table: pa.Table) -> pa.Table:
-    """Times in ms, and the names of the first format."""
+    """Return the table with the names of the first format and times in ms."""
     for name in ("bornTimestamp", "storeTimestamp"):
         place = table.column_names.index(name)
         times = table[name].cast(pa.timestamp("ms", "UTC")).cast(pa.int64())

@@ -1,4 +1,4 @@
-"""The actor system that jobs run under here."""
+"""Actor system for the jobs of these tests."""
 
 from tests.support.actors import real_system
 

@@ -1,10 +1,10 @@
-"""Spark processes that are to be killed: a driver with its streams, and a cluster of two workers.
+"""Spark processes to kill: a driver with its streams, and a cluster of two workers.
 
-    Driver       tests/spark/streaming.py in a process of its own, with its JVM and Python workers
-    Standalone   a master and two worker daemons on loopback; drivers and executors come to it
+    Driver       tests/spark/streaming.py in its own process, with its JVM and Python workers
+    Standalone   a master and two worker daemons on loopback, for drivers and executors
 
-What belongs to one of them is found by a variable of the environment, which everything inherits
-that it starts, also what has lost its parent.
+An environment variable marks the processes of each. All descendants inherit it, including those
+that have lost their parent.
 """
 
 import json
@@ -31,7 +31,7 @@ from tests.support.golden import REPOSITORY
 from troupemq.java import find_java
 
 EVENT_TIMEOUT_S = 180.0
-"""For a start of the JVM and two executors while the processors have other work, and some more."""
+"""Seconds, enough for a start of the JVM and two executors on a busy machine."""
 
 GONE_TIMEOUT_S = 30.0
 _MARK = "TROUPEMQ_KILLED_BY_TEST"
@@ -40,24 +40,24 @@ _GLANCE_S = 0.002
 DRIVER_JVM = "org.apache.spark.deploy.SparkSubmit"
 EXECUTOR = "CoarseGrainedExecutorBackend"
 PLANNER = "python_streaming_source_runner"
-"""Asks the source for the offsets of a stream, one process for each of its queries."""
+"""Process that asks the source for the offsets of a stream; each query has its own."""
 
 PATIENT = {"spark.python.authenticate.socketTimeout": "120s"}
-"""Spark gives its Python processes 15 s to come up, which is little beside ten others."""
+"""Spark's default of 15 s for the start of its Python processes is too short beside ten others."""
 
 _PYTHON_WORKER = "pyspark.daemon pyspark.worker"
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One of the machine's."""
+    """A process of this machine."""
 
     pid: int
     parent: int
     command: str
 
     def kill(self) -> bool:
-        """SIGKILL; False if it has ended by itself."""
+        """Send SIGKILL; return False if the process has already ended."""
         try:
             os.kill(self.pid, SIGKILL)
         except ProcessLookupError:
@@ -65,7 +65,7 @@ class Process:
         return True
 
     def cpu_ns(self) -> int:
-        """What its main thread has used; 0 when it is gone."""
+        """Return the CPU time of the main thread in ns; 0 after its end."""
         try:
             return int(Path(f"/proc/{self.pid}/schedstat").read_text().split()[0])
         except (FileNotFoundError, ProcessLookupError):
@@ -73,10 +73,10 @@ class Process:
 
 
 class Marked:
-    """Every process that has inherited a mark."""
+    """All processes that have inherited a mark."""
 
     def __init__(self, directory: Path) -> None:
-        """`directory` is new, and is the mark; everything scratch lies in it."""
+        """Take a new `directory` as the mark, and for all scratch files."""
         self.directory = directory
         directory.mkdir(parents=True)
 
@@ -86,7 +86,7 @@ class Marked:
         return {**found, _MARK: str(self.directory)}
 
     def processes(self, wanted: str = "") -> list[Process]:
-        """Those whose command line has this in it."""
+        """Return the processes with `wanted` in their command lines."""
         found = []
         mark = f"{_MARK}={self.directory}".encode()
         for path in Path("/proc").glob("[0-9]*"):
@@ -102,7 +102,7 @@ class Marked:
         return found
 
     def python_workers(self) -> list[Process]:
-        """Those that run tasks, without the daemons that fork them."""
+        """Return the processes that run tasks, without the daemons that fork them."""
         found = self.processes(_PYTHON_WORKER)
         daemons = {process.pid for process in found}
         return [process for process in found if process.parent in daemons]
@@ -111,7 +111,7 @@ class Marked:
         wait_until(lambda: not self.processes(wanted), f"{wanted or 'all'} gone", GONE_TIMEOUT_S)
 
     def remove(self) -> None:
-        """Kills what is left, then the scratch files."""
+        """Kill the remaining processes, then remove the scratch files."""
         for process in self.processes():
             process.kill()
         self.wait_gone()
@@ -119,7 +119,10 @@ class Marked:
 
 
 def first_at_work(processes: Callable[[], list[Process]], timeout_s: float) -> Process | None:
-    """The first one that uses a processor from now on; after the timeout any, None without one."""
+    """Return the first process that uses CPU time from now on.
+
+    After the timeout any process, or None without one.
+    """
     deadline_s = monotonic() + timeout_s
     known = {process: process.cpu_ns() for process in processes()}
     while monotonic() < deadline_s:
@@ -143,7 +146,7 @@ class Driver(Marked):
     ) -> None:
         super().__init__(directory)
         self.events: list[dict[str, Any]] = []
-        """All that it has said so far, as far as it was waited for."""
+        """Events read so far."""
 
         self._arrived: SimpleQueue[dict[str, Any]] = SimpleQueue()
         plan = {"settings": {**QUICK, **PATIENT, **(settings or {})}, "streams": streams}
@@ -168,13 +171,13 @@ class Driver(Marked):
         self._arrived.put({"event": "ended"})
 
     def say(self, command: str) -> None:
-        """One of the commands of tests/spark/streaming.py."""
+        """Send one of the commands of tests/spark/streaming.py."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{command}\n")
         self._process.stdin.flush()
 
     def wait_for(self, event: str, timeout_s: float = EVENT_TIMEOUT_S) -> dict[str, Any]:
-        """The next event of this name. Fails if the process ends before it."""
+        """Wait for the next event of this name; fail if the process ends before it."""
         deadline_s = monotonic() + timeout_s
         while True:
             try:
@@ -187,7 +190,7 @@ class Driver(Marked):
             assert found["event"] != "ended", self.last_words()
 
     def count(self, event: str) -> int:
-        """How often it has said this since it was last asked."""
+        """Return the number of such events since the last call."""
         while not self._arrived.empty():
             self.events.append(self._arrived.get())
         count: int = sum(found["event"] == event for found in self.events)
@@ -198,27 +201,27 @@ class Driver(Marked):
         return f"{self.events[-3:]}\n{(self.directory / 'log').read_text(errors='replace')[-4000:]}"
 
     def jvm(self) -> Process:
-        """Not a child that it has forked and that is not its own program yet."""
+        """Return the JVM, not a forked child that has not started its own program yet."""
         found = self.processes(DRIVER_JVM)
         pids = {process.pid for process in found}
         (jvm,) = (process for process in found if process.parent not in pids)
         return jvm
 
     def kill(self) -> None:
-        """SIGKILL for the Python process; the JVM must end by itself, and all workers with it."""
+        """Kill the Python process; the JVM must end by itself, and all workers with it."""
         self._process.kill()
         self._process.wait()
         self.wait_gone()
 
     def kill_jvm(self) -> int:
-        """SIGKILL for the JVM; the exit code of the Python process, which must end by itself."""
+        """Kill the JVM; return the exit code of the Python process, which must end by itself."""
         self.jvm().kill()
         code = self._process.wait(GONE_TIMEOUT_S)
         self.wait_gone()
         return code
 
     def close(self) -> None:
-        """Ends it, however far it is; removes its scratch files."""
+        """End the process in any state, and remove its scratch files."""
         if self._process.poll() is None:
             self._process.kill()
             self._process.wait()
@@ -230,7 +233,7 @@ class Driver(Marked):
 
 
 class Standalone(Marked):
-    """A master and two workers of one core each, from the pip package."""
+    """A standalone master and two workers of one core each, from the pip package."""
 
     WORKERS = 2
     SETTINGS: Mapping[str, str] = {
@@ -240,7 +243,7 @@ class Standalone(Marked):
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
     }
-    """Of a driver, besides its master."""
+    """Settings of a driver, besides its master."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
@@ -254,7 +257,7 @@ class Standalone(Marked):
             self.add_worker()
 
     def add_worker(self) -> None:
-        """Returns when the master knows it."""
+        """Start a worker; return when the master has registered it."""
         known = self._log().count("Registering worker")
         line = ["worker.Worker", "--host", "127.0.0.1", "--webui-port", "0"]
         line += ["--cores", "1", "--memory", "600m", "--work-dir", str(self.directory / "work")]
@@ -262,7 +265,7 @@ class Standalone(Marked):
         self._wait_for_log("Registering worker", known + 1)
 
     def kill_worker(self, number: int) -> None:
-        """SIGKILL for a worker and its executors, as a lost machine; another one comes for it."""
+        """Kill a worker and its executors, as if its machine were lost; start another worker."""
         worker = self._daemons.pop(1 + number)
         executors = [one for one in self.processes(EXECUTOR) if one.parent == worker.pid]
         worker.kill()

@@ -1,4 +1,4 @@
-"""Plans a read and reads it, as driver and tasks do, without Spark."""
+"""Plans and reads without Spark, as driver and tasks do."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ def planned(given: Options, pushed: Pushed | None = None) -> list[list[QueueRang
 
 
 def numbers(given: Options, pushed: Pushed | None = None) -> list[int]:
-    """Which messages are read, by the numbers in their bodies."""
+    """Return which messages are read, by the numbers in their bodies."""
     reader = range_reader(given, ("body",), None if pushed is None else pushed.tags)
     return sorted(
         int(row["body"])
@@ -35,14 +35,14 @@ def numbers(given: Options, pushed: Pushed | None = None) -> list[int]:
 
 
 def tasks_of(given: dict[str, str]) -> list[Any]:
-    """The tasks, as Spark hands them out."""
+    """Return the tasks, as Spark distributes them."""
     told = parse_options(given)
     with opened(told) as origin:
         return partitions(origin, wanted(origin, told, Pushed()))
 
 
 def rows_of(given: dict[str, str], columns: tuple[str, ...] = tuple(MESSAGE_COLUMNS)) -> list[Any]:
-    """What is read with these options; in order, if the columns have it."""
+    """Return the rows read with these options, in order if the columns contain it."""
     told = parse_options(given)
     found = [
         row

@@ -1,25 +1,24 @@
-"""Runs steps in one Spark session: `python -m tests.spark.probe DIRECTORY`, a process of its own.
+"""Program that runs steps in one Spark session: `python -m tests.spark.probe DIRECTORY`.
 
 DIRECTORY/steps.json has the steps by name; their results go to DIRECTORY/results.json.
 
     {"do": "archive", "arguments": …}                              → its report, or {"error": …}
     {"do": "job", "job": …, "arguments": …}                        → its report
-    {"do": "rows", "store": …, "options", "schema", "where": …}    → rows of the data source;
-                                                                     null: the options say where
+    {"do": "rows", "store": …, "options", "schema", "where": …}    → rows of the data source; null:
+                                                                     the options name the store
     {"do": "read", "path": …}                                      → count and columns of Parquet
     {"do": "frame", "path": …}                                     → an archive's rows by manifests
     {"do": "to Parquet", "options", "schema", "to": …}             → Parquet, a file for each task
     {"do": "write", "store": …, "options", "read", "columns": …}   → a batch of a store to a topic
-    {"do": "write stream", …, "checkpoint": …}                     → the same as a stream, until all
-                                                                     is there: each batch's number
-    {"do": "forget commit", "checkpoint": …}                       → the last batch is run again
-    {"do": "page", "blocks": …, "folder": …}                       → its programs are run, one after
-                                                                     the other: what they put into
-                                                                     the table
+    {"do": "write stream", …, "checkpoint": …}                     → the same as a stream, to its
+                                                                     end: each batch's number
+    {"do": "forget commit", "checkpoint": …}                       → the last batch is repeated
+    {"do": "page", "blocks": …, "folder": …}                       → its programs run in order: the
+                                                                     rows they put into the table
     {"do": "copy", "from": …, "to": …}                             → one more copy of a store
     {"do": "stream", "store": …, "options", "checkpoint": …, "fail_at": …}
-        → one run with AvailableNow: each batch that was begun, its number and its rows; the lag
-          after each; with `fail_at` the batch of this number fails after it was written
+        → one run with AvailableNow: each batch that began, with its number and rows; the lag
+          after each; the batch with the number `fail_at` fails after it was written
 """
 
 import json
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 QUICK = {
     "spark.master": "local[2]",
     "spark.driver.memory": "512m",
-    # For short lives: halves the CPU time of start and first job.
+    # For a short life: halves the CPU time of start and first job.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 
@@ -135,7 +134,7 @@ def page(spark: "SparkSession", step: dict[str, Any]) -> list[str]:
 
 
 def forget_commit(step: dict[str, Any]) -> None:
-    """What a crash between the sink's end and Spark's own note leaves."""
+    """Remove the last commit, as a crash between the sink's end and Spark's own note does."""
     commits = Path(step["checkpoint"]) / "commits"
     last = max(int(path.name) for path in commits.iterdir() if path.name.isdecimal())
     (commits / f"{last}").unlink()
@@ -178,7 +177,7 @@ def run(spark: "SparkSession", step: dict[str, Any]) -> Any:
 
 
 def text_of(value: Any) -> str:
-    """What JSON does not know: bytes and dates."""
+    """Convert bytes and dates, which JSON lacks."""
     return value.hex() if isinstance(value, bytes | bytearray) else str(value)
 
 

@@ -1,4 +1,4 @@
-"""What one Spark session did for all tests of a file: its steps, stores, archives and results."""
+"""Result of one Spark session for all tests of a file: steps, stores, archives."""
 
 import json
 import os
@@ -24,7 +24,7 @@ FIRST_MESSAGES, ALL_MESSAGES = 900, 1000
 
 
 def write_messages(writer: StoreWriter, count: int) -> StoreWriter:
-    """Messages of four topics, over several days; the same ones for the same numbers."""
+    """Write messages of four topics over several days; equal numbers give equal messages."""
     topics = ["orders", "123", "%DLQ%group", "%RETRY%group"]
     for number in range(len(writer.records), count):
         writer.append(
@@ -40,7 +40,7 @@ def write_messages(writer: StoreWriter, count: int) -> StoreWriter:
 
 
 def as_json(row: Row) -> Row:
-    """As collected rows come back: maps as maps, times as Spark gives them to Python."""
+    """Return a row as Spark collects it: maps as maps, times as Python times."""
     row = {**row, "brokerName": "broker-a", "properties": dict(row["properties"])}
     for name in ("bornTimestamp", "storeTimestamp"):
         row[name] = row[name].replace(tzinfo=None)
@@ -48,7 +48,7 @@ def as_json(row: Row) -> Row:
 
 
 def archived_rows(rows: list[Row]) -> list[Row]:
-    """Partition columns come last, and days from their directories' names."""
+    """Return rows with partition columns last, and days from the directory names."""
     return [
         {name: row[name] for name in ARCHIVE_COLUMNS if name in row} | {"day": str(row["day"])}
         for row in rows
@@ -58,7 +58,7 @@ def archived_rows(rows: list[Row]) -> list[Row]:
 def run_steps(
     directory: Path, steps: dict[str, dict[str, Any]], timeout_s: float = TIMEOUT_S
 ) -> dict[str, Any]:
-    """Their results, by their names, from one Spark session in a process of its own."""
+    """Run steps in one Spark session in its own process; return their results by name."""
     (directory / "steps.json").write_text(json.dumps(steps))
     with (directory / "log").open("wb") as log:
         done = subprocess.run(
@@ -76,7 +76,7 @@ def run_steps(
 
 
 class Ran:
-    """What all steps gave, and the stores and archives that they used."""
+    """Results of all steps, with the stores and archives that they used."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -90,7 +90,7 @@ class Ran:
         self.paged: list[tuple[str, bytes]] = []
 
     def damage(self) -> None:
-        """A store of which one body and one head are not what was written."""
+        """Return a store with one damaged body and one damaged head."""
         self.damaged = write_messages(StoreWriter(self.directory / "damaged"), FIRST_MESSAGES)
         self.wrong = {"body": self.damaged.records[404], "head": self.damaged.records[601]}
         for what, at in (("body", 95), ("head", 12)):
@@ -109,7 +109,7 @@ class Ran:
         self.results = run_steps(self.directory, self.steps)
 
     def archived(self, output: str, *, run: int | None = None) -> list[Row]:
-        """Rows of an archive, or of one run, read without Spark and checked by the manifests."""
+        """Return the rows of an archive or run, read without Spark by checked manifests."""
         archive = Archive(str(self.directory / output))
         rows: list[Row] = []
         for number in archive.runs() if run is None else [run]:

@@ -1,4 +1,4 @@
-"""The columns of spark/decoding/columns.py, told from other sources than the decoder."""
+"""Rows with the columns of spark/decoding/columns.py, from other sources than the decoder."""
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -19,7 +19,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def row_of_record(record: MessageRecord, tags_code: int = 0, broker_name: str | None = None) -> Row:
-    """The row of a message that a test has written itself, decoded one field after the other."""
+    """Return the row of a message that a test has written, decoded field by field."""
     crc = crc32(record.body) & 0x7FFFFFFF
     row = {
         "topic": record.topic,
@@ -50,9 +50,9 @@ def row_of_record(record: MessageRecord, tags_code: int = 0, broker_name: str | 
 
 
 def rows_of_manifest(manifest: Mapping[str, Any]) -> list[Row]:
-    """The rows of a golden store, from what was recorded of it; stored bodies as their SHA-256.
+    """Return the rows of a golden store from its manifest, stored bodies as their SHA-256.
 
-    `body` is not told: nobody recorded what is in the compressed ones.
+    The manifest has no `body`, as it records no compressed contents.
     """
     tags_codes = {
         (name, unit[0]): unit[3]
@@ -98,13 +98,13 @@ def rows_of_manifest(manifest: Mapping[str, Any]) -> list[Row]:
 
 
 def with_hashed_bodies(rows: Iterable[Row]) -> list[Row]:
-    """For the comparison with a golden store."""
+    """Return rows with bodies as their SHA-256, to compare with a golden store."""
     hashed = [{**row, "storedBody": sha256(row["storedBody"]).hexdigest()} for row in rows]
     return [{name: row[name] for name in row if name != "body"} for row in hashed]
 
 
 def message_rows(rows: Iterable[Row]) -> list[Row]:
-    """Only the columns of a message, as the data source gives them unasked."""
+    """Return only the columns of a message, the default of the data source."""
     return [{name: row[name] for name in MESSAGE_COLUMNS} for row in rows]
 
 

@@ -1,8 +1,8 @@
-"""A stream into a topic, to be killed: `python -m tests.spark.sink_query DIRECTORY NAME_SERVER`.
+"""Stream into a topic, to be killed: `python -m tests.spark.sink_query DIRECTORY NAME_SERVER`.
 
-Numbers from 0 on, ROWS of them a batch, in two tasks. It goes on until DIRECTORY/stop is there; a
-query that fails is started again, as its owner would. Batches that Spark calls done have a file
-in DIRECTORY/checkpoint/commits.
+It sends numbers from 0 up, ROWS per batch, in two tasks, until DIRECTORY/stop exists. A failed
+query is restarted, as an operator would. Batches that Spark has committed have a file in
+DIRECTORY/checkpoint/commits.
 """
 
 import sys
@@ -18,7 +18,7 @@ _LOOK_S = 1
 
 
 def main(directory: Path, name_server: str) -> None:
-    # A task that fails is tried four times, as on a cluster; local[2] would give up at once.
+    # A failed task is tried four times, as on a cluster; local[2] would not retry.
     spark = start_session({**QUICK, "spark.master": "local[2,4]"}, str(directory / "work"))
     spark.dataSource.register(TroupeMQ)
     numbers = spark.readStream.format("rate-micro-batch").options(

@@ -1,6 +1,6 @@
-"""Writes a store directory byte by byte, so that jobs can be tested without a broker.
+"""Writer of a store directory byte by byte, to test jobs without a broker.
 
-Commit log and consume queues only, of any file sizes; all else a job does not read.
+It writes commit log and consume queues only, of any file sizes; jobs read nothing else.
 """
 
 import os
@@ -19,7 +19,7 @@ GAP_FILLER = UNIT.pack(0, 0x7FFFFFFF, 0)
 HOST_V4 = pack_host("127.0.0.1", 10911)
 HOST_V6 = pack_host("::1", 10911)
 NOVEMBER_ROOT_MS = 1_795_132_800_000
-"""2026-11-20T00:00:00Z."""
+"""The time 2026-11-20T00:00:00Z."""
 
 
 class StoreWriter:
@@ -61,7 +61,7 @@ class StoreWriter:
         sys_flag: int = 0,
         **others: int,
     ) -> MessageRecord:
-        """One message at the end of log and queue; `others` are fields of its record."""
+        """Append a message to log and queue; `others` are fields of its record."""
         units = self.queues.setdefault((topic, queue_id), bytearray())
         sys_flag |= BORN_HOST_V6 * (len(born_host) == 20) | STORE_HOST_V6 * (len(store_host) == 20)
         first = self.queue_firsts.setdefault((topic, queue_id), 0)
@@ -92,13 +92,13 @@ class StoreWriter:
         return record
 
     def start_queue_at(self, topic: str, queue_id: int, queue_offset: int) -> None:
-        """The queue's older messages have expired: its first file has filler up to here."""
+        """Expire the queue's older messages: fill its first file with filler up to here."""
         in_file = queue_offset * UNIT.size % self._queue_file_bytes
         self.queues[topic, queue_id] = bytearray(GAP_FILLER * (in_file // UNIT.size))
         self.queue_firsts[topic, queue_id] = queue_offset - in_file // UNIT.size
 
     def close(self) -> "StoreWriter":
-        """Writes what is not on disk yet; may be called again after more appends."""
+        """Write pending data to the disk; may be called again after more appends."""
         self._write_log_file(roll=False)
         for (topic, queue_id), units in self.queues.items():
             directory = self.root / "consumequeue" / topic / str(queue_id)
@@ -126,7 +126,7 @@ def _write_sized(path: Path, content: bytes, size: int) -> None:
 
 
 def patch(path: Path, position: int, content: bytes) -> None:
-    """Overwrites bytes in the middle of a file."""
+    """Overwrite bytes inside a file."""
     with path.open("r+b") as file:
         file.seek(position)
         file.write(content)

@@ -1,20 +1,20 @@
-"""Runs streams in one Spark session, to be killed: `python -m tests.spark.streaming DIRECTORY`.
+"""Program that runs streams in one Spark session: `python -m tests.spark.streaming DIRECTORY`.
 
 DIRECTORY/plan.json has the settings of the session, and each stream by its name:
 
     {"read": options of the data source, "select": SQL expressions,
      "format": …, "write": its options, "checkpoint": …}
 
-On its standard input, one command a line; on its standard output, one JSON object a line:
+Standard input has one command per line; standard output has one JSON object per line:
 
-    stream    runs all from their checkpoints; one that fails begins again
-    drain     reads what is there now, and ends (AvailableNow)         {"event": "drained"}
+    stream    runs all from their checkpoints; restarts one that fails
+    drain     reads all current messages, then ends (AvailableNow)     {"event": "drained"}
 
-    {"event": "ready"}                                                 the session is there
+    {"event": "ready"}                                                 the session has started
     {"event": "batch", "stream": …, "batch": 3, "rows": 120}           a batch has ended
-    {"event": "failed", "stream": …, "sentence": …}                    and begins again
+    {"event": "failed", "stream": …, "sentence": …}                    the stream restarts
 
-The end of its input ends it. A JVM that is gone does, too, with exit code 1.
+It ends at the end of its input, or with exit code 1 when the JVM has ended.
 """
 
 import json
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 LOOK_S = 0.05
 TRIGGER = "500 milliseconds"
 PAUSE_S = 0.5
-"""Before a stream that has failed begins again: its broker may be away."""
+"""Seconds before a failed stream restarts, as its broker may be down."""
 
 
 class Streams:
-    """The streams of a plan, all running, or all on their way to the end of what is there."""
+    """The streams of a plan, all running or all draining."""
 
     def __init__(self, spark: "SparkSession", plan: Mapping[str, Any], output: TextIO) -> None:
         self._spark = spark
@@ -63,9 +63,9 @@ class Streams:
         self._running = {name: self._start(name) for name in self._plan}
 
     def look(self) -> None:
-        """Tells of batches; begins anew what has failed."""
+        """Report batches and restart failed streams."""
         for name, query in list(self._running.items()):
-            ended = not query.isActive  # before its last progress is looked at
+            ended = not query.isActive  # read before the last progress
             progress = query.lastProgress
             if progress is not None and self._batches.get(name) != progress["batchId"]:
                 self._batches[name] = progress["batchId"]
@@ -123,4 +123,4 @@ if __name__ == "__main__":
     except Exception:
         traceback.print_exc()
         sys.stderr.flush()
-    os._exit(1)  # not sys.exit: threads that wait for a JVM that is gone must not hold us
+    os._exit(1)  # not sys.exit: it would wait for threads that wait for an ended JVM

@@ -1,4 +1,4 @@
-"""Reads and writes of Spark at a broker with access control, without a JVM but for one session."""
+"""Reads and writes of Spark at a broker with access control, mostly without a JVM."""
 
 import os
 import subprocess
@@ -46,7 +46,7 @@ SESSION_TIMEOUT_S = 240.0
 
 @dataclass
 class Guarded:
-    """A broker with access control, and a name server that writes down who asked."""
+    """A broker with access control, and a name server that records the accounts of its callers."""
 
     name_server: str
     broker: str
@@ -84,7 +84,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
 
 
 def write(guarded: Guarded, **options: str) -> int:
-    """So many rows as one task sends them."""
+    """Send rows as one task does."""
     told = parse_sink_options(guarded.given(sendTimeoutMs="0", **options))
     return send_task(TaskName("query", 0, 0), batches(ROWS), told).sent
 
@@ -142,8 +142,8 @@ def test_the_secret_travels_with_a_task_and_is_shown_nowhere(parse: Any) -> None
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"accessKey": "spark-account"}, "accessKey and secretKey belong together"),
-        ({"secretKey": SECRET}, "accessKey and secretKey belong together"),
+        ({"accessKey": "spark-account"}, "accessKey and secretKey must be given together"),
+        ({"secretKey": SECRET}, "accessKey and secretKey must be given together"),
         ({**OWN, "aclFile": "/tools.yml"}, "aclFile and accessKey contradict each other"),
         ({"aclFile": "/nowhere/tools.yml"}, "/nowhere/tools.yml cannot be read"),
     ],

@@ -1,4 +1,4 @@
-"""Arguments of jobs: what is refused before Spark starts, and in which words."""
+"""Arguments of jobs: rejections before Spark starts, and their texts."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,12 +25,12 @@ class Asked:
     since: Any = None
 
 
-def test_what_is_given_is_taken_and_the_rest_has_its_default() -> None:
+def test_missing_arguments_get_their_defaults() -> None:
     given = {"store": "/s", "topics": ["A", "B"], "rate": 2, "since": [1], "limit": None}
     assert read_arguments(Asked, "job", given) == Asked("/s", ("A", "B"), rate=2, since=[1])
 
 
-def test_what_a_broker_adds_to_every_run_is_passed_over() -> None:
+def test_unneeded_arguments_of_a_broker_are_ignored() -> None:
     assert read_arguments(Asked, "job", {"store": "/s", "published_offset": 7}) == Asked("/s")
 
 
@@ -53,20 +53,20 @@ def test_a_mistake_is_named(given: dict[str, object], said: str) -> None:
         read_arguments(Asked, "job", given)
 
 
-def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="there is nothing at this path"):
+def test_missing_store_is_rejected(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="the path does not exist"):
         check_store(str(tmp_path / "none"))
-    with pytest.raises(StoreError, match=r"it has no .*commitlog"):
+    with pytest.raises(StoreError, match=r"commitlog is missing"):
         check_store(str(tmp_path))
     (tmp_path / "commitlog").mkdir()
     check_store(str(tmp_path))
 
 
 def test_a_topic_without_queues_is_refused_with_those_that_have_some(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match=r"there is no topic A in .*; there is none at all"):
+    with pytest.raises(StoreError, match=r"topic A not found in .*: it has none"):
         check_topics(str(tmp_path), ["A"])
     (tmp_path / "consumequeue" / "B").mkdir(parents=True)
-    with pytest.raises(StoreError, match=r"there is B$"):
+    with pytest.raises(StoreError, match=r"it has B$"):
         check_topics(str(tmp_path), ["A"])
     check_topics(str(tmp_path), ["B"])
     check_topics(str(tmp_path), None)

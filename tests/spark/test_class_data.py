@@ -1,4 +1,4 @@
-"""Class-data archives: which sessions use one, and how it comes to be. No JVM is started here."""
+"""Class-data archives: which sessions use one, and how it is made. No JVM is started here."""
 
 import os
 import sys
@@ -23,7 +23,7 @@ OPTIONS = "spark.driver.extraJavaOptions"
 
 
 def environment_of(directory: Path) -> dict[str, str]:
-    """A Java that is there, and a cache of its own."""
+    """Return an environment with a Java and its own cache."""
     java = directory / "java" / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.touch()
@@ -35,7 +35,7 @@ def environment_of(directory: Path) -> dict[str, str]:
 
 
 class Maker:
-    """In the place of the two processes that write the files."""
+    """Replacement of the two processes that write the files."""
 
     def __init__(self) -> None:
         self.runs = 0
@@ -44,7 +44,7 @@ class Maker:
     def run(self, line: list[str], environment: Mapping[str, str]) -> None:
         self.runs += 1
         if self.fails:
-            raise StoreError("no class-data archive could be made: no room")
+            raise StoreError("cannot make a class-data archive: no room")
         if line[1] == "-Xshare:dump":
             Path(line[2].partition("=")[2]).write_bytes(b"base")
         else:
@@ -90,7 +90,7 @@ def test_a_file_that_was_cut_is_not_used_and_made_again(
     assert OPTIONS in with_class_data({}, environment)
 
 
-def test_it_is_made_once(tmp_path: Path, maker: Maker) -> None:
+def test_archive_is_made_once(tmp_path: Path, maker: Maker) -> None:
     environment = environment_of(tmp_path)
     directory = make_class_data(environment)
     assert directory.parent == user_cache(environment)
@@ -107,7 +107,7 @@ def test_an_updated_java_has_another_one(tmp_path: Path, maker: Maker) -> None:
     assert with_class_data({}, environment) == {}
 
 
-def test_of_two_that_make_it_at_once_the_first_wins(
+def test_first_of_two_concurrent_makers_wins(
     tmp_path: Path, maker: Maker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     environment = environment_of(tmp_path)
@@ -115,7 +115,7 @@ def test_of_two_that_make_it_at_once_the_first_wins(
     def run(line: list[str], given: Mapping[str, str]) -> None:
         if line[1] != "-Xshare:dump":
             monkeypatch.setattr(class_data, "_run", maker.run)
-            (make_class_data(environment) / "mark").touch()  # another process, just before
+            (make_class_data(environment) / "mark").touch()  # another process was faster
         maker.run(line, given)
 
     monkeypatch.setattr(class_data, "_run", run)
@@ -134,7 +134,7 @@ def test_nothing_stays_of_one_that_could_not_be_made(tmp_path: Path, maker: Make
 
 
 @pytest.mark.parametrize("name", ["a b", "a:b"])
-def test_a_path_that_the_jvm_would_take_apart_has_none(tmp_path: Path, name: str) -> None:
+def test_path_that_the_jvm_would_split_gets_no_archive(tmp_path: Path, name: str) -> None:
     environment = {**environment_of(tmp_path), "XDG_CACHE_HOME": str(tmp_path / name)}
     assert class_data_directory(environment) is None
     assert with_class_data({}, environment) == {}
@@ -142,7 +142,7 @@ def test_a_path_that_the_jvm_would_take_apart_has_none(tmp_path: Path, name: str
         make_class_data(environment)
 
 
-def test_without_java_there_is_none() -> None:
+def test_no_archive_without_java() -> None:
     assert class_data_directory({"PATH": "/nowhere"}) is None
 
 
@@ -151,17 +151,17 @@ def test_the_cache_is_the_users(tmp_path: Path) -> None:
     assert user_cache({}) == Path.home() / ".cache" / "troupemq"
 
 
-def test_as_a_program_it_says_where_the_files_are_or_why_there_are_none(
+def test_program_prints_the_directory_or_the_reason(
     tmp_path: Path, maker: Maker, capsys: pytest.CaptureFixture[str]
 ) -> None:
     environment = environment_of(tmp_path)
     assert class_data.main(environment) == 0
     assert capsys.readouterr().out == f"{class_data_directory(environment)}\n"
     assert class_data.main({**environment, "JAVA_HOME": "/nowhere"}) == 1
-    assert capsys.readouterr().out.startswith("no class-data archive can be made")
+    assert capsys.readouterr().out.startswith("cannot make a class-data archive")
 
 
-def test_as_a_program_it_still_knows_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its second process was looked for as __main___session."""
+def test_program_starts_its_session_by_the_right_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: the second process was started as __main___session."""
     monkeypatch.delitem(sys.modules, class_data.MODULE)
     assert run_module(class_data.MODULE, run_name="program")["MODULE"] == class_data.__name__

@@ -1,4 +1,4 @@
-"""A class-data archive as a real JVM makes and uses it: a trial, for it takes a minute."""
+"""A class-data archive made and used by a real JVM: a trial, as it takes a minute."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""A broker killed while its scheduled job runs: nothing is left over, the next start goes on."""
+"""A broker killed while its scheduled job runs: nothing remains, and the next start continues."""
 
 import json
 import os
@@ -51,7 +51,7 @@ FEW_TASKS = 8 << 20
 
 @contextmanager
 def broker(root: Path) -> Iterator[tuple["subprocess.Popen[bytes]", str]]:
-    """The process and its address; it is killed at the end."""
+    """Yield the broker's process and address; kill it at the end."""
     settings = {
         "brokerIP1": "127.0.0.1",
         "brokerIP2": "127.0.0.1",
@@ -85,7 +85,7 @@ def broker(root: Path) -> Iterator[tuple["subprocess.Popen[bytes]", str]]:
 
 
 def run_of(session: Admin, address: str) -> JobRun:
-    """The one run that the broker knows."""
+    """Return the only run that the broker knows."""
     (run,) = session.read(Jobs, address, RequestCode.GET_JOBS, timeout_ms=30_000).runs
     return run
 
@@ -100,7 +100,7 @@ def test_a_killed_broker_leaves_no_process_and_no_half_archive_and_goes_on(
     writer.close()
     (tmp_path / "jobs.conf").write_text(CONF.format(range_bytes=RANGE_BYTES))
     line = TimetableLine(Occasions("0 0 1 1 *", ZoneInfo("UTC")), DUE_MS)
-    line.begin(DUE_MS, DUE_MS)  # as if a start before had been interrupted
+    line.begin(DUE_MS, DUE_MS)  # as if an earlier start had been interrupted
     state = json.dumps(timetable_json({"nightly": line}))
     save(RealDisk(), str(tmp_path / "store" / "troupemq" / "jobs.json"), state)
     archive = Archive(str(tmp_path / "archive"))

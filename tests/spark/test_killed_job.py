@@ -1,4 +1,4 @@
-"""The archive job under its actor, its JVM killed in the middle of writing, and the run after."""
+"""The archive job under its actor, its JVM killed while it writes, and the next run."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -30,11 +30,11 @@ RANGE_BYTES = 4 * BODY_BYTES
 FILES = MESSAGES * BODY_BYTES // RANGE_BYTES
 JOB_TIMEOUT_S = 240
 SHARE_MAX = 0.3
-"""Of the files, that are written before something is killed: a second of work is left."""
+"""Maximum share of the files written before a kill, which leaves a second of work."""
 
 
 class Jobs:
-    """A SparkJobs that starts real jobs, with the Java of the moment."""
+    """A SparkJobs that starts real jobs with the current Java."""
 
     def __init__(self, system: ActorSystem, directory: Path) -> None:
         self.system = system
@@ -54,7 +54,7 @@ class Jobs:
         return JobCommand(line, environment(os.environ, java_home))
 
     def start(self, **arguments: Any) -> tuple[Arrivals, Arrivals]:
-        """(what it says on its way, its last state)."""
+        """Run a job; return (its progress, its last state)."""
         progress, ended = Arrivals(), Arrivals()
         given = {
             "store": str(self.directory / "store"),
@@ -66,7 +66,7 @@ class Jobs:
 
 
 def processes_of(run: str) -> dict[int, str]:
-    """Process ids and names of all that belongs to a run.
+    """Return process ids and names of all processes of a run.
 
     The child and its JVM have it on their command lines. Python workers have it in their
     environment, as the folder for temporary files.
@@ -83,7 +83,10 @@ def processes_of(run: str) -> dict[int, str]:
 
 
 def child_of(run: str) -> int:
-    """The process id of the child: it leads its group. Workers lead theirs, by another command."""
+    """Return the process id of the child, which leads its group.
+
+    Workers lead theirs, with another command.
+    """
     (child,) = [
         pid
         for pid in processes_of(run)
@@ -93,14 +96,14 @@ def child_of(run: str) -> int:
 
 
 def are_gone(run: str, processes: Iterable[int]) -> bool:
-    """Whether these are gone, and all that still names the run."""
+    """Return whether these processes have ended, and all others that name the run."""
     return not processes_of(run) and not any(Path(f"/proc/{pid}/exe").exists() for pid in processes)
 
 
 def wait_until_writing(archive: Archive, share: float) -> None:
-    """Until more than this share of the files of MESSAGES is there, and many are not.
+    """Wait until more than this share of the files of MESSAGES exists, but many are missing.
 
-    What a job says of itself it looks at twice a second, and then a quick one may be at its end.
+    The job's own progress comes only twice a second, and a fast job may have finished by then.
     """
     wanted = share * FILES
 
@@ -132,14 +135,14 @@ def test_a_killed_jvm_leaves_nothing_behind_and_the_next_run_is_whole(
     os.kill(java, SIGKILL)
     failed = ended.get(timeout=JOB_TIMEOUT_S)
     assert failed.state == "failed"
-    assert failed.sentence == "Spark's Java process ended before the job did; its log says more"
+    assert failed.sentence == "Spark's Java process ended before the job did; see its log"
     assert archive.runs() == []
     assert [path.name[0] for path in archive.output.iterdir()] == ["_", "_"]
     wait_until(lambda: are_gone(failed.run, processes), "the job's processes are gone")
     assert real_system.ask(jobs.address, JobStates).result(WAIT_S) == [failed]
 
     if packaged_java() is not None:
-        jobs.environment = {"PATH": ""}  # the next one takes the Java that pip installs
+        jobs.environment = {"PATH": ""}  # the next job takes the Java that pip installs
     _, ended = jobs.start()
     finished = ended.get(timeout=JOB_TIMEOUT_S)
     assert (finished.state, finished.sentence) == ("finished", None)

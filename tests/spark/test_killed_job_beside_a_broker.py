@@ -1,4 +1,4 @@
-"""The archive job of a broker under load is killed while it writes: clients notice nothing."""
+"""The archive job of a loaded broker is killed while it writes, without effect on clients."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -45,7 +45,7 @@ STOP_S = 20.0
 
 @pytest.fixture
 def servers(tmp_path: Path) -> Iterator[Servers]:
-    """Name server, broker and Spark jobs as `troupemq broker` has them; nobody gives up."""
+    """Name server, broker and Spark jobs as in `troupemq broker`, with endless retries."""
     gave_up: list[str] = []
     servers = Servers(gave_up.append)
     names = {"listenPort": "0", "bindAddress": HOST, "kvConfigPath": str(tmp_path / "kv.json")}
@@ -70,7 +70,7 @@ def servers(tmp_path: Path) -> Iterator[Servers]:
 
 
 class Load:
-    """A producer that tries each send once, and a group that consumes; both go on all the time."""
+    """A producer that tries each send once, and a consumer group, both running all the time."""
 
     def __init__(self, namesrv: str) -> None:
         self.sent: list[bytes] = []
@@ -113,13 +113,13 @@ class Load:
             self.failed.append(error)
 
     def wait_for(self, count: int) -> None:
-        """Until so many messages are consumed."""
+        """Wait until that many messages are consumed."""
         while len(self.consumed) < count:
             self.consumed.append(self._arrived.get(timeout=WAIT_S))
 
 
 def fill(namesrv: str) -> None:
-    """Enough for the job to be at work for a while; what can be compressed would be far less."""
+    """Fill the store with enough incompressible bodies to keep the job busy for a while."""
     with Producer("before", namesrv) as producer:
         body = Random(0).randbytes(BODY_BYTES)
         sends = [producer.send_async(Message("Before", body)) for _ in range(MESSAGES)]
@@ -127,7 +127,7 @@ def fill(namesrv: str) -> None:
 
 
 @pytest.mark.trial(short=0, long=30, every=3, turn=0)
-def test_clients_notice_nothing_of_a_killed_job_and_nothing_of_it_is_left(
+def test_killed_job_leaves_clients_undisturbed_and_no_process(
     servers: Servers, tmp_path: Path, seed: int
 ) -> None:
     namesrv = f"{HOST}:{servers.ports['namesrv']}"

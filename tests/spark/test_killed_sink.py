@@ -1,7 +1,7 @@
-"""A stream into a topic while its driver, its Python workers and the broker are killed, by seed.
+"""A stream into a topic while its driver, Python workers and broker are killed, by seed.
 
-At the end each number of a batch that Spark calls done is at the broker exactly once, and no other
-one more than once.
+At the end, each number of a committed batch is at the broker exactly once, and no other number more
+than once.
 """
 
 import os
@@ -57,14 +57,14 @@ class Query:
 
     @property
     def batches(self) -> int:
-        """How many Spark calls done."""
+        """Return the number of batches that Spark has committed."""
         if not self.commits.exists():
             return 0
         names = [path.name for path in self.commits.iterdir()]
         return max((int(name) + 1 for name in names if name.isdecimal()), default=0)
 
     def wait_for(self, more: int) -> None:
-        """Until so many more batches are done."""
+        """Wait until that many more batches are committed."""
         wanted = self.batches + more
         wait_until(lambda: self._has(wanted), f"{more} more batches", PATIENCE_S)
 
@@ -73,12 +73,12 @@ class Query:
         return self.batches >= batches
 
     def kill_driver(self) -> None:
-        """The Python process, its JVM, and whatever they have started; then it begins again."""
+        """Kill the Python process, its JVM and all their descendants; then start it again."""
         self.end()
         self.start()
 
     def end(self) -> None:
-        """Nothing of it is left."""
+        """End all its processes."""
         below = list(descendants(self.child.pid))
         self.child.kill()
         for pid in below:
@@ -86,7 +86,7 @@ class Query:
         self.child.wait()
 
     def kill_worker(self, random: Random) -> bool:
-        """One process that runs tasks, if there is one; whether there was."""
+        """Kill one process that runs tasks; return whether there was one."""
         workers = [pid for pid in descendants(self.child.pid) if is_worker(pid)]
         if workers:
             end(random.choice(workers))
@@ -103,7 +103,7 @@ def end(pid: int) -> None:
 
 
 def descendants(pid: int) -> Iterator[int]:
-    """Everything that this process has started, and what that has."""
+    """Return all descendants of this process."""
     try:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         threads = [path.name for path in Path(f"/proc/{pid}/task").iterdir()]
@@ -118,7 +118,7 @@ def descendants(pid: int) -> Iterator[int]:
 
 
 def is_worker(pid: int) -> bool:
-    """Whether it runs tasks: the one that makes such processes does not."""
+    """Return whether the process runs tasks, which the daemon that forks workers does not."""
     try:
         parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
         return all(
@@ -128,7 +128,7 @@ def is_worker(pid: int) -> bool:
         return False
 
 
-@pytest.mark.trial(short=0, long=100, every=4, turn=2)  # some four kills in each
+@pytest.mark.trial(short=0, long=100, every=4, turn=2)  # about four kills in each
 def test_each_number_is_at_the_broker_once(
     tmp_path: Path, seed: int, tell: Callable[[str], None]
 ) -> None:

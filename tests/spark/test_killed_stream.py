@@ -1,11 +1,11 @@
-"""Streams from a live broker into files, killed again and again: every message exactly once.
+"""Streams from a live broker into files, killed repeatedly: every message arrives exactly once.
 
-A broker in its own process, a producer that sends all the time, and two streams in one driver: one
-reads the store's files and writes Parquet, one reads over the network and writes JSON. Each seed
-kills something of them, in its turn (`KINDS`), at a moment of its own; now and then the broker,
-too, and topics and queues are added. Then the streams go on from their checkpoints, and their
-targets are compared with the queues and with what the producer knows. After the last seed they read
-to the end what is there (AvailableNow), and then nothing may be missing of all that was sent.
+A broker in its own process, a busy producer, and two streams in one driver. One stream reads the
+store's files and writes Parquet, the other reads over the network and writes JSON. Each seed in
+turn kills one of their processes (`KINDS`) at a random moment, and sometimes the broker. Topics and
+queues are added, too. Then the streams continue from their checkpoints. Their targets are compared
+with the queues and with the producer's record. After the last seed they read to the end
+(AvailableNow), and then no message that was sent may be missing.
 """
 
 import json
@@ -40,14 +40,14 @@ KINDS = (
     *("driver", "planner"),
 )
 ON_A_CLUSTER = range(8, 14)
-"""Of these, who runs with executors; next to each other, since a change costs a session."""
+"""Kinds that run with executors, adjacent because a change costs a session."""
 
 TOPICS_MAX, QUEUES_MAX = 8, 6
 BURST, PAUSE_S = 4, 0.04
-"""Messages of the producer at a time: 100 a second at the most, for as long as a trial lasts."""
+"""Messages of the producer per burst, at most 100 a second, to last for a whole trial."""
 
 AHEAD_MAX = 2000
-"""Messages that the streams have not read yet: then it waits, however slow the machine is."""
+"""Unread messages at which the producer waits, however slow the machine is."""
 
 BODY_BYTES_MAX = 2000
 BATCHES_BEFORE = 3
@@ -60,7 +60,7 @@ def body_of(number: int) -> bytes:
 
 
 class Load:
-    """A producer that tries each send once, to topics that become more, until it is told to end."""
+    """A producer that tries each send once, to a growing number of topics, until told to end."""
 
     def __init__(self, namesrv: str) -> None:
         self._admin = Admin(namesrv)
@@ -70,7 +70,7 @@ class Load:
         self._acknowledged: list[int] = []
         self.sent = 0
         self.read = 0
-        """How far the streams are, as far as it has been looked for."""
+        """Messages that the streams have read, as last checked."""
 
         self.queues: dict[str, int] = {}
         self._thread = Thread(target=self._run)
@@ -86,13 +86,13 @@ class Load:
         self._admin.close()
 
     def stop(self) -> None:
-        """Sends no more; every answer has come then, or never will."""
+        """Stop sending; all answers have arrived by then, or never will."""
         self._over.set()
         self._thread.join()
         self._producer.stop()
 
     def add(self, random: Random) -> None:
-        """A topic, or queues of one."""
+        """Add a topic, or queues of one."""
         topic = f"Load{random.randrange(TOPICS_MAX)}"
         queues = self.queues.get(topic, 0) + random.randint(1, 2)
         if queues <= QUEUES_MAX:
@@ -104,7 +104,7 @@ class Load:
             return list(self._acknowledged)
 
     def ends(self) -> dict[tuple[str, int], int]:
-        """How many messages each queue has, by the broker."""
+        """Return the number of messages of each queue, as the broker reports."""
         found = {}
         for topic in self.queues:
             for queue in self._admin.queues(topic):
@@ -133,7 +133,7 @@ class Load:
 
 
 class Target:
-    """Files that a stream has written, as its sink's log of what is committed names them."""
+    """Files that a stream has written, as the commit log of its sink names them."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -142,11 +142,11 @@ class Target:
         self._read: set[Path] = set()
 
     def read(self) -> None:
-        """What has been committed since."""
+        """Read the files committed since the last call."""
         try:
             committed = self.committed()
         except FileNotFoundError:
-            return  # no batch yet, or a log that has just been compacted: the next look tells
+            return  # no batch yet, or a log just compacted: the next call sees it
         for path in committed - self._read:
             for row in rows_of(path):
                 number = int(row["keys"])
@@ -156,7 +156,7 @@ class Target:
             self._read.add(path)
 
     def committed(self) -> set[Path]:
-        """The files of all batches: of the last compacted log, and of those behind it."""
+        """Return the files of all batches, from the last compacted log and those behind it."""
         logs = {path: path.suffix for path in (self.path / "_spark_metadata").iterdir()}
         compacted = max(
             (int(path.stem) for path, suffix in logs.items() if suffix == ".compact"), default=-1
@@ -173,14 +173,14 @@ class Target:
         return set(found)
 
     def has(self, ends: dict[tuple[str, int], int], acknowledged: list[int]) -> bool:
-        """Whether it has all that there was, as far as one can see it grow; see `check`."""
+        """Return whether all messages seem to be there; `check` makes sure."""
         self.read()
         return all(place in self.places for place in last_places(ends)) and all(
             number in self.numbers for number in acknowledged
         )
 
     def check(self, ends: dict[tuple[str, int], int], acknowledged: list[int]) -> None:
-        """Each message once, no hole in any queue, and nothing missing of what was there before."""
+        """Check that each message is there once, without holes in queues or loss."""
         assert [place for place, count in self.places.items() if count > 1] == [], "twice"
         assert [number for number, count in self.numbers.items() if count > 1] == [], "sent once"
         found: dict[tuple[str, int], list[int]] = {}
@@ -206,7 +206,7 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
 
 
 class Trial:
-    """What all seeds have in common: a broker under load, targets, and a driver."""
+    """State shared by all seeds: a broker under load, targets, and a driver."""
 
     def __init__(self, directory: Path, stack: ExitStack) -> None:
         self._directory = directory
@@ -238,7 +238,7 @@ class Trial:
         stack.callback(self.drop_driver)
 
     def driver(self, *, on_cluster: bool) -> Driver:
-        """The one that runs, or another one if it is gone or runs elsewhere."""
+        """Return the running driver, or a new one if it has ended or runs elsewhere."""
         if self._driver is not None and self._is_on_cluster != on_cluster:
             self.drop_driver()
         if self._driver is None:
@@ -267,7 +267,7 @@ class Trial:
         return self._cluster
 
     def compare(self, driver: Driver) -> int:
-        """Waits until the streams have read all that there is now; how many messages came."""
+        """Wait until the streams have read all current messages; return their number."""
         acknowledged, ends = self.load.acknowledged(), self.load.ends()
         before = self.targets["parquet"].places.total()
         for name, target in self.targets.items():
@@ -282,7 +282,7 @@ class Trial:
         return self.targets["parquet"].places.total() - before
 
     def finish(self) -> None:
-        """All that was sent has its place in both targets, and nothing else has."""
+        """Check that both targets hold exactly the messages that were sent."""
         self.load.stop()
         driver = self.driver(on_cluster=self._is_on_cluster)
         driver.say("drain")
@@ -299,7 +299,7 @@ class Trial:
         self._broker.start()
 
     def kill(self, kind: str, driver: Driver, random: Random) -> bool:
-        """Whether there was something to kill."""
+        """Kill a process of this kind; return whether there was one."""
         found = None
         match kind:
             case "driver":

@@ -1,6 +1,6 @@
-"""What each kind of master needs to be told, and what stays off the command line.
+"""Settings that each kind of master needs, and settings kept off the command line.
 
-YARN and Kubernetes are compared with what Spark's pages ask: nothing here runs them.
+YARN and Kubernetes are compared with Spark's documentation; nothing here runs them.
 """
 
 import os
@@ -60,7 +60,7 @@ ACCOUNT = "spark.kubernetes.authenticate.driver.serviceAccountName"
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """With a `python3` and a Hadoop configuration."""
+    """Return an environment with a `python3` and a Hadoop configuration."""
     python = tmp_path / "bin" / "python3"
     python.parent.mkdir()
     python.touch(mode=0o755)
@@ -85,7 +85,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
         {**KUBERNETES, POD: "driver", PORT: "7078"},
     ],
 )
-def test_what_is_said_in_full_is_taken(
+def test_complete_settings_are_accepted(
     settings: dict[str, str], environment: dict[str, str]
 ) -> None:
     check_settings(settings, environment)
@@ -94,7 +94,7 @@ def test_what_is_said_in_full_is_taken(
 def test_the_settings_of_the_manual_are_taken(
     environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Blocks of docs/pipeline.md, as they stand there but for the file with the secret."""
+    """Blocks of docs/pipeline.md are used verbatim, except for the file with the secret."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "spark-secret").write_text("told-to-nobody\n")
     (tmp_path / "spark-secret").chmod(0o600)
@@ -115,7 +115,7 @@ def test_the_settings_of_the_manual_are_taken(
 
 @pytest.mark.slow
 def test_the_lines_of_the_manual_prepare_a_machine(tmp_path: Path) -> None:
-    """But for pip: the version that they install is the one that is tried."""
+    """Except for pip: the pinned version must be the tested one."""
     text = (REPOSITORY / "docs" / "pipeline.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"^```sh\n(pip install .pyspark==.*?)^```$", text, re.M | re.S)
     install, home, python, *rest = block.splitlines()
@@ -149,7 +149,7 @@ def test_the_lines_of_the_manual_prepare_a_machine(tmp_path: Path) -> None:
 
 
 def test_the_lines_of_the_manual_start_what_the_demonstration_starts() -> None:
-    """Classes and options of a standalone cluster: those that `make cluster-demo` runs."""
+    """Classes and options of a standalone cluster must be those that `make cluster-demo` runs."""
     text = (REPOSITORY / "docs" / "pipeline.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"^```sh\n(export SPARK_LOCAL_IP.*?)^```$", text, re.M | re.S)
     _, master, worker = (shlex.split(x) for x in block.replace("\\\n", " ").splitlines())
@@ -164,14 +164,14 @@ def test_the_lines_of_the_manual_start_what_the_demonstration_starts() -> None:
 @pytest.mark.parametrize(
     "settings, sentence",
     [
-        ({"spark.master": "mesos://a:5050"}, "mesos://a:5050 is none: write local"),
-        ({"spark.master": "spark://a"}, "spark://a is none"),
+        ({"spark.master": "mesos://a:5050"}, "invalid spark.master 'mesos://a:5050': use local"),
+        ({"spark.master": "spark://a"}, "invalid spark.master 'spark://a'"),
         ({"spark.master": "k8s://https://a"}, "with the port"),
-        ({"spark.master": "local[x]"}, "is none"),
-        ({**STANDALONE, DEPLOY_MODE: "cluster"}, "the driver of a job is on this machine"),
-        ({**STANDALONE, "spark.driver.host": "127.0.0.1"}, "reached from this machine only"),
+        ({"spark.master": "local[x]"}, "invalid spark.master"),
+        ({**STANDALONE, DEPLOY_MODE: "cluster"}, "the driver runs on this machine"),
+        ({**STANDALONE, "spark.driver.host": "127.0.0.1"}, "reachable from this machine only"),
         ({**STANDALONE, "spark.driver.host": ""}, "the address of this machine that workers reach"),
-        ({**STANDALONE, "spark.authenticate": "false"}, "could run code on it"),
+        ({**STANDALONE, "spark.authenticate": "false"}, "could run code"),
         ({**YARN, "spark.pyspark.python": ""}, "spark.pyspark.python is missing"),
         ({**YARN, "spark.pyspark.python": "./env/bin/python"}, "ends with #env"),
         ({**YARN, "spark.pyspark.python": "python9"}, "does not run on this machine"),
@@ -179,12 +179,12 @@ def test_the_lines_of_the_manual_start_what_the_demonstration_starts() -> None:
         ({**KUBERNETES, "spark.driver.host": ""}, "that pods reach"),
         ({**KUBERNETES, IMAGE: ""}, f"{IMAGE} is missing"),
         ({**KUBERNETES, "spark.pyspark.python": ""}, "the path of Python in the image"),
-        ({**KUBERNETES, POD: "driver"}, "a driver in a pod needs a fixed one"),
-        ({**KUBERNETES, OAUTH: "x"}, "write spark.kubernetes.authenticate.oauthToken"),
-        ({**KUBERNETES, ACCOUNT: "x"}, "write spark.kubernetes.authenticate.serviceAccountName"),
+        ({**KUBERNETES, POD: "driver"}, "a driver in a pod needs a fixed port"),
+        ({**KUBERNETES, OAUTH: "x"}, "use spark.kubernetes.authenticate.oauthToken"),
+        ({**KUBERNETES, ACCOUNT: "x"}, "use spark.kubernetes.authenticate.serviceAccountName"),
     ],
 )
-def test_what_cannot_work_is_refused_in_a_sentence(
+def test_invalid_settings_are_rejected_in_one_sentence(
     settings: dict[str, str], sentence: str, environment: dict[str, str]
 ) -> None:
     with pytest.raises(StoreError) as refused:
@@ -203,7 +203,7 @@ def test_yarn_needs_the_configuration_of_hadoop(environment: dict[str, str]) -> 
     path = {"PATH": environment["PATH"]}
     with pytest.raises(StoreError, match="neither HADOOP_CONF_DIR nor YARN_CONF_DIR is set"):
         check_settings(YARN, path)
-    with pytest.raises(StoreError, match="nowhere is no directory"):
+    with pytest.raises(StoreError, match="nowhere is not a directory"):
         check_settings(YARN, {**path, "YARN_CONF_DIR": "nowhere"})
 
 
@@ -220,7 +220,7 @@ def test_a_python_in_an_archive_of_yarn_must_be_here_too(
         check_settings(settings, environment)
 
 
-# --- what is submitted
+# --- submitted settings
 
 
 def test_tasks_get_our_code_and_the_python_that_was_named(tmp_path: Path) -> None:

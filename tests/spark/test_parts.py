@@ -1,4 +1,4 @@
-"""Work in parts, one after the other or in the tasks of a session, and how far it is."""
+"""Work in parts, one after another or in tasks of a session, and its progress."""
 
 import pickle
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ class Accumulator:
 
 
 class FakeSpark:
-    """A session whose tasks run here, each from its pickle, as on another machine."""
+    """A session that runs unpickled tasks in this process."""
 
     def __init__(self) -> None:
         self.sparkContext = self

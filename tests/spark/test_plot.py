@@ -1,4 +1,4 @@
-"""Plots: a page of charts that opens without a network, whatever the names in it are."""
+"""Plots: a page of charts that opens without a network, with any names."""
 
 from pathlib import Path
 from xml.etree import ElementTree

@@ -1,4 +1,4 @@
-"""How far a job is, as it tells it: by parts, by what tasks have read, by their share."""
+"""Progress of a job: by parts, by messages read, by the share of tasks."""
 
 from spark.progress import HowFar, JobProgress
 
@@ -34,7 +34,7 @@ def test_tasks_of_spark_count_what_they_read_or_have_their_share() -> None:
     assert progress.now() == HowFar("writing", 3, 8, 375, 1000), "between two stages of Spark's"
 
 
-def test_what_remains_is_said_only_when_it_means_something() -> None:
+def test_remaining_time_is_estimated_only_with_enough_progress() -> None:
     clock = Clock()
     progress = JobProgress(clock)
     progress.begin("writing", rows=1000)
@@ -46,5 +46,5 @@ def test_what_remains_is_said_only_when_it_means_something() -> None:
     assert progress.now(10, 10).remaining_ms == 0
     progress.begin("comparing")
     clock.s += 60
-    assert progress.now().remaining_ms is None, "nobody knows how much there is"
+    assert progress.now().remaining_ms is None, "the total is unknown"
     assert progress.now(1, 4).remaining_ms == 180_000, "by tasks, where messages are not known"

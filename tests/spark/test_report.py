@@ -1,4 +1,4 @@
-"""Tables, durations and times of a job's report, as people read them."""
+"""Tables, durations and times in reports of jobs."""
 
 import pytest
 

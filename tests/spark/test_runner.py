@@ -1,4 +1,4 @@
-"""The command of a run, its settings, and its last words; nothing here starts a JVM."""
+"""Command line, settings and final events of a run; nothing here starts a JVM."""
 
 import json
 import os
@@ -89,7 +89,7 @@ def test_jobs_are_named_by_their_files() -> None:
             "it ended at 5",
         ),
         (ValueError("\n first\nsecond"), "ValueError: first"),
-        (runner.JavaEnded(), "Spark's Java process ended before the job did; its log says more"),
+        (runner.JavaEnded(), "Spark's Java process ended before the job did; see its log"),
     ],
 )
 def test_a_failure_is_told_in_one_sentence(error: Exception, sentence: str) -> None:
@@ -123,9 +123,9 @@ def run_child(arguments: list[str], commands: str) -> subprocess.CompletedProces
 
 
 @pytest.mark.slow
-def test_a_child_whose_parent_is_gone_exits(tmp_path: Path) -> None:
+def test_child_exits_after_its_parent(tmp_path: Path) -> None:
     waiting = tmp_path / "conf"
-    os.mkfifo(waiting)  # so that it cannot be quicker than we are
+    os.mkfifo(waiting)  # so that the child cannot be faster than the test
     done = run_child(
         ["archive", "--work-directory", str(tmp_path), "--conf", str(waiting)], "nonsense\n"
     )
@@ -169,7 +169,7 @@ def test_a_session_keeps_its_files_and_its_ports_to_itself() -> None:
 
 
 class FakeSpark:
-    """A session that knows nothing but how to cancel."""
+    """A session that can only cancel."""
 
     def __init__(self) -> None:
         self.cancelled = Event()
@@ -227,7 +227,7 @@ def test_a_job_that_is_cancelled_while_it_runs_says_so(
 def run_job(
     monkeypatch: pytest.MonkeyPatch, job: Job, **arguments: str
 ) -> tuple[int, list[dict[str, object]]]:
-    """A run in this process: its exit code, and what it said. A session must not be started."""
+    """Run a job in this process, without a session; return its exit code and events."""
 
     def never(settings: object, directory: object) -> None:
         raise AssertionError("Spark is started")
@@ -240,7 +240,7 @@ def run_job(
     return code, [json.loads(line) for line in output.getvalue().splitlines()]
 
 
-def test_what_a_job_refuses_is_refused_before_spark_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_job_rejects_invalid_arguments_before_spark_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     def check(arguments: object) -> None:
         raise StoreError("there is no topic x")
 
@@ -248,7 +248,7 @@ def test_what_a_job_refuses_is_refused_before_spark_starts(monkeypatch: pytest.M
     assert (code, said[-1]) == (1, {"event": "failed", "sentence": "there is no topic x"})
 
 
-def test_a_job_that_needs_no_spark_gets_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_job_without_spark_gets_no_session(monkeypatch: pytest.MonkeyPatch) -> None:
     code, said = run_job(monkeypatch, Job(lambda spark, given: {"spark": str(spark)}, bool, bool))
     assert code == 0
     assert said[-1] == {"event": "finished", "report": {"spark": "None"}}
@@ -275,7 +275,7 @@ def test_a_job_has_a_lease_on_its_store_from_its_start_to_its_end(
     assert list(directory.iterdir()) == []
 
 
-def test_how_far_a_job_is_is_told_when_it_came_further() -> None:
+def test_progress_is_reported_when_it_changes() -> None:
     output = StringIO()
     run = Runner(parse(["archive", "--work-directory", "/work"]), output)
     for how_far in (
@@ -292,7 +292,7 @@ def test_how_far_a_job_is_is_told_when_it_came_further() -> None:
     ]
 
 
-def test_such_a_job_ends_when_it_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_job_without_spark_ends_when_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
     waiting = Event()
     monkeypatch.setattr(
         runner, "load_job", lambda name: Job(lambda *_: {"x": waiting.wait()}, bool, bool)
@@ -311,7 +311,7 @@ def test_such_a_job_ends_when_it_is_cancelled(monkeypatch: pytest.MonkeyPatch) -
         ({"output": "{tmp}/out"}, "archive needs the argument store"),
         ({"store": "/nowhere", "output": "{tmp}/out"}, "/nowhere is no store directory"),
         ({"store": "{tmp}/file", "output": "{tmp}/out"}, "is no store directory"),
-        ({"store": "{tmp}", "output": "{tmp}/out", "topics": ["x"]}, "there is no topic x in"),
+        ({"store": "{tmp}", "output": "{tmp}/out", "topics": ["x"]}, "topic x not found in"),
         ({"store": "{tmp}", "output": "{tmp}/file/out"}, "cannot write to"),
     ],
 )

@@ -1,4 +1,4 @@
-"""What workers of Spark get of ours: the same zip each time, and enough to read a store with."""
+"""The code that Spark workers get: a reproducible zip, sufficient to read a store."""
 
 import ast
 import os
@@ -29,7 +29,7 @@ MAY_LACK = {
     "yaml": "the accounts of a broker only",
     "__pypy__": "PyPy only",
 }
-"""What modules in the zip import though a worker does not have it, and who of them needs it."""
+"""Modules that the zip imports but a worker may lack, and their users."""
 
 READS = f"""
 import pickle, sys
@@ -75,7 +75,7 @@ def shipped(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def run_bare(python: Path, program: str, shipped: str, given: bytes) -> bytes:
-    """Runs a program as a worker would, with Spark's own zips on the path."""
+    """Run a program as a worker would, with Spark's own zips on the path."""
     kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME")}
     done = subprocess.run(
         [str(python), "-c", program, shipped],
@@ -104,7 +104,7 @@ def test_the_same_code_makes_the_same_zip(tmp_path: Path) -> None:
     assert first.read_bytes() == second.read_bytes()
 
 
-def test_it_holds_all_of_the_packages_of_tasks_and_nothing_else(shipped: str) -> None:
+def test_zip_holds_exactly_the_packages_of_tasks(shipped: str) -> None:
     names = ZipFile(shipped).namelist()
     assert {name.partition("/")[0] for name in names} == IN_THE_ZIP
     for package in OURS:
@@ -132,7 +132,7 @@ def test_nothing_in_the_zip_imports_what_a_worker_lacks(shipped: str) -> None:
 
 
 def imported(source: str) -> set[str]:
-    """The packages that a module imports anywhere, in functions too."""
+    """Return the packages that a module imports anywhere, in functions too."""
     names = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):

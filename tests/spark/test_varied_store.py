@@ -1,4 +1,4 @@
-"""Every column of many different messages equals what a reader of single messages finds."""
+"""Every column of many different messages equals the result of a reader of single messages."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator
@@ -29,7 +29,7 @@ def options(root: Path) -> dict[str, str]:
 
 
 def count_equal(found: Iterable[Row], wanted: Iterable[Row]) -> int:
-    """How many they are, after each was found equal in every column."""
+    """Return the number of rows, after comparing every column."""
     count = 0
     for row, other in zip_longest(found, wanted):
         assert row == other
@@ -38,7 +38,7 @@ def count_equal(found: Iterable[Row], wanted: Iterable[Row]) -> int:
 
 
 def rows_of_files(directory: Path) -> Iterator[Row]:
-    """In the order of the tasks that wrote them."""
+    """Return rows in the order of the tasks that wrote them."""
     for path in sorted(directory.glob("part-*.parquet")):
         with parquet.ParquetFile(path) as file:
             for batch in file.iter_batches(8192):
@@ -63,7 +63,7 @@ def test_the_source_finds_in_every_message_what_is_in_it(seed: int, tmp_path: Pa
 
 
 @pytest.mark.slow
-@pytest.mark.trial(short=0, long=1, every=1000)  # four minutes: not in short rounds
+@pytest.mark.trial(short=0, long=1, every=1000)  # takes four minutes, so not in short rounds
 def test_the_data_frame_of_two_million_messages_is_what_is_in_them(
     seed: int, tmp_path: Path, tell: Callable[[str], None]
 ) -> None:

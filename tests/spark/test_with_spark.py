@@ -1,4 +1,4 @@
-"""The archive job and the data source in a real Spark session: one for all tests of this file."""
+"""The archive job and the data source in one real Spark session for all tests of this file."""
 
 import json
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ from tests.spark.store_writer import NOVEMBER_ROOT_MS, StoreWriter, patch
 from tests.spark.writes import check_page, check_written, over_the_network
 from tests.support import golden
 
-pytestmark = pytest.mark.slow(seconds=2)  # each of them, of one session
+pytestmark = pytest.mark.slow(seconds=2)  # each test of the one session
 
 GOLDEN = ["clean", "ext", "v6"]
 EVERY = {"includeSystemTopics": "true", "brokerName": "broker-a"}
@@ -39,7 +39,7 @@ PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    """Everything that needs Spark, in one go: a session takes longer to start than all of it."""
+    """Run everything that needs Spark at once, as a session starts slower than all of it runs."""
     ran = Ran(tmp_path_factory.mktemp("spark"))
     ran.archive("first run", ran.first.root, "archive", range_bytes=60_000)
     ran.archive("same again", ran.first.root, "archive")
@@ -91,7 +91,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
 
 
 def plan_golden(ran: Ran) -> None:
-    """Recorded stores, where they are at hand."""
+    """Plan steps over the recorded stores, if they are available."""
     try:
         for name in GOLDEN:
             store = golden.store(name, ran.directory / "golden")
@@ -107,7 +107,7 @@ def plan_golden(ran: Ran) -> None:
 
 
 def plan_streams(ran: Ran) -> None:
-    """A stream over a store that grows, failing once, restarted each time from its checkpoint."""
+    """Plan a stream over a growing store that fails once and restarts from its checkpoint."""
     growing = ran.directory / "growing"
     step = {
         "do": "stream",
@@ -135,7 +135,7 @@ def expected(writer: StoreWriter) -> list[Row]:
 
 
 def user_rows(writer: StoreWriter) -> list[Row]:
-    """What an archive should hold."""
+    """Return the rows that an archive should hold."""
     rows = [row for row in expected(writer) if row["topic"] != "%RETRY%group"]
     return archived_rows(rows)
 
@@ -264,9 +264,9 @@ def test_an_archive_is_what_the_log_has(ran: Ran, output: str) -> None:
     assert report["damaged"] == (2 if output == "damaged-archive" else 0)
 
 
-def test_what_differs_from_the_log_is_named(ran: Ran, tmp_path: Path) -> None:
+def test_differences_from_the_log_are_named(ran: Ran, tmp_path: Path) -> None:
     store = write_messages(StoreWriter(tmp_path / "other"), FIRST_MESSAGES)
-    other = store.records[401]  # of 123, and not damaged in itself: another body, with its CRC
+    other = store.records[401]  # of 123: another body, with a valid CRC
     start, size = other.physical_offset % 65_536 + 88, len(other.body)
     path = store.root / "commitlog" / f"{other.physical_offset // 65_536 * 65_536:020}"
     patch(path, start, bytes([7]) * size)
@@ -275,7 +275,7 @@ def test_what_differs_from_the_log_is_named(ran: Ran, tmp_path: Path) -> None:
     report = load_job("archive").main(None, given)
     where = f"message {other.queue_offset} in queue {other.queue_id} of 123"
     assert report["differences"] == [f"{where}: bodyCrc differs", f"{where}: body differs"]
-    assert report["expired"] == (ALL_MESSAGES - FIRST_MESSAGES) * 3 // 4  # of the second run
+    assert report["expired"] == (ALL_MESSAGES - FIRST_MESSAGES) * 3 // 4  # in the second run
 
 
 def test_nothing_is_left_in_staging(ran: Ran) -> None:
@@ -373,12 +373,12 @@ def test_a_batch_and_a_stream_are_read_over_the_network(ran: Ran) -> None:
     assert stream["lags"][-1]["orders"] == {"broker-a": {"0": 0, "1": 0}}
 
 
-def test_what_is_written_is_there_once(ran: Ran) -> None:
-    """A batch with a version, twice, and a stream whose last batch was repeated."""
+def test_written_messages_are_stored_once(ran: Ran) -> None:
+    """A versioned batch is written twice, and the last batch of a stream is repeated."""
     check_written(ran)
 
 
-def test_the_programs_of_the_page_do_what_it_says(ran: Ran) -> None:
+def test_programs_of_the_page_do_what_the_page_says(ran: Ran) -> None:
     check_page(ran)
 
 
@@ -390,7 +390,7 @@ def test_the_progress_of_a_stream_has_its_lag(ran: Ran) -> None:
     assert found[: len(rows) - 1] == [sum(rows[done:]) for done in range(2, len(rows) + 1)]
 
 
-def test_what_the_source_cannot_do_is_one_sentence(ran: Ran) -> None:
+def test_unsupported_reads_fail_with_one_sentence(ran: Ran) -> None:
     assert ran.results["wrong option"]["error"] == (
         "troupemq has no option startingoffset: did you mean startingOffsets?"
     )

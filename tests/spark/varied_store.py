@@ -1,10 +1,11 @@
-"""A store of many different messages, and what each of them is, told without the decoder.
+"""A store of many different messages and the contents of each, without the decoder.
 
-Compressed bodies of every kind, IPv6 hosts, batches, messages without properties, retries, delayed
-and half messages, units that point into a queue's extension; several log and queue files.
+It has compressed bodies of every kind, IPv6 hosts, batches, messages without properties, retries,
+delayed and half messages, and units that point into a queue's extension. It has several log and
+queue files.
 
-The body of a message follows from its number, which its field `flag` holds. The reader here goes
-through units and records one by one, with the code that the broker uses for them.
+The body of a message follows from its number, which its field `flag` holds. The reader here reads
+units and records one by one, with the code of the broker.
 """
 
 from collections.abc import Iterator
@@ -31,7 +32,7 @@ BROKER = "broker-a"
 TOPICS = ["orders"] * 10 + ["payments", "stock", "%RETRY%group", "%DLQ%group"]
 QUEUES = 3
 BATCH = 16
-"""Messages of one send that lie behind one another in one queue."""
+"""Messages of one send that are contiguous in one queue."""
 
 _UNIT = Struct(">qiq")
 _HOSTS = [pack_host(f"10.0.0.{number}", 1000 + number) for number in range(1, 30)]
@@ -39,14 +40,14 @@ _HOSTS_V6 = [pack_host(f"2001:db8::{number}", 2000 + number) for number in range
 
 
 def body_of(number: int) -> bytes:
-    """As its producer gave it: short ones, empty ones, some of many KiB."""
+    """Return the body as its producer gave it: short, empty, or of many KiB."""
     random = Random(number)
     size = random.randrange(200) if number % 97 else random.randrange(20_000)
     return random.randbytes(16) * (size // 16) + bytes([number % 256]) * (size % 16)
 
 
 def make_varied_store(root: Path, count: int, seed: int, log_file_bytes: int = 64 << 20) -> None:
-    """Messages number 0 to `count`; which topic, host and codec each has, the seed says."""
+    """Make messages number 0 to `count`; the seed determines topic, host and codec of each."""
     writer = StoreWriter(root, log_file_bytes=log_file_bytes, queue_file_bytes=20 * 30_000)
     writer.keep_records = False
     random = Random(seed)
@@ -76,7 +77,7 @@ def _append(writer: StoreWriter, random: Random, number: int, topic: str, queue_
     at = NOVEMBER_ROOT_MS + number // 2
     code = at + 10_000 if topic == SCHEDULE_TOPIC else java_hash_code(tag)
     if random.randrange(10) == 0:
-        code = EXT_ADDRESS_MAX - number  # the tags code is in the queue's extension
+        code = EXT_ADDRESS_MAX - number  # the queue's extension has the tags code
     hosts = _HOSTS_V6 if random.randrange(15) == 0 else _HOSTS
     store_hosts = _HOSTS_V6 if random.randrange(30) == 0 else _HOSTS
     writer.append(
@@ -110,7 +111,7 @@ def _properties(random: Random, number: int, tag: str) -> dict[str, str] | bytes
 
 
 class OneByOne:
-    """The reader that is compared with."""
+    """Reference reader of single messages."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -121,7 +122,7 @@ class OneByOne:
         self._file_bytes = len(next(iter(self._log.values())))
 
     def rows(self) -> Iterator[Row]:
-        """All, by topic, queue and offset."""
+        """Return all rows, by topic, queue and offset."""
         queues = self._root / "consumequeue"
         for topic in sorted(path.name for path in queues.iterdir()):
             for queue_id in sorted(int(path.name) for path in (queues / topic).iterdir()):
@@ -140,5 +141,5 @@ class OneByOne:
 
 
 def _plain(record: MessageRecord) -> bytes:
-    """Not decompressed: what was sent is known."""
+    """Return the sent body; nothing is decompressed."""
     return body_of(record.flag)

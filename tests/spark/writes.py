@@ -1,4 +1,4 @@
-"""What the one session reads from a broker and writes to it, and what is there afterwards."""
+"""Reads from a broker and writes to it by the one session, and their results."""
 
 import re
 from collections.abc import Iterator
@@ -20,12 +20,12 @@ from tests.troupemq.fake_server import FakeServer
 
 SUNK = ("versioned", "streamed")
 PAGE, OF_THE_PAGE = "docs/pipeline.md", "paged"
-"""Its programs, and the topic that they send to here."""
+"""Page with programs, and the topic that they send to here."""
 
 
 @contextmanager
 def over_the_network(ran: Ran) -> Iterator[None]:
-    """Steps that read from a broker, which serves meanwhile."""
+    """Return the steps that read from a broker, which runs meanwhile."""
     root = ran.directory / "served"
     write_messages(StoreWriter(root, log_file_bytes=16 << 20, queue_file_bytes=60_000), 200)
     with serving_broker(root) as running, FakeServer() as name_server:
@@ -44,7 +44,7 @@ def over_the_network(ran: Ran) -> Iterator[None]:
 
 @contextmanager
 def plan_writes(ran: Ran, running: RunningBroker, name_server: str) -> Iterator[None]:
-    """Batches and a stream from a store to topics, which are made; some of them twice."""
+    """Plan batches and a stream from a store to new topics, some of them twice."""
     with SyncConnection(f"{HOST}:{running.ports.main}") as line:
         for topic in (OF_THE_PAGE, *SUNK):
             header = CreateTopicHeader(topic, "TBW102", 4, 4, 6, "SINGLE_TAG")
@@ -83,7 +83,7 @@ def plan_writes(ran: Ran, running: RunningBroker, name_server: str) -> Iterator[
 
 
 def plan_page(ran: Ran, name_server: str) -> None:
-    """Every program of the page, with our places in place of the ones that it names."""
+    """Plan every program of the page, with paths of the test."""
     text = (REPOSITORY / PAGE).read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     folder = ran.directory / "page"
@@ -103,7 +103,7 @@ def plan_page(ran: Ran, name_server: str) -> None:
 
 
 def check_page(ran: Ran) -> None:
-    """The stream's table has the whole topic, and what was sent has come."""
+    """Check that the stream's table has the whole topic, and that all messages arrived."""
     of_topic = [record for record in ran.first.records if record.topic == "orders"]
     wanted = [f"orders {each.queue_id} {each.queue_offset}" for each in of_topic]
     assert ran.results["page"] == sorted(wanted)
@@ -112,7 +112,7 @@ def check_page(ran: Ran) -> None:
 
 
 def check_written(ran: Ran) -> None:
-    """Everything is there once; what cannot be is one sentence."""
+    """Check that every message arrived once, and that errors are one sentence."""
     assert [ran.results[step] for step in ("write", "write again", "a crash")] == [None] * 3
     *batches, last = ran.results["write a stream"]
     assert batches
@@ -124,13 +124,13 @@ def check_written(ran: Ran) -> None:
 
 
 def written_by(ran: Ran) -> list[tuple[str, bytes]]:
-    """What each of the topics has to have, sorted."""
+    """Return the expected contents of each topic, sorted."""
     records = enumerate(ran.all.records)
     return sorted((f"key{n}", each.body) for n, each in records if each.topic in ("orders", "123"))
 
 
 def sunk(running: RunningBroker, topic: str) -> list[tuple[str, bytes]]:
-    """The keys and the bodies of all messages of a topic."""
+    """Return the keys and bodies of all messages of a topic."""
     log = running.broker.store.commit_log
     heads = [head for head in log.walk(log.min_offset()) if head.topic == topic.encode()]
     records = [log.read_record(head.physical_offset) for head in heads]

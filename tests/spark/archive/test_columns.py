@@ -1,4 +1,4 @@
-"""An archive with the names of the first format is the same table as one with those of today."""
+"""Conversion of the first archive format: the same table as with current columns."""
 
 from pathlib import Path
 from zlib import compress
@@ -44,7 +44,7 @@ def read(writer: StoreWriter, columns: list[str]) -> pa.Table:
 
 
 def of_format_1(writer: StoreWriter) -> pa.Table:
-    """What the archive job of the first format wrote: stored bodies and texts, times in ms."""
+    """Return what the first archive format had: stored bodies and texts, times in ms."""
     return as_format_1(read(writer, [*OLD_COLUMNS, "day"]))
 
 
@@ -77,6 +77,6 @@ def test_a_damaged_body_of_the_first_format_is_told(writer: StoreWriter) -> None
     assert [number for number, is_ok in enumerate(found) if not is_ok] == [22]
 
 
-def test_a_table_of_today_stays_as_it_is(writer: StoreWriter) -> None:
+def test_table_with_current_columns_stays_unchanged(writer: StoreWriter) -> None:
     table = read(writer, ["queueId", "body"])
     assert renewed(table) is table

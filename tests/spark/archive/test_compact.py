@@ -1,4 +1,4 @@
-"""Many small files made few, at once or not at all, whatever is killed when."""
+"""Compaction of many small files, all at once or not at all, with kills at any time."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -26,13 +26,13 @@ ENDS = (100, 150, 200)
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> StoreWriter:
-    """Nobody changes it."""
+    """Return a store that no test changes."""
     return write_messages(StoreWriter(tmp_path_factory.mktemp("store")), ENDS[-1])
 
 
 @pytest.fixture(scope="module")
 def three_runs(tmp_path_factory: pytest.TempPathFactory, store: StoreWriter) -> Path:
-    """An archive to be copied."""
+    """Return an archive to be copied."""
     return Path(of_three_runs(tmp_path_factory.mktemp("three") / "archive", store).output)
 
 
@@ -50,7 +50,7 @@ def of_three_runs(output: Path, store: StoreWriter) -> Archive:
 
 
 def rows(archive: Archive) -> list[Row]:
-    """By the manifests, each file checked."""
+    """Return the rows by the manifests, after checking each file."""
     found = []
     for run in archive.runs():
         archive.check(run)
@@ -124,7 +124,7 @@ def test_the_next_run_goes_on_behind_it(tmp_path: Path, store: StoreWriter) -> N
     assert verified(archive, store)["compared"] == ENDS[-1] * 3 // 4
 
 
-def test_what_is_large_or_alone_is_left_as_it_is(archive: Archive) -> None:
+def test_large_or_single_files_stay_unchanged(archive: Archive) -> None:
     compact(None, str(archive.output))
     (run,) = archive.runs()
     again = compact(None, str(archive.output))
@@ -167,7 +167,7 @@ def test_messages_that_expired_between_two_runs_are_not_missed(tmp_path: Path) -
     assert verified(archive, writer)["clean"]
 
 
-def test_what_is_damaged_is_still_told(tmp_path: Path) -> None:
+def test_damaged_messages_are_still_reported(tmp_path: Path) -> None:
     writer = StoreWriter(tmp_path / "store")
     for number in range(9):
         writer.append("t", 0, b"%050d" % number)
@@ -192,7 +192,7 @@ def test_what_is_damaged_is_still_told(tmp_path: Path) -> None:
 
 
 class Killed(BaseException):
-    """In the place of a kill: nothing below may catch it."""
+    """Stands for a kill; the code under test must not catch it."""
 
 
 @pytest.mark.heavy
@@ -259,9 +259,9 @@ def test_messages_that_do_not_come_out_again_stop_it(
     assert archive.runs() == [1, 2, 3]
 
 
-def test_what_is_no_archive_is_refused(tmp_path: Path) -> None:
+def test_missing_archive_is_rejected(tmp_path: Path) -> None:
     check = load_job("archive").check
     with pytest.raises(StoreError, match=r"there is no archive at .*: nothing to compact"):
         check({"store": str(tmp_path), "output": str(tmp_path), "compact": True})
-    with pytest.raises(StoreError, match="leave compact or verify out"):
+    with pytest.raises(StoreError, match="compact and verify exclude each other"):
         check({"store": "x", "output": "y", "compact": True, "verify": True})

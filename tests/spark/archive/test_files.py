@@ -23,7 +23,7 @@ from tests.support.odd_values import odd_documents
 
 
 def write_part(directory: Path, topic: str, rows: list[tuple[int, int]], name: str = "a") -> None:
-    """A Parquet file with these (queue id, queue offset) rows."""
+    """Write a Parquet file with these (queue id, queue offset) rows."""
     path = directory / f"topic={topic}" / "day=2026-11-20"
     path.mkdir(parents=True, exist_ok=True)
     ids, offsets = zip(*rows, strict=True)
@@ -92,7 +92,7 @@ def test_a_run_number_is_given_once(archive: Archive, staged: Path) -> None:
     assert archive.manifest(1).run_id == "abc"
 
 
-def test_what_a_killed_run_left_is_removed_by_the_next(archive: Archive, staged: Path) -> None:
+def test_next_run_removes_the_files_of_a_killed_run(archive: Archive, staged: Path) -> None:
     archive.stage("next")
     assert not staged.exists()
 
@@ -111,7 +111,7 @@ def test_a_damaged_file_is_found_by_its_manifest(
     else:
         content[len(content) // 2] ^= 1
         path.write_bytes(content)
-    with pytest.raises(StoreError, match=r"is missing|is not what was archived"):
+    with pytest.raises(StoreError, match=r"is missing|differs from what was archived"):
         archive.check(1)
 
 
@@ -127,12 +127,12 @@ def test_a_damaged_manifest_is_no_manifest(archive: Archive, staged: Path) -> No
     with pytest.raises(StoreError, match="is damaged"):
         archive.manifest(1)
     path.unlink()
-    with pytest.raises(StoreError, match="is gone"):
+    with pytest.raises(StoreError, match="is missing"):
         archive.manifest(1)
 
 
 def test_a_manifest_of_other_kinds_of_values_is_damaged(archive: Archive, staged: Path) -> None:
-    """Its checksum is right. It was a traceback, and failed the actor of a broker that reads it."""
+    """Regression: a manifest with a valid checksum failed the broker's actor with a traceback."""
     path = archive.publish(staged, manifest_of(archive, staged)) / MANIFEST
     text = path.read_bytes()
     ends = ArchiveEnds(RealDisk(), str(archive.output))
@@ -156,7 +156,7 @@ def test_a_manifest_of_other_kinds_of_values_is_damaged(archive: Archive, staged
 def test_a_manifest_whose_files_lead_out_of_its_run_is_refused(
     archive: Archive, staged: Path, path: str
 ) -> None:
-    """Its checksum is right: whoever can write the file can count it."""
+    """The checksum is valid, as any writer of the file can compute it."""
     manifest = manifest_of(archive, staged)
     directory = archive.publish(staged, manifest)
     forged = replace(manifest, files=(replace(manifest.files[0], path=path),))
@@ -188,7 +188,7 @@ def test_the_table_of_an_archive_is_below_it_whatever_its_manifest_says(
 def test_a_file_beside_an_archive_is_not_emptied_through_its_lock(
     archive: Archive, tmp_path: Path
 ) -> None:
-    """The lock was opened for writing wherever a link led: the file there became empty."""
+    """Regression: the lock was opened for writing through a link, which emptied the target."""
     outside = tmp_path / "outside"
     outside.write_bytes(b"mine")
     archive.output.mkdir()
@@ -213,7 +213,7 @@ def test_nothing_is_staged_or_removed_behind_a_link_out_of_an_archive(
 def test_a_table_of_an_archive_is_no_link_out_of_it(
     archive: Archive, staged: Path, tmp_path: Path
 ) -> None:
-    """Messages went to where it led, although the path in the manifest is not believed."""
+    """Regression: messages went to the target of the link, despite the ignored manifest path."""
     manifest = replace(manifest_of(archive, staged), table=Table("delta", "/elsewhere", "app"))
     archive.publish(staged, manifest)
     (archive.output / "table").symlink_to(tmp_path)
@@ -224,7 +224,7 @@ def test_a_table_of_an_archive_is_no_link_out_of_it(
 def test_a_run_that_its_operator_has_linked_is_removed_as_a_link(
     archive: Archive, staged: Path, tmp_path: Path
 ) -> None:
-    """Removing it failed with a traceback, and so did every later run."""
+    """Regression: removing it failed with a traceback, and so did every later run."""
     manifest = manifest_of(archive, staged)
     moved = archive.publish(staged, manifest).rename(tmp_path / "moved")
     archive.run_directory(1).symlink_to(moved)
@@ -285,12 +285,12 @@ def test_files_that_differ_from_the_plan_are_refused(
         compare(describe_files(tmp_path), [planned("t", 0, 3, 6)], none_damaged)
 
 
-def test_a_queue_without_a_plan_for_rows_needs_none(tmp_path: Path) -> None:
+def test_queue_without_planned_rows_needs_no_files(tmp_path: Path) -> None:
     empty = replace(planned("t", 0, 3, 6), ranges=(), last=None)
     assert compare(describe_files(tmp_path), [empty], none_damaged) == ([], [])
 
 
-def test_what_the_files_lack_must_be_damaged_in_the_log(tmp_path: Path) -> None:
+def test_missing_messages_must_be_damaged_in_the_log(tmp_path: Path) -> None:
     write_part(tmp_path, "t", [(0, 3), (0, 6), (0, 7)])
     asked: list[tuple[int, int]] = []
 

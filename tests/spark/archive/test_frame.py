@@ -1,4 +1,4 @@
-"""Which files of an archive are read; as a DataFrame they are in tests/spark/test_with_spark.py."""
+"""Files of an archive that are read; tests/spark/test_with_spark.py has the DataFrame."""
 
 from pathlib import Path
 
@@ -29,7 +29,7 @@ def archive(tmp_path: Path) -> Archive:
     return made
 
 
-def test_what_was_replaced_is_out_of_sight_and_stays_for_who_is_reading_it(
+def test_replaced_runs_are_hidden_and_stay_for_current_readers(
     archive: Archive,
 ) -> None:
     before = archive_files(str(archive.output))
@@ -44,7 +44,7 @@ def test_what_was_replaced_is_out_of_sight_and_stays_for_who_is_reading_it(
 
 
 @pytest.mark.heavy
-def test_runs_behind_a_compaction_know_what_it_replaced(archive: Archive, tmp_path: Path) -> None:
+def test_runs_after_a_compaction_repeat_the_replaced_runs(archive: Archive, tmp_path: Path) -> None:
     compact(None, str(archive.output), grace_ms=HOUR_MS)
     more = write_messages(StoreWriter(tmp_path / "more"), 240)
     add_run(archive, more.root)
@@ -58,7 +58,7 @@ def test_runs_behind_a_compaction_know_what_it_replaced(archive: Archive, tmp_pa
     assert archive.runs() == [5]
 
 
-def test_what_is_no_archive_or_an_old_one_is_one_sentence(tmp_path: Path) -> None:
+def test_missing_or_old_archives_fail_with_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="there is no archive at"):
         archive_files(str(tmp_path))
     store = write_messages(StoreWriter(tmp_path / "store"), 20)

@@ -1,5 +1,6 @@
-"""Runs that go into a table: each message once, whatever is killed between the table's commit and
-ours. The table is a fake here; tests/compat/test_delta_archive.py has the real one.
+"""Runs in a table: each message once, with kills between the table's commit and the manifest.
+
+The table is a fake here; tests/compat/test_delta_archive.py has the real one.
 """
 
 from collections.abc import Callable
@@ -27,11 +28,11 @@ NONE: Any = None
 
 
 class Killed(BaseException):
-    """In the place of a kill: nothing below may catch it."""
+    """Stands for a kill; the code under test must not catch it."""
 
 
 class FakeTable:
-    """Takes a run's messages by one commit; the same version again is nothing."""
+    """Takes a run's messages by one commit; ignores a repeated version."""
 
     def __init__(self) -> None:
         self.commits: dict[tuple[str, int], list[tuple[str, int, int]]] = {}
@@ -77,7 +78,7 @@ def archive(tmp_path: Path) -> Archive:
 
 
 def run(archive: Archive, store: StoreWriter, count: int = ALL) -> int | None:
-    """The job's steps over the first `count` messages; the run that was finished before them."""
+    """Run the job over the first `count` messages; return the run that was finished before."""
     end = store.records[count].physical_offset if count < ALL else None
     with archive.writing():
         finished = finish(NONE, archive)
@@ -173,7 +174,7 @@ def test_a_table_that_has_other_messages_than_were_decided_is_told(
     run(archive, store, FIRST)
     with monkeypatch.context() as patched:
         patched.setattr(table_module, "append", lambda *_: None)
-        with pytest.raises(StoreError, match=r"has 0 messages of run 2, not 30: go back to its"):
+        with pytest.raises(StoreError, match=r"has 0 messages of run 2, not 30: restore its"):
             run(archive, store)
     table.commits["another", 3] = [("x", 0, 0)]
     assert archive.runs() == [1]
@@ -182,7 +183,7 @@ def test_a_table_that_has_other_messages_than_were_decided_is_told(
     assert archive.runs() == [1, 2], "the decided one was finished first"
 
 
-def test_what_cannot_be_is_refused_with_what_to_do(
+def test_unsupported_formats_are_rejected_with_advice(
     archive: Archive, store: StoreWriter, table: FakeTable, tmp_path: Path
 ) -> None:
     check = load_job("archive").check

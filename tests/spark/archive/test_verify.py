@@ -1,4 +1,4 @@
-"""An archive compared with its log, whichever formats its runs have."""
+"""Comparison of an archive with its log, for all formats of runs."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ def store(tmp_path: Path) -> StoreWriter:
 
 @pytest.fixture
 def archive(tmp_path: Path, store: StoreWriter) -> Archive:
-    """A run with the names of the first format, and one with those of today behind it."""
+    """Return a run of the first format, followed by one of the current format."""
     archive = Archive(str(tmp_path / "archive"))
     add_run(archive, store.root, store.records[FIRST].physical_offset, is_old=True)
     add_run(archive, store.root)
@@ -70,7 +70,7 @@ def test_runs_of_both_formats_are_compared_with_the_log(
 
 
 def test_messages_whose_queue_files_have_been_deleted_are_expired(tmp_path: Path) -> None:
-    """The second store is the first one a while later: its queue begins with message 300."""
+    """The second store is the first one later: its queue begins with message 300."""
     archive = Archive(str(tmp_path / "archive"))
     for first in (0, 300):
         writer = StoreWriter(tmp_path / str(first), log_first_offset=65_536 * first)

@@ -1,4 +1,4 @@
-"""The Parquet files of a run, as its tasks write them."""
+"""Parquet files of a run, as its tasks write them."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,7 +29,7 @@ DAY_MS = 86_400_000
 
 
 def written(root: Path, days: Sequence[int], topic: str = "orders") -> StoreWriter:
-    """A message for each number: stored so many days after the root."""
+    """Write a message for each number, stored that many days after the root."""
     writer = StoreWriter(root)
     for number, day in enumerate(days):
         writer.append(
@@ -43,7 +43,7 @@ def written(root: Path, days: Sequence[int], topic: str = "orders") -> StoreWrit
 
 
 def part_of(writer: StoreWriter, staging: Path) -> WritePart:
-    """All of a store as one task."""
+    """Return the whole store as one task."""
     reader = RangeReader(
         store=str(writer.root),
         commit_log=None,
@@ -108,7 +108,7 @@ def test_days_that_take_turns_have_more_files_and_no_more_of_them_are_open(
     assert len(paths(tmp_path / "staging")) > 7
 
 
-def test_a_task_holds_no_more_rows_than_it_may(
+def test_task_buffers_at_most_the_allowed_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(write, "ROW_GROUP_BYTES", 2_000)
@@ -152,7 +152,7 @@ def test_a_task_that_runs_again_makes_the_same_files(
         with pytest.raises(StoreError, match=r"cannot write to .*: No space left"):
             write_part(part)
     (left,) = paths(tmp_path / "staging")
-    assert left.startswith("data/")  # the first file, whole; nothing unfinished
+    assert left.startswith("data/")  # the first file is whole, and none is unfinished
     write_part(part)
     names = paths(tmp_path / "staging")
     contents = [(tmp_path / "staging" / name).read_bytes() for name in names]

@@ -1,4 +1,4 @@
-"""A store that several jobs are tested on: few messages, all figures known."""
+"""A small store with known figures, for tests of several jobs."""
 
 from pathlib import Path
 
@@ -10,10 +10,11 @@ EAST, WEST = pack_host("10.0.0.1", 4001), pack_host("10.0.0.2", 4002)
 
 
 def orders(root: Path) -> StoreWriter:
-    """Orders: 10 bodies of 100 bytes in the first minute, 20 of 50 in the third; Bills: one of 7.
+    """Write Orders: 10 bodies of 100 bytes in minute one, 20 of 50 in minute three.
 
-    The first ten are tagged `new` and come from EAST, the others from WEST without a tag. A retry
-    topic, which is the system's, has three. Each message is stored 3 ms after its birth.
+    Bills has one of 7 bytes. The first ten are tagged `new` and come from EAST, the others from
+    WEST without a tag. A retry topic, a system topic, has three. Each message is stored 3 ms after
+    its birth.
     """
     writer = StoreWriter(root)
     for number in range(10):

@@ -1,4 +1,4 @@
-"""The audit job names exactly what is damaged, shared out by files as in one piece."""
+"""The audit job names exactly the damaged records, in parts as in one piece."""
 
 from pathlib import Path
 from random import Random
@@ -21,7 +21,7 @@ SENT = 250
 
 @pytest.fixture(scope="module")
 def whole() -> FakeDisk:
-    """A store of several log and index files that was stopped cleanly."""
+    """Return a store of several log and index files that was stopped cleanly."""
     small = SmallStore()
     small.send(SENT)
     save(small.disk, "/store/config/topics.json", '{"topicConfigTable":{"Topic":{"perm":6}}}')
@@ -31,7 +31,7 @@ def whole() -> FakeDisk:
 
 
 def laid_out(disk: FakeDisk, root: Path) -> Path:
-    """The same files on a real disk."""
+    """Write the files to a real disk."""
     for path, inode in disk._files.items():
         target = root / path.removeprefix("/")
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -60,7 +60,7 @@ def test_a_store_that_was_stopped_is_clean(whole: FakeDisk, tmp_path: Path) -> N
     assert (report["clean"], report["findings"], report["messages"]) == (True, [], [])
     assert (report["rows"], report["units"], report["queues"]) == (SENT, SENT, 2)
     assert report["index_files"] > 1
-    assert report["text"].endswith("Nothing is wrong.")
+    assert report["text"].endswith("No faults found.")
 
 
 def test_a_damaged_body_costs_exactly_its_message(whole: FakeDisk, tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_a_wrong_entry_of_the_index_is_named(whole: FakeDisk, tmp_path: Path) ->
 
 
 @pytest.mark.trial(short=6, long=500)
-def test_what_is_found_is_what_one_check_of_all_finds(
+def test_findings_equal_those_of_a_check_in_one_piece(
     whole: FakeDisk, tmp_path: Path, seed: int
 ) -> None:
     store, random = laid_out(whole, tmp_path), Random(seed)
@@ -114,14 +114,14 @@ def test_what_is_found_is_what_one_check_of_all_finds(
 
 
 PLACES = {"size": range(4), "magic": range(4, 8), "own offset": range(28, 36)}
-"""Bytes of a record's head by which it is known to be a whole one; the CRC is that of its body."""
+"""Bytes of a record's head that identify an intact record; the CRC is that of its body."""
 
 UNIT_BYTES, BODY_AT = 20, 88
 CRC, HEAD = "the body does not have its CRC", "the record is not its own"
 
 
 def units(store: Path) -> dict[tuple[int, int], int]:
-    """Where each message begins: (queue, queue offset) → byte of the log."""
+    """Return the start of each message: (queue, queue offset) → byte of the log."""
     found = {}
     for queue in (store / "consumequeue" / "Topic").iterdir():
         data = b"".join(path.read_bytes() for path in sorted(queue.iterdir()))
@@ -162,7 +162,7 @@ def test_damaged_messages_are_named_by_the_audit_and_left_out_of_the_archive(
         ).to_pylist()
     }
     assert archived == set(places) - set(why)
-    # Of a queue's last messages without a head nobody can say that they were there: it ends.
+    # The last messages of a queue leave no trace without their heads: the queue ends.
     behind = {
         name
         for name in why

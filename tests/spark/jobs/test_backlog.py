@@ -1,4 +1,4 @@
-"""The backlog job against answers that were counted by hand; no Spark, no numpy."""
+"""The backlog job against results computed by hand; no Spark, no numpy."""
 
 import json
 import subprocess
@@ -19,7 +19,7 @@ NOW_MS = NOVEMBER_ROOT_MS + 10 * HOUR_MS
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    """Orders: ten messages in queue 0, one an hour, and four in queue 1; Bills: one."""
+    """Return a store. Orders: ten hourly messages in queue 0, four in queue 1; Bills: one."""
     writer = StoreWriter(tmp_path / "store")
     for number in range(10):
         writer.append("Orders", 0, b"x", store_timestamp=NOVEMBER_ROOT_MS + number * HOUR_MS)
@@ -31,7 +31,7 @@ def store(tmp_path: Path) -> Path:
 
 
 def consumed(store: Path, **offsets: dict[int, int]) -> None:
-    """The broker's file; a group's name stands for its topic, too."""
+    """Write the broker's file; a group's name is its topic, too."""
     table = {f"Orders@{group}": queues for group, queues in offsets.items()}
     (store / "config").mkdir(exist_ok=True)
     (store / "config" / "consumerOffset.json").write_text(json.dumps({"offsetTable": table}))
@@ -88,13 +88,13 @@ def test_the_trend_compares_with_earlier_runs_and_the_page_draws_them(
         "group",
         "topic",
         "messages",
-        "oldest",
-        "waits",
+        "time",
+        "lag",
         "change",
-        "an",
+        "per",
         "hour",
-        "done",
-        "in",
+        "time",
+        "left",
     ]
     assert lines[2].split()[:3] == ["fast", "Orders", "2"] and lines[2].endswith("30.0 min")
 
@@ -118,14 +118,14 @@ def test_only_wanted_groups_and_topics(store: Path) -> None:
     ("given", "sentence"),
     [
         ({}, "backlog needs the argument store"),
-        ({"store": "/nowhere"}, "/nowhere is no store directory: there is nothing at this path"),
-        ({"store": "{tmp}"}, "is no store directory: it has no"),
+        ({"store": "/nowhere"}, "/nowhere is no store directory: the path does not exist"),
+        ({"store": "{tmp}"}, "is no store directory: "),
         ({"store": "{tmp}", "corn": 1}, "backlog has no argument corn; it has store, "),
         ({"store": "{tmp}", "groups": "a"}, "groups = 'a' is not a list"),
         ({"store": "{tmp}", "trend_hours": "x"}, "trend_hours = 'x' is not a number"),
     ],
 )
-def test_what_cannot_work_is_refused_with_a_sentence(
+def test_invalid_arguments_are_rejected_with_a_sentence(
     tmp_path: Path, given: dict[str, Any], sentence: str
 ) -> None:
     given = {
@@ -145,7 +145,7 @@ def test_damaged_offsets_are_said(store: Path) -> None:
 
 
 @pytest.mark.slow
-def test_it_needs_neither_spark_nor_numpy(store: Path) -> None:
+def test_backlog_needs_neither_spark_nor_numpy(store: Path) -> None:
     consumed(store, slow={0: 6, 1: 4})
     program = (
         "import sys; from spark.jobs import load_job; job = load_job('backlog');"

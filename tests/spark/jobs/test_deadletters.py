@@ -1,4 +1,4 @@
-"""The deadletters job: what was put into dead-letter topics is told by group; no JVM."""
+"""The deadletters job reports dead-letter topics by group; no JVM."""
 
 from pathlib import Path
 from typing import Any
@@ -62,7 +62,7 @@ def test_each_group_with_reasons_retries_age_and_samples(store: Path, range_byte
 
 
 def test_the_table_says_why_the_listener_failed(tmp_path: Path) -> None:
-    """Only --json did."""
+    """Regression: only --json did."""
     writer = StoreWriter(tmp_path / "store")
     why = {"TROUPE_FAILURE": "KeyError: 'price'", "RETRY_TOPIC": "Orders"}
     writer.append("%DLQ%billing", 0, b"a book", why)
@@ -71,9 +71,9 @@ def test_the_table_says_why_the_listener_failed(tmp_path: Path) -> None:
 
 def test_groups_can_be_chosen(store: Path) -> None:
     assert [each["group"] for each in run(store, groups=["shipping"])["groups"]] == ["shipping"]
-    with pytest.raises(StoreError, match="the group nobody has no dead letters in"):
-        run(store, groups=["nobody"])
+    with pytest.raises(StoreError, match="group unknown has no dead letters in"):
+        run(store, groups=["unknown"])
 
 
 def test_a_store_without_dead_letters_says_so(tmp_path: Path) -> None:
-    assert run(orders(tmp_path / "store").root)["text"] == "There are no dead letters."
+    assert run(orders(tmp_path / "store").root)["text"] == "No dead letters found."

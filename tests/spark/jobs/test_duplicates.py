@@ -1,4 +1,4 @@
-"""The duplicates job: keys that were written into several messages on purpose; no JVM."""
+"""The duplicates job finds keys that several messages share; no JVM."""
 
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def with_repeats(root: Path) -> Path:
-    """U3 three times in Orders, once in Bills; the key k5 in two messages; `all` in ten."""
+    """Write U3 three times in Orders, once in Bills; the key k5 in two messages; `all` in ten."""
     writer = orders(root)
     again: list[tuple[str, int, dict[str, str]]] = [
         ("Orders", 1, {"UNIQ_KEY": "U3"}),
@@ -60,7 +60,7 @@ def test_keys_that_several_messages_have_are_named_with_first_and_last(store: Pa
     assert as_tuples(report) == WANTED
     assert report["too_many"] == {"uniqKey": 2, "keys": 10}
     assert report["duplicates"][0]["first"]["stored"] == "2026-11-20T00:00:03.000"
-    assert "2 messages too many by uniqKey" in report["text"]
+    assert "2 surplus messages by uniqKey" in report["text"]
 
 
 def test_one_kind_of_key_some_time_and_a_limit_can_be_chosen(store: Path) -> None:
@@ -70,9 +70,9 @@ def test_one_kind_of_key_some_time_and_a_limit_can_be_chosen(store: Path) -> Non
     assert limited["text"].endswith("at least")
     late = run(store, by="uniqKey", since="2026-11-20T00:05")
     assert [(row["key"], row["count"]) for row in late["duplicates"]] == [("U3", 2)]
-    assert run(store, topics=["Bills"])["text"] == "No message is there twice."
+    assert run(store, topics=["Bills"])["text"] == "No message is stored twice."
 
 
 def test_another_kind_of_key_is_refused(store: Path) -> None:
-    with pytest.raises(StoreError, match="by = color is none of uniqKey, keys, both"):
+    with pytest.raises(StoreError, match="invalid by 'color': use one of uniqKey, keys, both"):
         duplicates.check({"store": str(store), "by": "color"})

@@ -1,4 +1,4 @@
-"""The latency job: percentiles of histograms, and latencies that were written into a store."""
+"""The latency job: percentiles of histograms, and latencies written into a store."""
 
 from pathlib import Path
 from random import Random
@@ -85,7 +85,7 @@ def test_from_store_to_consumption_where_traces_tell(tmp_path: Path) -> None:
 
 
 def test_delays_and_dead_letters_are_ways_of_their_own(tmp_path: Path) -> None:
-    """A message that was to wait 10 s made its topic's p99 10,003 ms."""
+    """Regression: a message that was to wait 10 s made its topic's p99 10,003 ms."""
     writer = orders(tmp_path / "store")
     due = NOVEMBER_ROOT_MS
     delayed = {"DELAY": "3", "REAL_TOPIC": "Orders", "REAL_QID": "0"}
@@ -121,7 +121,7 @@ def test_delays_and_dead_letters_are_ways_of_their_own(tmp_path: Path) -> None:
     }
 
 
-def test_of_very_many_traces_an_even_share_is_taken_and_said(
+def test_even_share_of_many_traces_is_measured_and_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     traces = Traces(keys_max=50)
@@ -147,4 +147,4 @@ def test_of_very_many_traces_an_even_share_is_taken_and_said(
 def test_an_empty_log_is_said(tmp_path: Path) -> None:
     writer = StoreWriter(tmp_path / "store")
     writer.close()
-    assert run(writer.root)["text"] == "No message was stored in that time."
+    assert run(writer.root)["text"] == "No messages were stored in that time."

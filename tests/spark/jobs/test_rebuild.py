@@ -1,4 +1,4 @@
-"""The rebuild job makes what the broker wrote, changes nothing meanwhile, and swaps it in whole."""
+"""The rebuild job makes what the broker wrote, changes nothing else, and swaps in whole."""
 
 from pathlib import Path
 from typing import Any
@@ -50,15 +50,15 @@ def wrong_with(store: Path) -> list[str]:
     return [each.text for each in StoreCheck(RealDisk(), config).run().findings if each.is_wrong]
 
 
-def test_what_is_made_is_what_the_broker_wrote(store: Path) -> None:
+def test_rebuilt_files_are_those_of_the_broker(store: Path) -> None:
     before = contents(store)
     report = run(store)
     assert (report["rows"], report["differing"], report["damaged"]) == (SENT, [], [])
     assert contents(store) == before
-    assert report["text"].splitlines()[-2] == "They are the same as those of the store."
+    assert report["text"].splitlines()[-2] == "The files are identical to those of the store."
 
 
-def test_what_differs_is_named_and_swapped_in(store: Path) -> None:
+def test_differing_files_are_named_and_swapped_in(store: Path) -> None:
     queue = store / "consumequeue" / "Topic" / "0" / f"{0:020}"
     intact = queue.read_bytes()
     flip(queue, 20 * 10 + 19)
@@ -83,7 +83,7 @@ def test_a_store_that_a_broker_has_is_not_swapped(store: Path) -> None:
     lock.release()
 
 
-def test_an_output_with_something_in_it_is_refused(store: Path) -> None:
+def test_output_that_is_not_empty_is_rejected(store: Path) -> None:
     with pytest.raises(StoreError, match="is not empty: name another output"):
         rebuild.check({"store": str(store), "output": str(store / "index")})
 

@@ -1,4 +1,4 @@
-"""The retention job against a log whose files and messages are known; no JVM."""
+"""The retention job against a log with known files and messages; no JVM."""
 
 import os
 from dataclasses import replace
@@ -26,12 +26,12 @@ from tests.support.clock import ManualClock
 
 HOUR_MS = 3_600_000
 IN_A_FILE = 8
-"""Records of 400 bytes and some in a file of 4,000."""
+"""Number of records of just over 400 bytes in a file of 4,000 bytes."""
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    """One message an hour, in turn for Orders, Bills and a retry topic, in files of eight."""
+    """Return one message an hour, in turn for Orders, Bills and a retry topic; eight per file."""
     writer = StoreWriter(tmp_path / "store", log_file_bytes=4000)
     for number in range(30):
         topic = ("Orders", "Bills", "%RETRY%group")[number % 3]
@@ -45,7 +45,7 @@ def run(store: Path, **more: Any) -> Any:
 
 
 def archived(store: Path, path: Path, **last: int) -> str:
-    """An archive of the store that has queue 0 of these topics up to a message."""
+    """Write an archive that has queue 0 of these topics up to a message."""
     archive = Archive(str(path))
     staged = archive.stage("x") / "data"
     staged.mkdir()
@@ -58,7 +58,7 @@ def archived(store: Path, path: Path, **last: int) -> str:
     return str(path)
 
 
-def test_whole_files_of_before_a_time_would_go(store: Path) -> None:
+def test_whole_files_from_before_a_time_are_deletable(store: Path) -> None:
     report = run(store, before=NOVEMBER_ROOT_MS + 17 * HOUR_MS)
     assert [Path(file).name for file in report["files"]] == [f"{0:020}", f"{4000:020}"]
     assert (report["log_offset"], report["rows"]) == (8000, 2 * IN_A_FILE)
@@ -67,7 +67,7 @@ def test_whole_files_of_before_a_time_would_go(store: Path) -> None:
         ("%RETRY%group", 5),
         ("Bills", 5),
     ]
-    assert report["not_archived"] == 11  # retries are the system's
+    assert report["not_archived"] == 11  # retry topics are system topics
     assert report["text"].endswith("11 messages would be lost: no archive has them.")
 
 
@@ -82,7 +82,7 @@ def test_the_last_file_stays_and_what_is_not_published(store: Path) -> None:
     assert len(run(store, before=late, published_offset=7999)["files"]) == 1
 
 
-def test_what_an_archive_has_is_not_lost(store: Path, tmp_path: Path) -> None:
+def test_archived_messages_are_not_lost(store: Path, tmp_path: Path) -> None:
     before = NOVEMBER_ROOT_MS + 17 * HOUR_MS
     some = archived(store, tmp_path / "some", Orders=3, Bills=4)
     report = run(store, before=before, archive=some)
@@ -94,13 +94,13 @@ def test_what_an_archive_has_is_not_lost(store: Path, tmp_path: Path) -> None:
     )
     every = archived(store, tmp_path / "every", Orders=5, Bills=4)
     assert run(store, before=before, archive=every)["text"].endswith(
-        "Nothing would be lost that the archive job keeps."
+        "All messages that the archive job keeps are archived."
     )
 
 
 @pytest.mark.trial(short=6, long=200)
 def test_the_report_and_cleaning_agree_on_which_old_files_stay(tmp_path: Path, seed: int) -> None:
-    """Store, damages, archive at random; each file was written when its last message was."""
+    """Store, damage and archive are random; each file's time is that of its last message."""
     random = Random(seed)
     queues = [("Orders", 0), ("Orders", 1), ("Bills", 0), ("%RETRY%group", 0)]
     writer = StoreWriter(tmp_path / "store", log_file_bytes=4000, queue_file_bytes=200)
@@ -117,13 +117,13 @@ def test_the_report_and_cleaning_agree_on_which_old_files_stay(tmp_path: Path, s
         for each in writer.records
         if each.queue_offset <= cuts.get((each.topic, each.queue_id), -1)
     }
-    if ends and random.random() < 0.3:  # as of a queue that was made anew
+    if ends and random.random() < 0.3:  # as in a queue that was created again
         name = random.choice(sorted(ends))
         ends[name] = replace(ends[name], store_timestamp=1)
     disk, archive = RealDisk(), str(tmp_path / "archive")
     write_run(disk, archive, 1, ends)
     for record in random.sample(writer.records, random.randrange(6)):
-        # its place in its queue: the record stays one of the log, and is no message of that queue
+        # its queue offset: the record stays in the log, but is no message of that queue
         first = record.physical_offset - record.physical_offset % 4000
         patch(root / "commitlog" / f"{first:020}", record.physical_offset - first + 20, b"\x55" * 8)
     config = StoreConfig(
@@ -160,7 +160,7 @@ def test_the_report_and_cleaning_agree_on_which_old_files_stay(tmp_path: Path, s
         file.close()
 
 
-def test_by_default_it_is_what_the_broker_keeps(store: Path) -> None:
+def test_default_time_is_that_of_the_broker(store: Path) -> None:
     now_ms = NOVEMBER_ROOT_MS + (17 + 72) * HOUR_MS
     assert len(run(store, now_ms=now_ms)["files"]) == 2
     assert "No file of the log" in run(store, now_ms=NOVEMBER_ROOT_MS)["text"]

@@ -1,4 +1,4 @@
-"""The traffic job against figures that were added up by hand; no JVM."""
+"""The traffic job against figures computed by hand; no JVM."""
 
 from pathlib import Path
 from typing import Any
@@ -56,23 +56,23 @@ def test_every_minute_is_in_the_parquet_and_on_the_page(store: Path, tmp_path: P
         ("Orders", NOVEMBER_ROOT_MS, 10),
         ("Orders", NOVEMBER_ROOT_MS + 2 * MINUTE_MS, 20),
     ]
-    assert "Messages a second" in Path(report["output"]).read_text()
+    assert "Messages per second" in Path(report["output"]).read_text()
 
 
 def test_topics_and_times_can_be_chosen(store: Path) -> None:
     report = run(store, topics=["Orders"], since="2026-11-20T00:00:05", until="2026-11-20T00:01")
     assert [(each["topic"], each["messages"]) for each in report["topics"]] == [("Orders", 5)]
-    assert run(store, until=5)["text"] == "No message was stored in that time."
+    assert run(store, until=5)["text"] == "No messages were stored in that time."
     everything = run(store, system_topics=True)
     assert {each["topic"] for each in everything["topics"]} == {"Orders", "Bills", "%RETRY%group"}
 
 
 @pytest.mark.parametrize("name", ["traffic", "latency"])
-def test_what_cannot_work_is_refused(store: Path, name: str) -> None:
+def test_invalid_arguments_are_rejected(store: Path, name: str) -> None:
     job = load_job(name)
-    with pytest.raises(StoreError, match="there is no topic x in"):
+    with pytest.raises(StoreError, match="topic x not found in"):
         job.check({"store": str(store), "topics": ["x"]})
-    with pytest.raises(StoreError, match="since = soon is no time"):
+    with pytest.raises(StoreError, match="invalid since 'soon'"):
         job.main(None, {"store": str(store), "since": "soon"})
     assert not job.needs_spark({"store": str(store)})
     assert job.needs_spark({"store": str(store), "with_spark": True})

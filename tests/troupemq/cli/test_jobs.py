@@ -62,7 +62,7 @@ def test_beside_what_is_no_store_no_folder_is_made(tmp_path: Path) -> None:
     result = run(tmp_path / "data" / "store")
     assert result.exit_code == 1
     assert result.stderr == (
-        f"troupemq: {tmp_path}/data/store is no store directory: there is nothing at this path\n"
+        f"troupemq: {tmp_path}/data/store is no store directory: the path does not exist\n"
     )
     assert os.listdir(tmp_path) == []
 

@@ -152,9 +152,9 @@ def test_a_compacted_archive_goes_on_where_the_runs_were(
 
 
 def test_what_is_not_there_is_one_sentence(namesrv: str, archive: str, tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match=r"there is no topic Bills in .*; there is Orders"):
+    with pytest.raises(StoreError, match=r"topic Bills not found in .*: it has Orders"):
         Restore(archive, wanted_of("Bills"), "Orders", namesrv, rate=1, wait=bool).run()
-    with pytest.raises(StoreError, match=r"there is no queue 3 of Orders in .*; there is 0, 5"):
+    with pytest.raises(StoreError, match=r"queue 3 of Orders not found in .*: it has 0, 5"):
         restore(namesrv, archive, queue_id=3).run()
     with pytest.raises(StoreError, match="there is no archive at"):
         restore(namesrv, str(tmp_path)).run()
@@ -174,4 +174,4 @@ def test_the_command_says_what_became_of_them(namesrv: str, archive: str) -> Non
     }
     refused = CliRunner().invoke(restore_command, [archive, "Bills", "-n", namesrv])
     assert refused.exit_code == 1
-    assert refused.output.rstrip().endswith("; there is Orders")
+    assert refused.output.rstrip().endswith(": it has Orders")
