@@ -46,7 +46,7 @@ class Namespace(BuildHookInterface[Any]):
 
 
 def namespaced(source: str) -> str:
-    """The text of a module with its imports of our packages moved below `troupemq`."""
+    """Return the text of a module with imports moved below `troupemq`."""
     lines = source.splitlines(keepends=True)
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in BELOW:

@@ -43,7 +43,7 @@ SWITCHES = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHON_JIT": "1"}
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Gets it, tries it; gives the exit code."""
+    """Get that Python and try it; return the exit code."""
     if arguments == ["--import"]:
         return import_everything()
     is_pypy = arguments[1:] == ["pypy"]
@@ -120,7 +120,7 @@ def environment(folder: Path, base: Path) -> Path:
 
 
 def unpacked(folder: Path, *, is_pypy: bool) -> Path:
-    """The program; from FOLDER if it is there from before."""
+    """Return the program, from FOLDER if an earlier run left it there."""
     found = folder / "found.json"
     if found.is_file():
         return Path(json.loads(found.read_text()))

@@ -25,7 +25,7 @@ AT_ROOT = (
 
 
 def main(arguments: list[str]) -> int:
-    """Copies, makes, builds."""
+    """Copy the documents, make the generated pages, build the site."""
     folder = Path(arguments[0]).resolve()
     source = folder / "source"
     shutil.rmtree(source, ignore_errors=True)

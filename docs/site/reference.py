@@ -29,7 +29,7 @@ WIDTH = 92
 
 
 def main(arguments: list[str]) -> int:
-    """Writes the pages."""
+    """Write the pages."""
     folder = Path(arguments[0])
     folder.mkdir(parents=True, exist_ok=True)
     pages = {"settings": settings(), "commands": commands(), "client": client()}
@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> int:
 
 
 def settings() -> Iterator[str]:
-    """A table for each kind of server."""
+    """Return a table for each kind of server."""
     yield "# Settings\n"
     yield "Made from the code. How they are given: [Settings](../operations.md#settings). *Live*:"
     yield "holds as soon as `updateBrokerConfig` or `updateNamesrvConfig` has changed it.\n"
@@ -78,7 +78,7 @@ def _cell(text: str) -> str:
 
 
 def commands() -> Iterator[str]:
-    """What each says of itself with --help."""
+    """Return the help of each command."""
     yield "# Commands\n"
     yield "Made from the code: what each command says with `--help`.\n"
     yield from _command(cli, None, "troupemq", 2)

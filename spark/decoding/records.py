@@ -178,11 +178,10 @@ class Queue:
         return False
 
     def records(self, first: int, end: int | None = None) -> Iterator[Records]:
-        """Yield batches of whole messages from queue offset `first` to `end`, or to a missing
-        record.
+        """Yield batches of whole messages from `first` to `end`, or to a missing record.
 
-        A batch has at most 8192 rows and about 8 MiB (one message may be larger). Raises StoreError
-        if a file is deleted meanwhile.
+        Both are queue offsets. A batch has at most 8192 rows and about 8 MiB (one message may be
+        larger). Raises StoreError if a file is deleted meanwhile.
         """
         for part in self.scan(first, end):
             if part.records is None:

@@ -77,7 +77,7 @@ FOR_EVERY_PYTHON = "usr/lib/python3/dist-packages/troupemq.pth"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Builds; gives the exit code."""
+    """Build the image; return the exit code."""
     parser = argparse.ArgumentParser(description="An OCI archive of TroupeMQ, without a daemon.")
     parser.add_argument("--output", type=Path, required=True, help="where the archive goes")
     parser.add_argument("--wheel", type=Path, help="our wheel; without it, it is built")
@@ -93,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def build(work: Path, output: Path, wheel: Path | None) -> None:
-    """The archive at `output`; everything else stays below `work`."""
+    """Write the archive to `output`; all else stays below `work`."""
     root = work / "root"
     packages = unpack(Apt(work / "apt").downloaded("pypy3", HEADERS, *PACKAGES), root)
     del packages[HEADERS]
@@ -118,14 +118,14 @@ def remove_what_nobody_needs(root: Path) -> None:
 
 
 def built_wheel(work: Path) -> Path:
-    """That of this tree."""
+    """Build the wheel of this tree."""
     run(sys.executable, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", work / "dist", ROOT)
     (wheel,) = (work / "dist").glob("troupemq-*.whl")
     return wheel
 
 
 def install_wheel(root: Path, wheel: Path, python: Path) -> None:
-    """What it depends on has the hashes that requirements.txt says, or is refused."""
+    """Install the dependencies; each must have its hash of requirements.txt."""
     target = root / "opt/troupemq"
     pip = (sys.executable, "-m", "pip", "--python", python)
     install = (*pip, "install", "--no-deps", "--no-compile", "--target", target)
@@ -135,14 +135,14 @@ def install_wheel(root: Path, wheel: Path, python: Path) -> None:
 
 
 def compile_modules(root: Path, python: Path) -> None:
-    """The root is read-only, so nobody could later; sources are not looked at again."""
+    """Compile all modules, since the root is read-only at run time."""
     for path in (*root.glob("usr/lib/pypy3*"), root / "opt/troupemq"):
         command = (python, "-m", "compileall", "-q", "-j", "2")
         run(*command, "--invalidation-mode", "unchecked-hash", "-s", root, "-p", "/", path)
 
 
 def write_own_files(root: Path, packages: dict[str, str]) -> None:
-    """The user, the settings, a place for the store; which packages were taken."""
+    """Write the user, the settings, the folder of the store, and the list of packages."""
     user = f"troupemq:x:{USER_ID}:{USER_ID}::/var/lib/troupemq:/nologin"
     certificates = sorted(root.glob("usr/share/ca-certificates/mozilla/*.crt"))
     texts = {
@@ -173,7 +173,7 @@ def write_own_files(root: Path, packages: dict[str, str]) -> None:
 
 
 def configuration(layer: bytes, version: str) -> dict[str, Any]:
-    """What a runtime is told."""
+    """Return the configuration for a container runtime."""
     second_ns = 1_000_000_000
     return {
         "architecture": run("dpkg", "--print-architecture").strip(),
@@ -246,12 +246,12 @@ def digest_of(data: bytes) -> str:
 
 
 def epoch_s() -> int:
-    """The time of every file."""
+    """Return the time of every file."""
     return int(os.environ.get("SOURCE_DATE_EPOCH", "0"))
 
 
 def packed_layer(root: Path) -> bytes:
-    """All files as a tar: they are root's, and nobody else writes but in the volume and /tmp."""
+    """Write all files as a tar. They are root's; only the volume and /tmp are writable."""
     data = io.BytesIO()
     with tarfile.open(fileobj=data, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for path in paths_of(root):
