@@ -147,11 +147,9 @@ class ConsumeQueues:
 
         Entries that do not continue their queue, or begin one, go to `odd` instead, if it is given.
         So do records that have a queue offset but no unit. Without `odd`, `look` sees such an entry
-        and its queue first, and may remove the queue so that it begins again.
-
-        Prepared and rolled-back records have no unit; units that a queue already has are ignored.
-        Raises DiskFull or StoreError from writing out. The units are then in memory, and a repeated
-        call is harmless.
+        and its queue first, and may remove the queue so that it begins again. Prepared and
+        rolled-back records have no unit; units that a queue already has are ignored. Raises
+        DiskFull or StoreError from writing out; the units are in memory then, so retries are safe.
         """
         plain = entries if self._ext_files is None else self._append_extended(entries, odd, look)
         queues, dirty, pack = self._by_bytes, self._dirty, UNIT.pack
