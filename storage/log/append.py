@@ -168,7 +168,7 @@ def encode_groups(
 
     Append each group's position to `placed`. Return the pieces to join, the number of the first
     group that did not fit, and the end offset. Records of `CLOCK_TOPICS` get `clock_ms` as store
-    timestamp if it is positive. ValueError or IndexError means that the caller did not check limits.
+    timestamp if it is positive. ValueError or IndexError means that a caller checked no limits.
     """
     # One loop with local names and one flat list of pieces: 0.5 µs per record of 300 bytes.
     store_flag, head_v4, v6_more_bytes, pack_v6 = _heads_of(len(store_host))

@@ -23,7 +23,7 @@ def test_a_mark_that_is_there_is_nothing_to_say() -> None:
     assert file_findings(CONFIG, disk, record) == []
 
 
-def test_a_mark_that_is_gone_is_named_with_what_follows_for_a_slave_and_for_a_master() -> None:
+def test_a_missing_mark_is_reported_with_its_effects_on_slave_and_master() -> None:
     disk, record = marked()
     disk.unlink(CONFIG.replica_mark_path)
     found = [each.text for each in file_findings(CONFIG, disk, record) if each.is_wrong]
@@ -31,7 +31,7 @@ def test_a_mark_that_is_gone_is_named_with_what_follows_for_a_slave_and_for_a_ma
     assert "a slave's start creates it again, a master's start does not search" in found[0]
 
 
-def test_without_a_record_nothing_is_known_to_be_gone() -> None:
+def test_without_a_record_nothing_is_reported_missing() -> None:
     disk, _ = marked()
     disk.unlink(CONFIG.replica_mark_path)
     disk.make_dirs("/store/troupemq")
