@@ -95,7 +95,7 @@ def test_every_unit_is_there_again(damage: str, stop: str, config: StoreConfig) 
 
 
 def test_a_queue_whose_only_unit_was_damaged_before_a_crash_is_not_left_empty() -> None:
-    """Without the list, its loss would go unnoticed: the log is read behind its record, and no record follows."""
+    """Only the list reveals the loss: the log is read behind its record, and none follows."""
     first = SmallStore()
     first.send(1, topic="Rarely")
     first.send(50)
