@@ -66,11 +66,8 @@ class PutBatch:
     reconsume_times: int
     parts: list[BatchPart]
     parts_bytes: int
-    """Total bytes of bodies and properties."""
     codes: list[int]
-    """Tags code of each message."""
     keys: list[tuple[bytes, ...]]
-    """Index keys of each message."""
     offsets: list[int] = field(default_factory=list, init=False)
     """Physical offset of each record, set by the encoding."""
     sizes: list[int] = field(default_factory=list, init=False)

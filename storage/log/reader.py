@@ -171,7 +171,6 @@ class NamedLogReader(LogReader):
         return super().file_at(offset)
 
     def close(self) -> None:
-        """Close the open file."""
         file, self._file = self._file, None
         if file is not None:
             file.close()
@@ -378,7 +377,6 @@ def next_whole(reader: LogReader, offset: int, fault: Fault, end: int) -> int | 
 
 
 def _behind(offset: int, fault: Fault) -> int:
-    """Return the offset where the search begins."""
     return offset + (1 if fault.head is None else fault.head.record_bytes)
 
 

@@ -82,7 +82,6 @@ class ConsumeQueue(StoredUnits):
 
     @property
     def directories(self) -> tuple[str, ...]:
-        """Directories of the queue's files."""
         return (self.directory,)
 
     def takes(self, queue_offset: int) -> bool:
@@ -107,13 +106,11 @@ class ConsumeQueue(StoredUnits):
         return True
 
     def is_continued_by(self, run: UnitRun) -> bool:
-        """Return whether `run` begins at the end of the queue."""
         first, record_bytes, _ = UNIT.unpack_from(run.units)
         end = first + record_bytes
         return run.queue_offset == self.max_offset and bool(end > self.max_physical_offset)
 
     def append_run(self, run: UnitRun) -> None:
-        """Append units that continue the queue."""
         last, record_bytes, _ = UNIT.unpack_from(run.units, len(run.units) - UNIT_BYTES)
         self.tail += run.units
         self.max_offset += len(run.units) // UNIT_BYTES
@@ -329,7 +326,6 @@ class ConsumeQueue(StoredUnits):
         return voted_first_behind(self._scan(first), first, border)
 
     def _scan(self, first: int) -> Iterator[Unit]:
-        """Yield all units from `first` on."""
         while first < self.max_offset:
             part = self.units(first, _SCAN_UNITS)
             yield from UNIT.iter_unpack(part)
@@ -365,7 +361,6 @@ class ConsumeQueue(StoredUnits):
         return paths
 
     def remove(self, disk: Disk) -> None:
-        """Delete all files and units."""
         self.forget_files()
         disk.remove_tree(self.directory)
         self._file_firsts = []

@@ -50,7 +50,6 @@ class ExtUnit(NamedTuple):
 
     tags_code: int
     store_timestamp: int
-    """Store timestamp in ms."""
     bitmap: bytes | None
     """Bit b is bit b % 8 of byte b // 8, counted from the least significant."""
 
@@ -231,7 +230,6 @@ class ConsumeQueueExt:
         self.synced_offset = min(self._syncing, self.written_offset)
 
     def remove(self) -> None:
-        """Delete all files and units."""
         self.forget_files()
         self._files.disk.remove_tree(self.directory)
         self._firsts, self._run = [], None

@@ -59,7 +59,6 @@ class ConsumeQueues:
     # -- finding ------------------------------------------------------------------------------
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """Return the queue, or None if it does not exist."""
         return self._by_name.get((topic, queue_id))
 
     def end_of(self, topic: str, queue_id: int) -> int:

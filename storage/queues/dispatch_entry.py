@@ -17,14 +17,12 @@ class DispatchEntry:
     tags_code: int
     """Tags code; due time in ms for a delayed message."""
     store_timestamp: int
-    """Store timestamp in ms."""
     sys_flag: int
     keys: tuple[bytes, ...]
     """Index keys: UNIQ_KEY first, then the words of KEYS."""
 
     @property
     def end_offset(self) -> int:
-        """Physical offset behind the record."""
         return self.physical_offset + self.record_bytes
 
 
@@ -35,11 +33,8 @@ class EntryRun:
     topic: bytes
     queue_id: int
     queue_offset: int
-    """Queue offset of the first record."""
     physical_offset: int
-    """Physical offset of the first record."""
     record_bytes: int
-    """Total bytes of all records."""
     store_timestamp: int
     sys_flag: int
     offsets: Sequence[int]
@@ -54,7 +49,6 @@ class EntryRun:
         return self.physical_offset + self.record_bytes
 
     def entries(self) -> list[DispatchEntry]:
-        """Return one entry per record."""
         topic, queue_id, stored, flag = (
             self.topic,
             self.queue_id,
@@ -83,7 +77,6 @@ class MixedEntries(list[Dispatched]):
 
 
 def single_entries(entries: Sequence[Dispatched]) -> Sequence[DispatchEntry]:
-    """Return the entries with each run expanded."""
     if EntryRun not in map(type, entries):
         return entries  # type: ignore[return-value]
     singles: list[DispatchEntry] = []

@@ -39,7 +39,6 @@ class ExtendedQueue(ConsumeQueue):
         self._ext = ConsumeQueueExt(ext_directory, ext_files)
 
     def ext(self, address: int) -> ExtUnit | None:
-        """Return the extension unit at `address`, or None."""
         return self._ext.get(address)
 
     @property

@@ -67,11 +67,9 @@ class QueueFiles:
         self._get(path).write(data, position)
 
     def read(self, path: str, count: int, position: int) -> bytes:
-        """Return bytes of a file, copied."""
         return self._get(path).file.pread(count, position)
 
     def file(self, path: str) -> DiskFile:
-        """Return the open file of a path."""
         return self._get(path).file
 
     def view(self, path: str) -> memoryview:

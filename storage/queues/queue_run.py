@@ -20,22 +20,17 @@ _CHUNK_BYTES = 3276 * UNIT_BYTES
 
 @dataclass(slots=True)
 class QueueRun:
-    """Files of one directory."""
-
     directory: str
     firsts: list[int] = field(default_factory=list)
     """First byte of each file of the run."""
     begin: int | None = None
     """Required first byte of the run, where an unusable file was found."""
     sizes: list[int] = field(default_factory=list)
-    """Sizes of all files found, in bytes."""
     unfit: list[str] = field(default_factory=list)
-    """Unusable files, to be removed."""
     fault: str = ""
     """First fault found, as text."""
 
     def blame(self, fault: str) -> None:
-        """Record a fault; the first one stays."""
         self.fault = self.fault or fault
 
 

@@ -72,7 +72,6 @@ class StoredUnits:
 
     @property
     def file_units(self) -> int:
-        """Number of units per file."""
         return self._file_units
 
     @property
@@ -196,7 +195,6 @@ class StoredUnits:
         return self._path(file_first), position, (end - first) * UNIT_BYTES
 
     def file_at(self, path: str) -> DiskFile:
-        """Return the open file of a path of this queue."""
         return self._files.file(path)
 
     def next_file_offset(self, queue_offset: int) -> int:

@@ -95,10 +95,8 @@ class GetResult:
     span: tuple[int, int] | None = None
     """Part of one log file that contains all runs, if known."""
     views: list[memoryview] = field(default_factory=list)
-    """Bytes of the runs, uncopied."""
     count: int = 0
     body_bytes: int = 0
-    """Total bytes of all views."""
     is_far_behind: bool = False
     """Whether the records no longer count as cached; a slave might serve them better."""
     cold: Sequence[ColdPart] = ()

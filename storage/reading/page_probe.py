@@ -18,8 +18,6 @@ _QUEUE_BLOCK_UNITS = BLOCK_BYTES // UNIT_BYTES
 
 
 class ColdPart(NamedTuple):
-    """Part of a file that is not in the page cache."""
-
     path: str
     position: int
     size: int

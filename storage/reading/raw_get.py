@@ -53,7 +53,6 @@ class RawPart:
     joined: bytes = b""
     """Copy of all pieces, if they are small and cached."""
     record_bytes: int = 0
-    """Total bytes of all pieces."""
     cold: list[ColdPart] = field(default_factory=list)
 
     @property

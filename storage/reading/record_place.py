@@ -29,7 +29,6 @@ class RecordPlace(NamedTuple):
 
     @property
     def end_offset(self) -> int:
-        """Physical offset behind the record."""
         return self.physical_offset + self.record_bytes
 
 

@@ -45,8 +45,6 @@ _LIGHT_QUEUE_PREFIX = "%LMQ%"
 
 
 class UnitCheck:
-    """Check of the units of one queue."""
-
     __slots__ = ("_delay_levels", "_is_light", "_is_schedule", "_queue_id", "_tail_start")
 
     def __init__(self, topic: str, queue_id: int, delay_levels: Sequence[int]) -> None:

@@ -142,7 +142,6 @@ class Checkpoint:
             self.save()
 
     def timestamps(self) -> tuple[int, int, int]:
-        """Return the three timestamps in file order."""
         return self.physic_ms, self.logics_ms, self.index_ms
 
     def advance(

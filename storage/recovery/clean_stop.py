@@ -39,8 +39,6 @@ KnownQueues = dict[tuple[str, int], tuple[int, int, int]]
 
 @dataclass(slots=True)
 class CleanStop:
-    """State of a store after a clean stop."""
-
     min_offset: int
     end_offset: int
     store_timestamp: int

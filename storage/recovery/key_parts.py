@@ -13,14 +13,11 @@ from storage.queues.dispatch_entry import DispatchEntry
 from storage.recovery.log_chunks import ChunkBuilder, PartOrder, StretchReader, topic_of
 
 KEYS = "keys"
-"""Kind of the chunks for the index."""
 KEY_PART_BYTES = 1 << 20
 """Bytes of a stretch; adding a larger chunk would block other work for too long."""
 
 
 class KeyPartReader(StretchReader[KeyPart]):
-    """Reader of index chunks."""
-
     part_type = KeyPart
 
     def begun(self, start: int) -> ChunkBuilder[KeyPart]:

@@ -26,11 +26,9 @@ from storage.log.reader import RECORD_BYTES_MAX, Fault, LogReader, next_whole, s
 from storage.queues.queue_units import UNIT, UnitRun
 
 UNITS = "units"
-"""Kind of the chunks for the queues."""
 PART_BYTES = 4 << 20
 """Bytes of a stretch of a log file; the chunk of one stretch fits into a pipe."""
 _WINDOW_BYTES = 1 << 20
-"""Bytes of one read."""
 _31_BITS = 0x7FFFFFFF
 _PROPERTIES_LENGTH_BYTES = 2
 _CODES_MAX = 4096
@@ -64,9 +62,7 @@ class ReadPart(NamedTuple):
     """Physical offset behind the last record."""
     record_count: int
     newest_ms: int
-    """Newest store timestamp of the records."""
     last_ms: int
-    """Store timestamp of the last record."""
     runs: Sequence[UnitRun]
 
     def unit_count(self) -> int:
@@ -86,8 +82,6 @@ class ReadPart(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartOrder:
-    """Parameters of a read in chunks."""
-
     directory: str
     file_bytes: int
     start: int
@@ -135,8 +129,6 @@ OpenParts = Callable[[PartOrder, LogReader], ChunkSource[ReadPart]]
 
 
 class ChunkBuilder(Protocol[P_co]):
-    """Chunk under construction."""
-
     wants_care: bool
     """Whether the next record cannot be part of a chunk."""
 
@@ -200,8 +192,6 @@ class StretchReader(Generic[P_co]):
 
 
 class PartReader(StretchReader[ReadPart]):
-    """Reader of chunks for the queues."""
-
     part_type = ReadPart
 
     def __init__(self, order: PartOrder, reader: LogReader) -> None:

@@ -208,7 +208,6 @@ class LogScan:
         return part
 
     def _note(self, entries: list[DispatchEntry]) -> None:
-        """Update the results with a batch."""
         if not entries:
             return
         self.record_count += len(entries)
@@ -340,7 +339,6 @@ class LogScan:
 
 
 def _page_end(position: int) -> int:
-    """Return the first page border behind `position`."""
     return position - position % PAGE_BYTES + PAGE_BYTES
 
 
@@ -350,7 +348,6 @@ def _is_zero(file: MappedFile, start: int, end: int) -> bool:
 
 
 def _has_zero_page(file: MappedFile, start: int, end: int) -> bool:
-    """Return whether a whole page between two positions is zeros."""
     start, end = max(start, 0), min(end, file.size_bytes)
     first = -(-start // PAGE_BYTES) * PAGE_BYTES
     return any(

@@ -23,7 +23,6 @@ from storage.recovery.log_chunks import UNITS, LogChunk, P_co, PartOrder, PartRe
 
 LENGTH_BYTES = 8
 READERS: Mapping[str, type[StretchReader[Any]]] = {UNITS: PartReader, KEYS: KeyPartReader}
-"""Chunk readers by kind of chunk."""
 
 
 def argument(order: PartOrder, first: int, number: int, every: int, nice: int = 0) -> str:
@@ -34,7 +33,6 @@ def argument(order: PartOrder, first: int, number: int, every: int, nice: int = 
 
 
 def packed(part: LogChunk | None) -> bytes:
-    """Return a chunk in the form of the pipe."""
     data = marshal.dumps(None if part is None else part.fields())
     return len(data).to_bytes(LENGTH_BYTES) + data
 
@@ -50,7 +48,6 @@ def read_packed(read: Callable[[int], bytes], part_type: type[P_co]) -> P_co | N
 
 
 def parts(disk: Disk, given: dict[str, Any]) -> Iterator[LogChunk | None]:
-    """Yield the chunks of one worker."""
     first, number, every, _ = (given.pop(name) for name in ("first", "number", "every", "nice"))
     order = PartOrder(**given)
     config = StoreConfig(commit_log_dir=order.directory, commit_log_file_bytes=order.file_bytes)

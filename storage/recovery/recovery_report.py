@@ -15,11 +15,8 @@ class RecoveryReport:
     """Whether the record of a clean stop was valid, so that nothing was read."""
     scanned_from: int = 0
     record_count: int = 0
-    """Count of whole records read."""
     end_offset: int = 0
-    """End of the log."""
     end_reason: str = ""
-    """Reason why no record is there."""
     zeroed_bytes: int = 0
     """Non-zero bytes cleared behind the end."""
     removed_files: list[str] = field(default_factory=list)
@@ -36,7 +33,6 @@ class RecoveryReport:
     """Faults found, with their repair, except for the gaps."""
 
     def all_findings(self) -> list[Finding]:
-        """Return all findings for the operator, at a start or from an offline check."""
         damaged = [
             Finding("commit log", f"damaged from {start} to {end}: {why}")
             for start, end, why in self.gaps

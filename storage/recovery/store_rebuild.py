@@ -16,7 +16,6 @@ _DIRECTORIES = ("consumequeue", "consumequeue_ext", "index", "transaction")
 
 
 def order_path(config: StoreConfig) -> str:
-    """Return the path of the order file."""
     return f"{config.root}/troupemq/rebuild"
 
 
@@ -40,7 +39,6 @@ def order_rebuild(config: StoreConfig, disk: Disk) -> None:
 
 
 def rebuild_is_ordered(config: StoreConfig, disk: Disk) -> bool:
-    """Return whether this start must rebuild."""
     return disk.exists(order_path(config))
 
 

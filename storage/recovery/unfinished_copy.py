@@ -10,7 +10,6 @@ from storage.files.disk import Disk
 
 
 def mark_path(root: str) -> str:
-    """Return the path of the mark."""
     return f"{root}/troupemq/backup.running.json"
 
 

@@ -30,7 +30,6 @@ class LastMessage:
 
 
 Ends: TypeAlias = Mapping[tuple[str, int], LastMessage]
-"""Last archived message by topic and queue id."""
 
 
 def checksum(content: object) -> str:
@@ -56,12 +55,10 @@ def content_of(text: bytes, path: str) -> dict[str, Any]:
 
 
 def damaged(path: str) -> StoreError:
-    """Return the error for an unusable manifest."""
     return StoreError(f"{path} is damaged: restore it from a copy, or archive elsewhere")
 
 
 def ends_of(content: Mapping[str, Any], path: str) -> Ends:
-    """Return the last archived message of each queue. Raises StoreError."""
     try:
         found = [
             (

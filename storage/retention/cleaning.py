@@ -86,13 +86,10 @@ class RetentionHold:
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """File to delete."""
-
     file: MappedFile
     reason: str
     """Reason to delete it, for log lines."""
     losers: tuple[RetentionHold, ...] = ()
-    """Holds that are ignored."""
 
 
 @dataclass(frozen=True, slots=True)

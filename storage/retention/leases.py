@@ -31,14 +31,11 @@ _SUFFIX = ".json"
 
 
 def leases_dir(root: str) -> str:
-    """Return the directory of a store's leases."""
     return f"{root}/troupemq/leases"
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """Claim of a reader on the log from an offset."""
-
     id: str
     job: str
     offset: int

@@ -44,7 +44,6 @@ class Reserve:
 
 
 def reserve_of(config: StoreConfig, disk: Disk, log_files_missing: int) -> Reserve:
-    """Return the reserve of a store that still lacks `log_files_missing` log files."""
     index_bytes = 0
     if config.message_index_enable:
         index_bytes = HEADER_BYTES + config.max_hash_slots * SLOT_BYTES
@@ -100,7 +99,6 @@ def _what(config: StoreConfig) -> str:
 
 
 def in_words(count: int) -> str:
-    """Return a rounded number of bytes with its unit."""
     size, unit = float(count), 0
     while size >= 1024 and unit + 1 < len(_UNITS):
         size, unit = size / 1024, unit + 1

@@ -28,7 +28,6 @@ class Trimming:
     store: MessageStore
     min_physical: int
     paths: list[str] = field(default_factory=list)
-    """Files that are no longer used."""
 
     def __post_init__(self) -> None:
         self._queues: Iterator[ConsumeQueue] = iter(self.store.consume_queues)

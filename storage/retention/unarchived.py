@@ -116,7 +116,6 @@ class QueueOnDisk:
                 start += wanted
 
     def unit(self, queue_offset: int) -> Unit | None:
-        """Return the unit at a queue offset, or None."""
         if not self.first <= queue_offset < self.end:
             return None
         return next((unit for _, unit in self.units(queue_offset, queue_offset + 1)), None)
@@ -128,8 +127,6 @@ class QueueOnDisk:
 
 
 class StoreOnDisk:
-    """Files of a store."""
-
     def __init__(
         self, disk: Disk, queues_dir: str, log_dirs: Sequence[str], end_offset: int | None = None
     ) -> None:

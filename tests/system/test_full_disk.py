@@ -184,7 +184,7 @@ def full_while_a_topic_is_written(disk: SmallDisk, producer: Producer) -> None:
     command = RemotingCommand(RequestCode.UPDATE_AND_CREATE_TOPIC, header.encode())
     refusal = producer.wire.ask(command)
     assert refusal.code == ResponseCode.SYSTEM_ERROR
-    assert "not on the disk yet" in (refusal.remark or "")
+    assert "not on disk yet" in (refusal.remark or "")
     producer.reads_go_on()
     kept = (
         disk.read("store/config/topics.json"),

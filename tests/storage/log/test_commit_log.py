@@ -153,7 +153,7 @@ def test_the_store_time_does_not_follow_a_clock_that_goes_back(log: Log) -> None
 
 
 def test_one_send_from_a_clock_far_ahead_does_not_stop_stored_times(log: Log) -> None:
-    """They stood still until the clock had caught up, which may be years."""
+    """Otherwise, all timestamps would be equal until the clock catches up, perhaps for years."""
     log.append(1, NOW_MS + 366 * 86_400_000)
     log.append(1, NOW_MS)
     log.append(1, NOW_MS + 5)

@@ -27,7 +27,7 @@ def filled_log(root: Path) -> CommitLog:
 
 
 def descriptors(path: str) -> int:
-    """How many descriptors of this process lead to a file that is deleted."""
+    """Return how many descriptors of this process belong to deleted files."""
     end_views()
     links = []
     for descriptor in os.listdir("/proc/self/fd"):

@@ -117,12 +117,12 @@ def filled(count: int = 250) -> tuple[SmallStore, list[RecordHead]]:
 
 
 def readers(made: SmallStore) -> list[LogReader]:
-    """Of a log that is open, and by the names of its files."""
+    """Return readers of an open log and of its files by name."""
     end = made.log.end_offset
     return [made.log.reader(), made.log.reader(200), NamedLogReader(made.disk, CONFIG, end)]
 
 
-def test_every_record_comes_once_whoever_opens_the_files() -> None:
+def test_every_record_comes_once_from_an_open_log_and_by_name() -> None:
     made, heads = filled()
     assert len(heads) == 250
     for reader in readers(made):
@@ -168,7 +168,7 @@ def test_two_damaged_records_are_one_gap() -> None:
 
 
 def test_bytes_within_a_damaged_body_are_not_taken_for_a_record() -> None:
-    """Somebody may send a record that says it lies where it comes to lie."""
+    """A client may send a body that looks like a record at its own offset."""
     made = SmallStore()
     start = made.log.end_offset
     forged = encode_record(MessageRecord("Forged", b"body", physical_offset=start + 100))
@@ -198,7 +198,7 @@ def test_the_next_record_may_lie_in_another_file() -> None:
     assert next_whole(reader, last, fault, second.first_offset) is None
 
 
-def test_pages_that_the_disk_cannot_read_are_a_gap_for_who_reads_by_name() -> None:
+def test_unreadable_pages_are_a_gap_for_a_reader_by_name() -> None:
     made, _ = filled()
     made.disk.fail_next("pread", OSError(errno.EIO, "broken"), times=2)
     reader = NamedLogReader(made.disk, CONFIG, made.log.end_offset)

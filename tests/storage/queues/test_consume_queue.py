@@ -303,7 +303,7 @@ def test_the_first_readable_offset_follows_the_log() -> None:
     assert queue.min_offset == 451
 
 
-def test_files_whose_records_are_gone_are_given_up_but_never_the_last() -> None:
+def test_files_of_deleted_records_are_released_except_the_last() -> None:
     disk = FakeDisk()
     queue = filled(700, disk)
     queue.write_out()

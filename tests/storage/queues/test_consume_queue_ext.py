@@ -116,7 +116,7 @@ def test_a_bit_map_that_does_not_fit_leaves_the_tags_code() -> None:
     assert is_address(large.put(5, 9, bytes(32_747)))
 
 
-def test_behind_a_new_end_units_are_gone_for_good() -> None:
+def test_units_behind_a_new_end_are_deleted() -> None:
     disk = FakeDisk()
     ext = an_ext(disk)
     addresses = put(ext, 0, 100)

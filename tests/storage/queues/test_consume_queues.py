@@ -161,7 +161,7 @@ def test_units_written_while_a_sync_runs_wait_for_the_next() -> None:
     assert len(queues.unsynced().files.paths) == 1
 
 
-def test_a_queue_that_is_taken_out_is_gone_from_memory_and_disk() -> None:
+def test_a_removed_queue_leaves_memory_and_disk() -> None:
     disk = FakeDisk()
     queues = ConsumeQueues(config(), disk)
     queues.append([entry(0, topic=b"A", queue_offset=0), entry(1, topic=b"B", queue_offset=0)])

@@ -92,7 +92,7 @@ def test_a_log_dispatched_again_gives_the_same_files(
 
 
 def without_bits(data: bytes) -> bytes:
-    """A file whose bit maps are zeros."""
+    """Copy a file with its bitmaps set to zeros."""
     result, position = bytearray(data), 0
     while size := int.from_bytes(data[position : position + 2]):
         result[position + 20 : position + size] = bytes(size - 20)
@@ -122,7 +122,7 @@ def test_the_store_opens_either_way_and_stays_as_it_was(extended: bool, tmp_path
     assert (_files(root / "consumequeue"), _files(root / "consumequeue_ext")) == before
 
 
-def test_without_its_extension_a_queue_is_made_anew(tmp_path: Path) -> None:
+def test_a_queue_without_its_extension_is_rebuilt(tmp_path: Path) -> None:
     root = store("ext", tmp_path)
     path = root / "consumequeue_ext" / "GS_Sql" / "0" / f"{0:020d}"
     data = path.read_bytes()

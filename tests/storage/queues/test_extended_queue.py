@@ -17,7 +17,7 @@ EXTENDED = replace(config(), enable_consume_queue_ext=True, consume_queue_ext_fi
 
 
 def bits(entry: DispatchEntry) -> bytes | None:
-    """Of every second record, 1 to 5 bytes."""
+    """Return a bitmap of 1 to 5 bytes for every second record."""
     number = entry.physical_offset // RECORD_BYTES
     return bytes([number % 256]) * (number % 5 + 1) if number % 2 else None
 
@@ -36,7 +36,7 @@ def opened(disk: FakeDisk, settings: StoreConfig = EXTENDED) -> ConsumeQueues:
 
 
 def known(queues: ConsumeQueues) -> dict[tuple[str, int, int], ExtUnit | None]:
-    """What the extension says of every message."""
+    """Return the extension units of all messages."""
     found = {}
     for queue in queues:
         for offset in range(queue.min_offset, queue.max_offset):
@@ -130,7 +130,7 @@ def test_what_was_synced_is_known_after_a_power_cut(seed: int) -> None:
 
 
 @pytest.mark.parametrize("what", ["all", "topic", "queue", "first", "last", "short", "zeros"])
-def test_an_extension_that_is_gone_makes_a_misfit(what: str) -> None:
+def test_a_missing_extension_makes_a_misfit(what: str) -> None:
     disk = FakeDisk()
     filled(disk, 400)
     names = disk.listdir(f"{ROOT}/T/1")
@@ -194,7 +194,7 @@ def test_it_may_be_switched_off_and_on_again() -> None:
     assert [found["T", 0, n] for n in range(50, 100)] == [None] * 50
 
 
-def test_a_queue_that_had_none_gets_one_from_now_on() -> None:
+def test_a_queue_without_an_extension_gets_one_for_new_messages() -> None:
     disk = FakeDisk()
     plain = opened(disk, settings=config())
     plain.append(entries(0, 100))
@@ -260,7 +260,7 @@ def test_without_a_bit_map_the_unit_has_none() -> None:
     assert [unit and unit.bitmap for unit in known(queues).values()] == [None, None]
 
 
-def test_what_a_queue_that_is_gone_has_left_is_not_taken_over() -> None:
+def test_files_of_a_deleted_queue_are_not_reused() -> None:
     disk, other = FakeDisk(), FakeDisk()
     filled(disk, 1000)
     disk.remove_tree("/store/consumequeue")

@@ -1,4 +1,4 @@
-"""What a unit of a queue, or of its extension, says about whether a message is wanted."""
+"""Filter decisions from queue units and extension units."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ TAG = 65
 
 @dataclass
 class Unit:
-    """What an extension holds of one message."""
+    """Extension data of one message."""
 
     tags_code: int = TAG
     store_timestamp: int = 1000
@@ -20,7 +20,7 @@ class Unit:
 
 
 class Queue:
-    """A queue whose extension has one unit."""
+    """Queue with a single extension unit."""
 
     def __init__(self, unit: Unit | None = None) -> None:
         self.unit = unit

@@ -1,4 +1,4 @@
-"""A store whose queue files are missing, cut short or strange: it starts, and has every unit."""
+"""Starts with missing, short or foreign queue files: every unit is there afterwards."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -95,7 +95,7 @@ def test_every_unit_is_there_again(damage: str, stop: str, config: StoreConfig) 
 
 
 def test_a_queue_whose_only_unit_was_damaged_before_a_crash_is_not_left_empty() -> None:
-    """Nobody would miss it: the log is read behind its record, and nothing follows in it."""
+    """Only the list reveals the loss: the log is read behind its record, and none follows."""
     first = SmallStore()
     first.send(1, topic="Rarely")
     first.send(50)
@@ -125,7 +125,7 @@ def check_extension(made: SmallStore) -> None:
 
 @pytest.mark.parametrize("stop", ["known", "clean", "killed"])
 @pytest.mark.parametrize("what", [EXT_QUEUE, "/store/consumequeue_ext"])
-def test_an_extension_that_is_gone_is_made_again(stop: str, what: str) -> None:
+def test_a_missing_extension_is_rebuilt(stop: str, what: str) -> None:
     first = SmallStore(config=EXTENDED)
     first.send(200)
     first.store.flush()

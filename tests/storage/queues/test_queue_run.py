@@ -1,4 +1,4 @@
-"""Which files of a queue's directory are used, and what becomes of the others."""
+"""Used and unused files of a queue's directory."""
 
 import errno
 

@@ -51,7 +51,7 @@ def test_answer_of_another_broker_is_a_hint_only(near: int, timestamp: int) -> N
 
 @pytest.mark.parametrize("missing", [{50}, set(range(40, 60)), {0}, {99}, set(range(49, 100, 50))])
 def test_what_cannot_be_read_hides_no_other_message(missing: set[int]) -> None:
-    """What cannot be read right before the message may be the one."""
+    """Unreadable messages right before the found one may be the right one."""
     times = [offset * 100 for offset in range(100)]
     for offset in range(100):
         wanted = offset

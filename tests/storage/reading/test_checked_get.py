@@ -1,4 +1,4 @@
-"""What was in the store before the start is handed out only if unit and record agree."""
+"""Messages from before the start are returned only if unit and record agree."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -159,7 +159,7 @@ def test_damage_among_known_units_is_passed_over_too() -> None:
 
 
 def test_after_it_was_looked_into_a_misplaced_message_of_the_queue_is_handed_out() -> None:
-    """As 4.9.7 leaves it where the numbering had a hole: the record says another number."""
+    """4.9.7 leaves this behind a hole in the queue offsets: the record names another offset."""
     old = OldStore(12)
     for number in range(4, 11):
         offset, size = old.placed[number + 1]
@@ -185,7 +185,7 @@ def test_only_the_first_unit_was_looked_into() -> None:
     assert outcome(old.get(4, verified=True)) == (GetStatus.FOUND, 1, 6)
 
 
-def test_records_whose_file_is_gone_are_removing_not_doubtful() -> None:
+def test_records_of_a_deleted_file_are_removing_not_doubtful() -> None:
     old = OldStore(120)
     file = old.log.queue.files[0]
     gone = sum(offset < file.end_offset for offset, _ in old.placed)

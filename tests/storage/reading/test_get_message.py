@@ -1,4 +1,4 @@
-"""What a pull gets: statuses, corrected offsets, limits, runs of the log."""
+"""Gets for pulls: statuses, corrected offsets, limits and log ranges."""
 
 import pytest
 
@@ -167,7 +167,7 @@ def test_a_pull_that_comes_into_memory_goes_on_with_its_limits() -> None:
     assert (result.count, result.is_far_behind) == (32, False)
 
 
-def test_records_that_are_gone_are_passed_over_to_the_next_log_file() -> None:
+def test_deleted_records_are_skipped_to_the_next_log_file() -> None:
     log = Log(10**9, begin=LOG_FILE_BYTES)
     result = get(a_queue(300, size=1000), 0, log=log)
     assert (result.status, result.count) == (GetStatus.FOUND, 32)

@@ -1,4 +1,4 @@
-"""What counts as being in memory, and when the kernel is asked."""
+"""Bytes that count as cached, and questions to the kernel."""
 
 from dataclasses import replace
 
@@ -38,7 +38,7 @@ def test_what_is_not_in_memory_is_not_touched_but_named() -> None:
         start = old.placed[2][0]
         assert part.path.endswith("/commitlog/" + "0" * 20)
         assert (part.position, part.size) == (start, sum(old.placed[11]) - start)
-        assert old.get(2).count == 10  # whoever has no probe takes it as it is
+        assert old.get(2).count == 10  # without a probe, everything is read
         read_back(old.made.disk, *part)
         assert old.get(2, probe=probe).count == 10
 

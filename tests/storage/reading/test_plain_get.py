@@ -64,7 +64,7 @@ def test_what_is_far_behind_is_given_at_once_too(
         assert plain(get(queue, offset, log=log, limits=limits)) == wanted[offset]
 
 
-def test_tags_that_nobody_has_are_looked_for_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tags_without_messages_are_searched_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr("storage.reading.get_message._collect")
     queue = ConsumeQueue("T", 0, "/cq/T/0", QueueFiles(FakeDisk(), 2000 * 20))
     for number in range(2000):

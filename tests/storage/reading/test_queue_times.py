@@ -70,7 +70,7 @@ def test_units_that_say_nothing_or_something_wrong_are_passed_over() -> None:
     assert timed.at(6) == 8
 
 
-def test_what_is_gone_from_the_log_is_not_found() -> None:
+def test_messages_deleted_from_the_log_are_not_found() -> None:
     old = OldStore(120)
     old.log.queue.drop_below(old.log.queue.files[0].end_offset)
     first = next(n for n, (offset, _) in enumerate(old.placed) if offset >= old.log.min_offset())

@@ -177,7 +177,7 @@ WRONG = {
 def test_a_wrong_unit_keeps_no_record_from_coming(
     wrong: tuple[int, int, int], place: int, gap: int, gap_bytes: int
 ) -> None:
-    """Those behind it come with the next answers, as protocol/raw_records.py says."""
+    """The rest comes with the next answers, as protocol/raw_records.py says."""
     step, base = 100 + gap, 2 * FILE_BYTES + 20_000
     units = [(base + n * step, 100, n) for n in range(12)]
     good = [unit for n, unit in enumerate(units) if n != place]

@@ -148,7 +148,7 @@ def test_two_units_that_point_at_one_record_have_the_same_outcome() -> None:
     assert old.get(4).status is GetStatus.IN_DOUBT
 
 
-def test_a_damaged_range_is_left_to_who_looks_at_each() -> None:
+def test_a_damaged_range_is_left_to_single_checks() -> None:
     old = OldStore(COUNT, is_alone=False)
     offset, size = old.placed[5]
     old.damage.add(offset, offset + size, "its body")

@@ -1,4 +1,4 @@
-"""What a clean stop notes, and when the next start believes it."""
+"""Record of a clean stop, and when the next start trusts it."""
 
 from collections.abc import Callable
 
@@ -83,7 +83,7 @@ def test_it_is_not_believed_when_anything_has_changed(change: Callable[[FakeDisk
         ),
     ],
 )
-def test_a_queue_that_is_not_as_it_was_left_is_made_anew(what: str, said: str) -> None:
+def test_a_queue_that_differs_from_the_clean_stop_is_rebuilt(what: str, said: str) -> None:
     first = stopped()
     first.disk.remove_tree(what)
     second = SmallStore(first.disk)

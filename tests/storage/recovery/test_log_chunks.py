@@ -1,4 +1,4 @@
-"""What is read in parts is what is read record by record, whatever has happened to the log."""
+"""Chunks yield the same as single records, whatever the state of the log."""
 
 from collections import Counter
 from dataclasses import replace
@@ -31,7 +31,7 @@ DELAYS = delay_levels_ms(CONFIG.message_delay_level)
 
 
 class NoParts(PartsHere):
-    """There are none, so that every record is read one by one."""
+    """Open no chunks, so that every record is read by itself."""
 
     def at(self, offset: int) -> None:
         return None

@@ -1,4 +1,4 @@
-"""Where a log ends, whatever a crash has left of it."""
+"""End of a log after crashes of all kinds."""
 
 import pytest
 
@@ -173,7 +173,7 @@ def test_a_damaged_record_is_passed_over_and_reported(position: int) -> None:
     assert scan.record_count >= 99
 
 
-def test_a_length_that_leads_to_a_later_record_hides_none_between() -> None:
+def test_a_length_that_leads_to_a_later_record_hides_no_other() -> None:
     log = a_log(records=20)
     damage(log, (3 * RECORD_BYTES).to_bytes(4), 2 * RECORD_BYTES)
     scan = whole(log)

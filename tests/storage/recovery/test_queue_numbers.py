@@ -1,4 +1,4 @@
-"""Records whose number does not continue their queue: which place they get."""
+"""Placement of records that do not continue their queue."""
 
 import pytest
 
@@ -131,7 +131,7 @@ def test_a_queue_may_begin_late_where_the_log_does() -> None:
 def test_a_queue_begins_with_no_number_that_has_no_place(
     number: int, behind: tuple[int, ...], late: bool
 ) -> None:
-    """It is damage; the start goes on with the others."""
+    """The record is damaged; the start continues with the others."""
     made = Pass(may_begin_late=late)
     made.feed(entry(0, queue_offset=number), *(entry(each) for each in behind))
     made.feed(entry(20, topic=b"U", queue_offset=0))
@@ -139,7 +139,7 @@ def test_a_queue_begins_with_no_number_that_has_no_place(
     assert 0 in made.damaged() and made.places("U") == [20]
 
 
-def test_a_queue_that_lacks_units_is_to_be_made_anew() -> None:
+def test_a_queue_that_lacks_units_needs_a_rebuild() -> None:
     made = Pass(may_lack_units=True)
     made.feed(entry(5), entry(6))
     made.numbers.finish()
@@ -147,7 +147,7 @@ def test_a_queue_that_lacks_units_is_to_be_made_anew() -> None:
 
 
 @pytest.mark.parametrize("old", [1, 2, 5])
-def test_a_queue_of_a_topic_that_was_made_again_begins_anew(old: int) -> None:
+def test_a_queue_of_a_recreated_topic_begins_again(old: int) -> None:
     """However long it was: record 1 may seem to go on where a queue of one message ends."""
     made = Pass()
     made.feed(*map(entry, range(old)))

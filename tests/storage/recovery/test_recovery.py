@@ -95,7 +95,7 @@ def test_the_queues_are_those_of_the_original(name: str, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("name", ["crashed", "torn"])
 def test_the_index_has_the_entries_that_the_original_recovered(name: str, tmp_path: Path) -> None:
-    """As sets: the original has an entry twice where a record's keys lay in two files."""
+    """Sets, because RocketMQ has an entry twice if a record's keys were in two files."""
     store, _ = opened(golden_store(name, tmp_path / "ours"))
     store.catch_up()
     assert store.index is not None
@@ -222,7 +222,7 @@ def test_what_is_missing_is_made_from_the_log(missing: str, clean: bool) -> None
     assert second.report.findings or second.report.dispatched_from == 0
 
 
-def test_a_store_whose_log_is_gone_begins_anew() -> None:
+def test_a_store_without_its_log_begins_empty() -> None:
     first = SmallStore()
     first.send(10)
     first.store.close()

@@ -163,7 +163,7 @@ def _files(disk: FakeDisk, directory: str) -> list[str]:
     return found
 
 
-def test_the_checkpoint_vouches_for_no_queue_while_one_is_made_anew() -> None:
+def test_the_checkpoint_vouches_for_no_queue_during_a_rebuild() -> None:
     first = filled()
     first.store.flush()
     disk = first.disk.killed()

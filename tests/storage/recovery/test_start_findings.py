@@ -1,4 +1,4 @@
-"""What a start says of our own small files, as the last clean stop knew them."""
+"""Findings of a start about TroupeMQ's own small files and the last clean stop."""
 
 from dataclasses import replace
 
@@ -23,17 +23,15 @@ def test_a_mark_that_is_there_is_nothing_to_say() -> None:
     assert file_findings(CONFIG, disk, record) == []
 
 
-def test_a_mark_that_is_gone_is_named_with_what_follows_for_a_slave_and_for_a_master() -> None:
+def test_a_missing_mark_is_reported_with_its_effects_on_slave_and_master() -> None:
     disk, record = marked()
     disk.unlink(CONFIG.replica_mark_path)
     found = [each.text for each in file_findings(CONFIG, disk, record) if each.is_wrong]
     assert len(found) == 1 and CONFIG.replica_mark_path in found[0]
-    assert (
-        "a slave's start creates it again, a master's start does not search for topics" in found[0]
-    )
+    assert "a slave's start creates it again, a master's start does not search" in found[0]
 
 
-def test_without_a_record_nothing_is_known_to_be_gone() -> None:
+def test_without_a_record_nothing_is_reported_missing() -> None:
     disk, _ = marked()
     disk.unlink(CONFIG.replica_mark_path)
     disk.make_dirs("/store/troupemq")

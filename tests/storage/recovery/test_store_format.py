@@ -61,7 +61,7 @@ def test_a_newer_store_is_refused_with_the_version_it_needs_and_nothing_of_it_ch
 
 
 @pytest.mark.parametrize("contents", [b"", b"{", b"[3]", checked({"format": "x"})])
-def test_what_nothing_can_be_made_of_is_written_anew(small: SmallStore, contents: bytes) -> None:
+def test_an_invalid_format_file_is_rewritten(small: SmallStore, contents: bytes) -> None:
     write(small.disk, contents)
     require_known_format(small.store.config, small.disk)
     SmallStore(small.disk, small.clock).store.close()

@@ -1,4 +1,4 @@
-"""Making everything derived anew: the same files come out, also when it was interrupted."""
+"""Rebuild of all derived files: the result is the same, even after an interruption."""
 
 import pytest
 
@@ -37,7 +37,7 @@ def damage(disk: FakeDisk) -> None:
     disk.remove_tree(f"{QUEUES}/1")
 
 
-def test_queues_and_index_are_made_anew_from_the_log() -> None:
+def test_queues_and_index_are_rebuilt_from_the_log() -> None:
     disk = stopped()
     before = queue_bytes(disk)
     damage(disk)

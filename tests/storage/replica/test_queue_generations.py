@@ -1,4 +1,4 @@
-"""Queues of a slave that begin anew, and those that only look as if they did."""
+"""Restarted queues of a slave, and queues that only look restarted."""
 
 from dataclasses import replace
 from random import Random
@@ -42,7 +42,7 @@ def numbered(first: int, *numbers: int, queue_id: int = 0) -> list[DispatchEntry
 
 
 @pytest.mark.parametrize("is_extended", (False, True))
-def test_a_queue_begins_anew_with_a_record_0_that_is_new(is_extended: bool) -> None:
+def test_a_new_record_0_begins_the_queue_again(is_extended: bool) -> None:
     slave = Slave(is_extended=is_extended)
     slave.feed(*numbered(0, 0, 1, 2, 3, 4), *numbered(5, 0, 1, queue_id=1))
     slave.feed(*numbered(10, 0, 1, 2))

@@ -41,7 +41,7 @@ FLAGS = (0, 1, 4, 8, 12, 0x10, 0x20, 0x30, 0x34)
 
 
 def a_record(random: Random, offset: int, number: int) -> bytes:
-    """Of whatever kind; one in some has the text of another, with another key."""
+    """Records of all kinds; some have the text of another record with another key."""
     sys_flag = random.choice(FLAGS)
     key = random.choice((f"{random.getrandbits(64):016X}", str(number), "é\x01"))
     text = random.choice(TEXTS).format(key=key, level=random.choice(("1", "3", "99", "0", "x")))
@@ -82,7 +82,7 @@ def a_log(random: Random, files: int) -> bytes:
 
 
 class OneByOne(RecordScanner):
-    """Leaves every record to whoever looks with care."""
+    """Leave every record to the careful path."""
 
     def take(self, data: bytes, offset: int, entries: list[DispatchEntry]) -> int:
         return 0
@@ -99,7 +99,7 @@ def a_replica() -> tuple[CommitLog, ReplicaLog]:
 def taken(
     made: tuple[CommitLog, ReplicaLog], pieces: list[bytes]
 ) -> Iterator[tuple[int, int, int, int, list[DispatchEntry] | str]]:
-    """What is known after each piece."""
+    """Return the results after each piece."""
     log, replica = made
     for piece in pieces:
         found: list[DispatchEntry] | str = []
@@ -135,7 +135,7 @@ def test_they_are_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.trial(short=30, long=1000)
 def test_what_was_seen_before_changes_nothing(seed: int) -> None:
-    """A record is the same to one who has seen many as to one who has seen none."""
+    """Cached shapes do not change the result for a record."""
     random = Random(seed)
     used, offset = RecordScanner(DELAY_LEVELS_MS), 0
     for number in range(300):

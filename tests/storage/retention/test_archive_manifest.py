@@ -1,4 +1,4 @@
-"""How far an archive is, by its newest manifest; damage and absence are told in a sentence."""
+"""Progress of an archive by its newest manifest; errors for damaged and missing archives."""
 
 import pytest
 
@@ -41,7 +41,7 @@ def test_an_archive_without_a_run_has_nothing() -> None:
     assert archive.read() == {} and archive.read() is archive.read()
 
 
-def test_an_archive_that_is_gone_or_damaged_is_an_error() -> None:
+def test_a_missing_or_damaged_archive_is_an_error() -> None:
     disk = FakeDisk()
     archive = ArchiveEnds(disk, "/archive")
     with pytest.raises(StoreError, match="there is no archive at /archive"):

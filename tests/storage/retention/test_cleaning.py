@@ -1,4 +1,4 @@
-"""Which log files go, and when: by time, by the disk, by force, on request."""
+"""Deletion of log files: by age, disk usage, force and request."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -29,7 +29,7 @@ NOON_MS = int(datetime(2026, 11, 21, 12, 0).timestamp() * 1000)
 
 
 class Log:
-    """A run of log files, the oldest written `age_hours[0]` ago, and who decides about them."""
+    """Log files, the oldest written `age_hours[0]` ago, and the decisions about them."""
 
     def __init__(self, *age_hours: float, config: StoreConfig = CONFIG) -> None:
         self.disk, self.clock = FakeDisk(), ManualClock()
@@ -51,7 +51,7 @@ class Log:
     def expired_for(
         self, *holds: RetentionHold, needed_from: int = 1 << 40
     ) -> list[tuple[int, str, tuple[RetentionHold, ...]]]:
-        """The same with those who lose by it, where somebody holds the log."""
+        """Return the files to delete, with reasons and ignored holds."""
         self.decision = self.cleaning.decide(self.queue.files, needed_from, lambda: holds)
         return [
             (item.file.first_offset // FILE_BYTES, item.reason, item.losers)
@@ -82,12 +82,12 @@ def test_several_hours_are_separated_by_semicolons() -> None:
 
 
 @pytest.mark.parametrize("text", ["4 o'clock", "24", "04,05", "-1"])
-def test_an_hour_that_is_none_is_told(text: str) -> None:
+def test_an_invalid_hour_is_reported(text: str) -> None:
     with pytest.raises(StoreError, match="deleteWhen is"):
         replace(CONFIG, delete_when=text)
 
 
-def test_a_file_goes_exactly_when_its_time_is_over_and_none_in_the_middle() -> None:
+def test_a_file_expires_exactly_at_its_age_and_never_in_the_middle() -> None:
     log = Log(72, 71.999, 900, 1)
     log.cleaning.request()
     assert log.expired() == [(0, "old, on request")]
@@ -165,7 +165,7 @@ LEASE = RetentionHold(FILE_BYTES + 1, "lease audit")
 ARCHIVE = RetentionHold(2 * FILE_BYTES, "archive /a", is_lease=False)
 
 
-def test_what_somebody_holds_does_not_go_by_its_age() -> None:
+def test_a_held_file_does_not_expire_by_age() -> None:
     log = Log(900, 900, 900, 900, 1).at_hour(4)
     assert log.expired_for(LEASE, ARCHIVE) == [(0, "old at deleteWhen", ())]
     assert log.decision.kept_file is log.queue.files[1]
@@ -212,7 +212,7 @@ def test_an_operator_outweighs_leases_and_no_archive() -> None:
     ]
 
 
-def test_who_holds_the_log_is_asked_only_when_a_file_could_go() -> None:
+def test_holds_are_read_only_when_a_file_could_expire() -> None:
     def never() -> list[RetentionHold]:
         raise AssertionError("asked")
 

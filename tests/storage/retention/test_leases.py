@@ -86,7 +86,7 @@ def test_one_that_is_being_made_is_left_alone_but_not_for_ever() -> None:
     assert made.read(LEASE_MS_MAX + 1) == [] and made.disk.listdir(DIRECTORY) == []
 
 
-def test_without_a_broker_of_ours_there_is_none() -> None:
+def test_without_a_troupemq_broker_there_is_no_lease() -> None:
     disk = FakeDisk()
     assert FileLease.acquire(disk, ROOT, "a", "audit", 0) is None
     assert not disk.exists(DIRECTORY)
@@ -145,7 +145,7 @@ def test_the_kernel_ends_the_lease_of_a_process_that_is_killed(tmp_path: Path) -
     assert list(Path(leases_dir(root)).iterdir()) == []
 
 
-def test_the_lowest_offset_is_that_of_the_first_message_somebody_needs(tmp_path: Path) -> None:
+def test_the_lowest_offset_is_that_of_the_first_needed_message(tmp_path: Path) -> None:
     writer = StoreWriter(tmp_path, log_file_bytes=4000)
     for number in range(30):
         writer.append("Orders", number % 2, bytes(380))

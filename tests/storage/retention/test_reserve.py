@@ -1,4 +1,4 @@
-"""How much a store takes at once: what it really takes, and what is said where that is missing."""
+"""Disk space that a store allocates at once, and errors without that space."""
 
 import os
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What is derived of a log that begins later now: what goes out of use, and what stays."""
+"""Trimming of derived data after the beginning of the log has moved."""
 
 import errno
 
@@ -113,7 +113,7 @@ def test_only_queues_without_a_message_in_the_log_are_expired() -> None:
     assert len(small.disk.listdir(REMOVED_DIR)) == 2
 
 
-def test_a_removed_queue_begins_anew_while_its_old_files_still_wait() -> None:
+def test_a_removed_queue_begins_again_before_its_old_files_are_deleted() -> None:
     small = filled(20, "Old")
     removed = RemovedQueues()
     remove_queues(small.store, frozenset(), removed)

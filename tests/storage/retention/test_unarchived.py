@@ -1,4 +1,4 @@
-"""Which messages no archive has: after each of the things that happen to queues and archives."""
+"""Unarchived messages after all changes of queues and archives."""
 
 from pathlib import Path
 
@@ -79,7 +79,7 @@ def test_a_last_message_that_is_another_one_counts_for_nothing(made: Made) -> No
     last = made.last(0, 6)
     assert made.first((0, LastMessage(6, last.physical_offset, last.store_timestamp + 1)))[0] == 0
     assert made.first((0, LastMessage(6, last.physical_offset + 480, 0)))[0] == 0
-    assert made.first((0, LastMessage(99, 9000, 0)))[0] == 0  # the queue was made anew
+    assert made.first((0, LastMessage(99, 9000, 0)))[0] == 0  # the queue was recreated
 
 
 def test_a_last_message_that_has_expired_counts(made: Made) -> None:

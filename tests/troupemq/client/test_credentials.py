@@ -227,7 +227,7 @@ def test_a_consumer_that_gets_no_route_is_seen_in_its_status_too(
     assert "Check signature failed for accessKey=shop-account" in done.output
     assert "consumer group billing not found" in done.output
     done = CliRunner().invoke(admin, ["aclRefusals", "-c", "DefaultCluster", "-n", namesrv])
-    assert "Name servers are asked with -b" in done.output
+    assert "For a name server, give its address with -b" in done.output
 
 
 def test_every_request_is_signed_again_with_its_body(cluster: Cluster) -> None:
