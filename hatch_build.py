@@ -1,6 +1,6 @@
-"""Puts every package of ours below `troupemq` while a wheel is built.
+"""Build hook that moves every package of this project below `troupemq` in a wheel.
 
-A stranger's environment must not get packages called `storage` or `protocol`. So `storage/x.py`
+An installation must not add packages called `storage` or `protocol`. So `storage/x.py`
 becomes `troupemq/storage/x.py`, and in every file `from storage.x import y` becomes
 `from troupemq.storage.x import y`. A clone and an editable install stay flat.
 """
@@ -19,7 +19,7 @@ SAMPLES = ("broker.conf", "namesrv.conf")
 
 
 class Namespace(BuildHookInterface[Any]):
-    """Hands the build a rewritten copy of the packages."""
+    """Hook that gives the build a rewritten copy of the packages."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if version == "editable":
@@ -34,7 +34,7 @@ class Namespace(BuildHookInterface[Any]):
                 dirs_exist_ok=True,
             )
         (self._copy / FRONT / "conf").mkdir()
-        for name in SAMPLES:  # what settings mean, for who shows them: troupemq/setting_meanings.py
+        for name in SAMPLES:  # read by troupemq/setting_meanings.py
             shutil.copy(Path(self.root) / "conf" / name, self._copy / FRONT / "conf" / name)
         for path in self._copy.rglob("*.py"):
             path.write_text(namespaced(path.read_text(encoding="utf-8")), encoding="utf-8")
@@ -46,7 +46,7 @@ class Namespace(BuildHookInterface[Any]):
 
 
 def namespaced(source: str) -> str:
-    """Return the text of a module with imports moved below `troupemq`."""
+    """Return a module's source with imports of this project's packages moved below `troupemq`."""
     lines = source.splitlines(keepends=True)
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in BELOW:

@@ -1,1 +1,1 @@
-"""The site of the manual: its settings, and the pages that are made from the code."""
+"""Site of the manual: its configuration, and the pages generated from the code."""

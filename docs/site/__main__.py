@@ -1,7 +1,8 @@
-"""`python -m docs.site FOLDER`: the manual, built into FOLDER/site; exit code 1 at any broken link.
+"""Builder of the manual: `python -m docs.site FOLDER` writes FOLDER/site.
 
-Sphinx reads a copy of the documents in FOLDER/source, in the tree's own order, so that a link which
-works in a file works in the site; the pages made from the code are put beside them.
+The exit code is 1 if a link is broken. Sphinx reads a copy of the documents in FOLDER/source. The
+copy keeps the folders of the tree, so links that work in a file work in the site. Pages generated
+from the code are added to it.
 """
 
 import shutil
@@ -25,7 +26,7 @@ AT_ROOT = (
 
 
 def main(arguments: list[str]) -> int:
-    """Copy the documents, make the generated pages, build the site."""
+    """Copy the documents, generate the reference pages and run Sphinx; return the exit code."""
     folder = Path(arguments[0]).resolve()
     source = folder / "source"
     shutil.rmtree(source, ignore_errors=True)

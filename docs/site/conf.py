@@ -1,4 +1,4 @@
-"""The settings of the manual's site; `make docs` runs Sphinx on a copy of the tree's documents."""
+"""Sphinx configuration of the manual's site; `make docs` builds a copy of the documents."""
 
 import tomllib
 from pathlib import Path

@@ -1,9 +1,9 @@
-"""The parts of the manual that are made from the code: settings, commands, the client's API.
+"""Generator of the reference pages: settings, commands and the Python client.
 
-    python -m docs.site.reference FOLDER     settings.md, commands.md, client.md go there
+    python -m docs.site.reference FOLDER     writes settings.md, commands.md and client.md there
 
-A setting's meaning is the comment above it in conf/, which a test holds complete; its default, its
-kind and whether it holds without a restart are those of the configuration classes.
+A setting's meaning is the comment above it in conf/; a test checks that each has one. Its default,
+its kind and whether it changes without a restart come from the configuration classes.
 """
 
 import inspect
@@ -22,14 +22,14 @@ from troupemq.cli import cli
 from troupemq.setting_meanings import default_text, fields_with_keys, meanings, sample
 
 SETTINGS = (
-    ("broker.conf", "A broker's", (BrokerConfig, StoreConfig)),
-    ("namesrv.conf", "A name server's", (NamesrvConfig,)),
+    ("broker.conf", "Broker", (BrokerConfig, StoreConfig)),
+    ("namesrv.conf", "Name server", (NamesrvConfig,)),
 )
 WIDTH = 92
 
 
 def main(arguments: list[str]) -> int:
-    """Write the pages."""
+    """Write the pages; return the exit code."""
     folder = Path(arguments[0])
     folder.mkdir(parents=True, exist_ok=True)
     pages = {"settings": settings(), "commands": commands(), "client": client()}
@@ -42,10 +42,10 @@ def main(arguments: list[str]) -> int:
 
 
 def settings() -> Iterator[str]:
-    """Return a table for each kind of server."""
+    """Yield the lines of the settings page: a table for each kind of server."""
     yield "# Settings\n"
-    yield "Made from the code. How they are given: [Settings](../operations.md#settings). *Live*:"
-    yield "holds as soon as `updateBrokerConfig` or `updateNamesrvConfig` has changed it.\n"
+    yield "Generated from the code. How to set them: [Settings](../operations.md#settings). A *live*"
+    yield "setting changes without a restart, by `updateBrokerConfig` or `updateNamesrvConfig`.\n"
     for name, whose, classes in SETTINGS:
         meaning = meanings(sample(name))
         yield f"## {whose}\n"
@@ -78,9 +78,9 @@ def _cell(text: str) -> str:
 
 
 def commands() -> Iterator[str]:
-    """Return the help of each command."""
+    """Yield the lines of the commands page: the help of each command."""
     yield "# Commands\n"
-    yield "Made from the code: what each command says with `--help`.\n"
+    yield "Generated from the code: the `--help` of each command.\n"
     yield from _command(cli, None, "troupemq", 2)
 
 
@@ -108,9 +108,9 @@ def _command(
 
 
 def client() -> Iterator[str]:
-    """Every name that `troupemq` exports, with its docstring and those of its methods."""
+    """Yield the lines of the client page: docstrings of each exported name and its methods."""
     yield "# The Python client\n"
-    yield "Made from the docstrings: what `from troupemq import …` has. How it is used:"
+    yield "Generated from the docstrings: the names of `from troupemq import …`. Guides:"
     yield "[sending](../sending.md), [consuming](../consuming.md),"
     yield "[administering](../administering.md).\n"
     for name in troupemq.__all__:
