@@ -44,8 +44,8 @@ def main(arguments: list[str]) -> int:
 def settings() -> Iterator[str]:
     """Yield the lines of the settings page: a table for each kind of server."""
     yield "# Settings\n"
-    yield "Generated from the code. How to set them: [Settings](../operations.md#settings). A *live*"
-    yield "setting changes without a restart, by `updateBrokerConfig` or `updateNamesrvConfig`.\n"
+    yield "Generated from the code. How to set them: [Settings](../operations.md#settings). A"
+    yield "*live* setting changes at once, by `updateBrokerConfig` or `updateNamesrvConfig`.\n"
     for name, whose, classes in SETTINGS:
         meaning = meanings(sample(name))
         yield f"## {whose}\n"
