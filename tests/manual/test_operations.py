@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.compat.patience import wait_until
 from tests.manual.following import blocks, commands, run
 from troupemq.cli.servers import SMALL_FILES
 from troupemq.servers import Servers
@@ -24,6 +25,8 @@ def inhabited(servers: Servers) -> Servers:
     ):
         run("troupemq", *shlex.split(line))
     run("troupemq", "send", "-t", "Orders", "-b", "another")
+    queue = Path("data/store/consumequeue/Orders/0/00000000000000000000")
+    wait_until(queue.is_file, "the units are written out")
     return servers
 
 
