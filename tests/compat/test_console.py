@@ -191,7 +191,7 @@ def test_a_message_is_found_by_id_key_and_time_as_by_mqadmin(
         (row,) = visit.json("/messages", topic=TOPIC, **query)["messages"]
         assert row["message"] == wanted.message_id
         assert str(row["queue_offset"]) == printed["Queue Offset"]
-    states = {GROUP: "consumed", LATE: "no member is there"}
+    states = {GROUP: "consumed", LATE: "no member connected"}
 
     def states_shown() -> dict[str, str]:
         shown = visit.json("/message", **place_of(wanted))["consumers"]

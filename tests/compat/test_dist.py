@@ -68,7 +68,7 @@ def test_without_extras_the_tour_runs_and_says_what_it_leaves_out(
     programs = installed(dist, tmp_path)
     ports = ("--namesrv-port", "0", "--broker-port", "0")
     said = run(programs / "troupemq", "run", "--once", *ports, cwd=tmp_path)
-    assert "Left out: a scheduled job, and the archive; Spark is not installed" in said
+    assert "Skipping the scheduled job and the archive: Spark is not installed" in said
     assert "messages consumed     1,000" in said
 
 
