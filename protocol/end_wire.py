@@ -10,16 +10,13 @@ Source: common/protocol/header/EndTransactionRequestHeader.java.
 from collections.abc import Callable
 from operator import itemgetter
 from struct import Struct
-from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Final, NamedTuple
 
 from protocol.codes import RequestCode, SerializeType
 from protocol.command import RESPONSE_FLAG, RemotingCommand
 from protocol.errors import FrameError
 from protocol.header_binary import decode_header, encode_header
 from protocol.headers.transaction import EndTransactionHeader
-
-End: TypeAlias = tuple[RemotingCommand, EndTransactionHeader]
-"""A command without fields, and its header."""
 
 _CODE: Final = int(RequestCode.END_TRANSACTION)
 _ROCKETMQ: Final = int(SerializeType.ROCKETMQ)
@@ -35,6 +32,13 @@ _LONG_DIGITS: Final = 18
 _LAYOUTS_MAX, _HEADER_BYTES_MAX = 16, 1024
 _LEARNT_OF: Final = 16
 """Learn one of this many unknown headers, since that takes 20 µs."""
+
+
+class DecodedEnd(NamedTuple):
+    """Request to end a transaction: a command without fields, and its decoded header."""
+
+    command: RemotingCommand
+    header: EndTransactionHeader
 
 
 class _Layout(NamedTuple):
@@ -57,7 +61,7 @@ class EndDecoder:
         """Layouts by header length in bytes."""
         self._unknown = 0
 
-    def decode(self, data: bytes, start: int, end: int) -> End | None:
+    def decode(self, data: bytes, start: int, end: int) -> DecodedEnd | None:
         """Decode the binary header at `start`; return None for an unknown layout."""
         layout = self._layouts.get(end - start)
         found = None if layout is None else _found(layout, data, start)
@@ -88,7 +92,7 @@ class EndDecoder:
         self._layouts[len(header)] = _Layout(layout.unpack_from, compared, pick)
 
 
-def _found(layout: _Layout, data: bytes, start: int) -> End | None:
+def _found(layout: _Layout, data: bytes, start: int) -> DecodedEnd | None:
     found = layout.unpack(data, start)
     language, version, opaque, flag = found[:_FIRST_COMPARED]
     group, table, offset, verdict, msg_id, is_check, transaction, broker = layout.pick(found)
@@ -111,4 +115,4 @@ def _found(layout: _Layout, data: bytes, start: int) -> End | None:
         broker.decode("utf-8", "replace") if broker else None,
     )
     command = RemotingCommand(_CODE, None, None, opaque, flag, None, language, version, _ROCKETMQ)
-    return command, header
+    return DecodedEnd(command, header)

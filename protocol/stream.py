@@ -21,7 +21,7 @@ from protocol.errors import FrameError, FrameTooLong, RemoteError
 from protocol.frame import FRAME_BYTES_MAX, HEADER_BYTES_MAX, decode_frame
 
 if TYPE_CHECKING:  # not imported by Spark tasks, which read answers only: 10 ms
-    from protocol.end_wire import End, EndDecoder
+    from protocol.end_wire import DecodedEnd, EndDecoder
     from protocol.send_values import Send
     from protocol.send_wire import SendDecoder
 
@@ -60,7 +60,7 @@ ENDS_OF_EVENT: Final = 4
 """Ends of transactions that count as one event where a call returns few."""
 _END: Final = int(RequestCode.END_TRANSACTION)
 
-Event: TypeAlias = "SendGroup | End | RemotingCommand | UnreadableSend | FrameError"
+Event: TypeAlias = "SendGroup | DecodedEnd | RemotingCommand | UnreadableSend | FrameError"
 """An event. A command is another request, or a response.
 
 A FrameError is the last event: the bytes behind it are unreliable.

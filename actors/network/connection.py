@@ -30,7 +30,7 @@ from actors.network.service import Service
 from actors.network.transport import RECEIVE_BYTES, TlsTransport, transport_of
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
-from protocol.end_wire import EndDecoder
+from protocol.end_wire import DecodedEnd, EndDecoder
 from protocol.errors import FrameError, FrameTooLong
 from protocol.frame import encode
 from protocol.host import host_port, pack_host
@@ -177,8 +177,8 @@ class Connection(Actor):
             for event in events:
                 if isinstance(event, SendGroup):
                     self._tell_sends(event)
-                elif isinstance(event, tuple):
-                    self._service.pass_on(event[0], self, header=event[1])
+                elif isinstance(event, DecodedEnd):
+                    self._service.pass_on(event.command, self, header=event.header)
                 else:
                     self._take(event)
         except TooManyFailures as error:

@@ -7,7 +7,7 @@ import pytest
 
 from protocol.codes import LanguageCode, RequestCode, SerializeType
 from protocol.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
-from protocol.end_wire import End, EndDecoder
+from protocol.end_wire import DecodedEnd, EndDecoder
 from protocol.errors import RemoteError
 from protocol.frame import decode_frame, encode
 from protocol.headers.transaction import EndTransactionHeader
@@ -45,7 +45,7 @@ def frame_of(header: EndTransactionHeader) -> bytes:
     return encode(command_of({**header.encode()}))
 
 
-def quick(frame: bytes, decoder: EndDecoder) -> End | None:
+def quick(frame: bytes, decoder: EndDecoder) -> DecodedEnd | None:
     """Return what a stream with this decoder says, the frame between two others."""
     other = encode(RemotingCommand(RequestCode.HEART_BEAT, serialize_type=ROCKETMQ))
     try:
@@ -55,11 +55,11 @@ def quick(frame: bytes, decoder: EndDecoder) -> End | None:
     return events[1] if len(events) == 3 and isinstance(events[1], tuple) else None
 
 
-def general(frame: bytes) -> End:
+def general(frame: bytes) -> DecodedEnd:
     """Return the same from the general decoder. Raises RemoteError."""
     command = decode_frame(frame[4:])
     assert command.code == RequestCode.END_TRANSACTION
-    return replace(command, fields=None), EndTransactionHeader.decode(command.fields)
+    return DecodedEnd(replace(command, fields=None), EndTransactionHeader.decode(command.fields))
 
 
 def learnt(frame: bytes) -> EndDecoder:

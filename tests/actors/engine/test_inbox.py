@@ -36,7 +36,7 @@ class Nowhere:
 
 @pytest.fixture
 def address() -> ActorAddress:
-    return ActorAddress("somebody", Nowhere())
+    return ActorAddress("receiver", Nowhere())
 
 
 def inbox_of(mail: ThreadMail, *, wants_batch_end: bool = True) -> Inbox:

@@ -171,13 +171,13 @@ def test_allowlisted_addresses_are_set_with_a_warning(admin: Visit) -> None:
 def test_refusals_are_counted_for_each_account(
     admin: Visit, guarded: Servers, visit_to: MakeVisit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(ACCESS_KEY, "nobody-knows")
+    monkeypatch.setenv(ACCESS_KEY, "unknown-key")
     monkeypatch.setenv(SECRET_KEY, "whatever-that-is")
     stranger = visit_to(namesrv=f"127.0.0.1:{guarded.ports['namesrv']}")
     findings = stranger.json("/")["findings"]
     assert any("give it an account" in each["text"] for each in findings)
     rows = admin.json("/access")["refusals"]
-    assert any("nobody-knows" in row["why"] and row["account"] == "unknown" for row in rows)
+    assert any("unknown-key" in row["why"] and row["account"] == "unknown" for row in rows)
 
 
 def test_accounts_are_for_admins(admin: Visit) -> None:
