@@ -33,7 +33,7 @@ ROOMS: dict[str, str] = {
     "spark": "report progress plot parts arguments accounts class_data masters shipping session"
     " class_data_session leasing decoding sink source archive analysis jobs runner",
     "troupemq/client": "errors message log arguments callbacks span_making spans connection"
-    " producing consuming admin",
+    " producing consuming receiving admin",
 }
 """What lies in a package, from the bottom up: each imports only what stands before it."""
 
