@@ -32,7 +32,7 @@ ROOMS: dict[str, str] = {
     " children broker broker_server namesrv_server",
     "spark": "report progress plot parts arguments accounts class_data masters shipping session"
     " class_data_session leasing decoding sink source archive analysis jobs runner",
-    "troupemq/client": "errors message log arguments callbacks span_making spans connection"
+    "troupemq/client": "errors arguments message log callbacks span_making spans connection"
     " producing consuming receiving admin",
 }
 """What lies in a package, from the bottom up: each imports only what stands before it."""

@@ -77,6 +77,19 @@ IN_FLIGHT_MAX = 1000
     " [default: 0, no delay]",
 )
 @click.option(
+    "--delay",
+    type=FiniteRange(0, YEAR_S),
+    metavar="SECONDS",
+    help="Delay delivery by this time; RocketMQ 4.9 delivers at once. [default: no delay]",
+)
+@click.option(
+    "--deliver-at",
+    callback=lambda _context, _option, text: None if text is None else _time(text),
+    metavar="TIME",
+    help="Deliver at this time: ms since 1970, or 2026-01-31T12:00:00; RocketMQ 4.9 delivers at"
+    " once. [default: at once]",
+)
+@click.option(
     "-g",
     "--group",
     default="troupemq-send",
@@ -111,6 +124,8 @@ def send(
     keys: tuple[str, ...],
     properties: tuple[str, ...],
     delay_level: int,
+    delay: float | None,
+    deliver_at: int | None,
     group: str,
     count: int,
     timeout_ms: int,
@@ -130,7 +145,16 @@ def send(
         with Producer(group, namesrv) as producer:
             try:
                 for data in bodies:
-                    message = Message(topic, data, tags, keys, own, delay_level=delay_level)
+                    message = Message(
+                        topic,
+                        data,
+                        tags,
+                        keys,
+                        own,
+                        delay_level=delay_level,
+                        delay=delay,
+                        deliver_at=deliver_at,
+                    )
                     for _ in range(count):
                         waiting.append(producer.send_async(message, timeout_ms))
                         if len(waiting) >= IN_FLIGHT_MAX:
@@ -160,9 +184,15 @@ def _name_and_value(text: str) -> tuple[str, str]:
     return name, value
 
 
+def _time(text: str) -> int:
+    from troupemq.cli.admin.times import parse_time  # here: a slow import, seldom needed
+
+    return max(0, parse_time(text))  # `now` is a negative number
+
+
 def _print_result(result: SendResult, as_json: bool) -> None:
     if as_json:
-        fields = {
+        fields: dict[str, object] = {
             "status": result.status.value,
             "message_id": result.message_id,
             "offset_message_id": result.offset_message_id,
@@ -170,10 +200,14 @@ def _print_result(result: SendResult, as_json: bool) -> None:
             "queue_id": result.queue.queue_id,
             "queue_offset": result.queue_offset,
         }
+        if result.recall_handle is not None:
+            fields["recall_handle"] = result.recall_handle
         click.echo(escaped_json(json.dumps(fields)))
     else:
         status = result.status.value
         where = f"{result.message_id} in {result.queue} at {result.queue_offset}"
+        if result.recall_handle is not None:
+            where += f", recall handle {result.recall_handle}"
         click.echo(escaped(f"{status} {where}"))
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Sequence
 from copy import copy
 from dataclasses import dataclass, field
+from datetime import timedelta
 from enum import Enum
 from threading import Condition
 from typing import Protocol
@@ -32,9 +33,11 @@ class Settler(Protocol):
 
     def ack(self, deliveries: "Sequence[Delivery]") -> None: ...
 
-    def retry(self, delivery: "Delivery", delay_level: int, *, seconds: float | None) -> None: ...
+    def retry(
+        self, delivery: "Delivery", delay_level: int, *, seconds: float | timedelta | None
+    ) -> None: ...
 
-    def extend(self, delivery: "Delivery", seconds: float) -> None: ...
+    def extend(self, delivery: "Delivery", seconds: float | timedelta) -> None: ...
 
 
 class Delivery:
@@ -60,7 +63,7 @@ class Delivery:
         self.receipt = receipt
         self.state = State.OPEN
         self.message: MessageView = receipt.message
-        """The message."""
+        """Message that was received."""
 
     def __repr__(self) -> str:
         return f"<Delivery of {self.message.message_id}: it {self.state.value}>"
@@ -79,7 +82,9 @@ class Delivery:
         """Settle the message as consumed, and return when the broker has confirmed it."""
         self.consumer.ack([self])
 
-    def retry(self, delay_level: int = RISING_DELAY, *, seconds: float | None = None) -> None:
+    def retry(
+        self, delay_level: int = RISING_DELAY, *, seconds: float | timedelta | None = None
+    ) -> None:
         """Give the message back, to be delivered again later.
 
         * `delay_level`: level of the broker, or DEAD_LETTER. [default: rising with each retry]
@@ -87,7 +92,7 @@ class Delivery:
         """
         self.consumer.retry(self, delay_level, seconds=seconds)
 
-    def extend(self, seconds: float) -> None:
+    def extend(self, seconds: float | timedelta) -> None:
         """Keep the message for `seconds` from now; does nothing if its connection holds it."""
         self.consumer.extend(self, seconds)
 
@@ -111,7 +116,7 @@ class Delivery:
             return
         log.warning("delivery failed", id=self.message.message_id, reason=reason_of(error))
         if isinstance(error, RetryLater):
-            self.retry(error.delay_level)
+            self.retry(error.delay_level, seconds=error.seconds)
         else:
             self.retry()
 

@@ -22,7 +22,7 @@ from protocol.headers.client import ConsumerSendMsgBackHeader
 from protocol.headers.pop import ALL_QUEUES, NotificationHeader, PopMessageHeader
 from troupemq.client.connection.route import Route
 from troupemq.client.consuming.listener import DEAD_LETTER, RISING_DELAY
-from troupemq.client.consuming.sending_back import FIRST_RETRY_LEVEL
+from troupemq.client.consuming.sending_back import DELAYS_S, FIRST_RETRY_LEVEL
 from troupemq.client.consuming.subscription import TopicSubscription
 from troupemq.client.errors import (
     BadAnswer,
@@ -55,9 +55,6 @@ NOT_HELD_MS = 10
 """Pause after an answer without messages, of a broker that does not hold receives."""
 NOTIFIED_MS_MAX = 1000
 """Longest wait for a notification: one that no caller waits for may take another one's turn."""
-_MINUTES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30, 60, 120)
-DELAY_LEVELS_S = (1, 5, 10, 30, *(60 * minutes for minutes in _MINUTES))
-"""Default delay levels of brokers, for those that know no retry by level."""
 
 _NOTHING_CODES = frozenset(
     (ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_FULL, ResponseCode.POLLING_TIMEOUT)
@@ -119,7 +116,7 @@ Flow: TypeAlias = Generator[Wanted, Any, Value]
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class PopSource:
     """One topic at one broker."""
 
     subscription: TopicSubscription
@@ -151,7 +148,7 @@ def checked(answer: RemotingCommand, broker_name: str) -> None:
 
 @dataclass(frozen=True)
 class Terms:
-    """What a consumer asks of brokers with each receive."""
+    """Terms of a consumer for each receive."""
 
     group: str
     invisible_ms: int
@@ -215,7 +212,7 @@ class Flows:
                 return found
             yield from self._wait(sources, min(left_ms, NOTIFIED_MS_MAX))
 
-    def _sources(self, subscriptions: Mapping[str, TopicSubscription]) -> Flow[list[Source]]:
+    def _sources(self, subscriptions: Mapping[str, TopicSubscription]) -> Flow[list[PopSource]]:
         """Return all topics at all their brokers, beginning at another one each time."""
         found = []
         for subscription in tuple(subscriptions.values()):
@@ -233,16 +230,16 @@ class Flows:
                 continue
             self._missing.discard(topic)
             names = sorted({queue.broker_name for queue in route.subscribe_queues})
-            found += [Source(subscription, name) for name in names]
+            found += [PopSource(subscription, name) for name in names]
         self._turn += 1
         start = self._turn % max(1, len(found))
         return found[start:] + found[:start]
 
-    def _is_awake(self, source: Source) -> bool:
+    def _is_awake(self, source: PopSource) -> bool:
         until_s = self._rests_until_s.get((source.topic, source.broker_name), 0.0)
         return until_s <= self._clock()
 
-    def _failed(self, source: Source, error: ClientError) -> None:
+    def _failed(self, source: PopSource, error: ClientError) -> None:
         self._rests_until_s[source.topic, source.broker_name] = self._clock() + REST_S
         log.warning(
             "receive failed",
@@ -252,7 +249,7 @@ class Flows:
             error=str(error),
         )
 
-    def _pop(self, source: Source, count_max: int, hold_ms: float) -> Flow[list[Receipt]]:
+    def _pop(self, source: PopSource, count_max: int, hold_ms: float) -> Flow[list[Receipt]]:
         terms, subscription = self.terms, source.subscription
         header = PopMessageHeader(
             consumer_group=terms.group,
@@ -298,7 +295,7 @@ class Flows:
                 hint="use auto_extend for work that takes longer",
             )
 
-    def _kept(self, source: Source, receipts: Sequence[Receipt]) -> Flow[list[Receipt]]:
+    def _kept(self, source: PopSource, receipts: Sequence[Receipt]) -> Flow[list[Receipt]]:
         """Return the messages that the application gets.
 
         Brokers compare only hashes of tags. RocketMQ 5 never makes a dead letter by itself.
@@ -322,7 +319,7 @@ class Flows:
         except ClientError as error:  # the message is delivered again
             log.warning("settlement failed", group=self.terms.group, error=str(error))
 
-    def _wait(self, sources: Sequence[Source], wait_ms: float) -> Flow[None]:
+    def _wait(self, sources: Sequence[PopSource], wait_ms: float) -> Flow[None]:
         """Wait until a broker has messages, or for `wait_ms`."""
         awake = [each for each in sources if self._is_awake(each)]
         if not awake or len(sources) == 1:
@@ -365,9 +362,9 @@ class Flows:
         return gone
 
     def retry(
-        self, receipt: Receipt, delay_level: int = RISING_DELAY, delay_s: float | None = None
+        self, receipt: Receipt, delay_level: int = RISING_DELAY, delay_ms: int | None = None
     ) -> Flow[None]:
-        """Have a message delivered again after a delay level, or `delay_s`.
+        """Have a message delivered again after a delay level, or `delay_ms`.
 
         At the limit of retries, and for DEAD_LETTER, it becomes a dead letter.
         """
@@ -375,12 +372,12 @@ class Flows:
         if delay_level == DEAD_LETTER or (tries >= self.terms.retries_max and not self.terms.order):
             yield from self._dead_letter(receipt)
             return
-        if delay_s is not None:
-            yield from self.change(receipt, round(delay_s * 1000))
+        if delay_ms is not None:
+            yield from self.change(receipt, delay_ms)
             return
         level = delay_level or FIRST_RETRY_LEVEL + tries
-        delay_s = DELAY_LEVELS_S[min(level, len(DELAY_LEVELS_S)) - 1]
-        yield from self.change(receipt, delay_s * 1000, delay_level)
+        level_ms = DELAYS_S[min(level, len(DELAYS_S)) - 1] * 1000
+        yield from self.change(receipt, level_ms, delay_level)
 
     def _dead_letter(self, receipt: Receipt) -> Flow[None]:
         """Copy a message to the dead-letter queue, then settle it."""

@@ -4,6 +4,7 @@ The flows (`flows.py`) have the logic. This class keeps what is held, and blocks
 """
 
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from threading import Condition
 from time import monotonic, time_ns
 from typing import Literal
@@ -15,11 +16,13 @@ from protocol.signature import Credentials
 from protocol.tags import ALL_TAGS
 from remoting.tls_options import Tls
 from troupemq.client.arguments import (
+    DELAY_S_MAX,
     MS_MAX,
     check_flag,
     check_instance,
     check_integer,
     check_range,
+    delay_milliseconds,
     method_names_checked,
     names_checked,
 )
@@ -52,8 +55,6 @@ RECEIVE_COUNT_MAX = 32
 """Maximum messages of one receive; brokers refuse more."""
 WAIT_MS = 15_000
 INVISIBLE_S = 60.0
-SECONDS_MAX = 366 * 86_400
-"""Limit of a delay or a hold: a year."""
 EXTENSIONS = 4
 """Checks for messages to extend within one invisible time."""
 ACKS_MAX = 1024
@@ -117,7 +118,7 @@ class SimpleConsumer(ClientMember):
         """
         if hold not in ("connection", "time"):
             raise ArgumentIllegal(f"hold is 'connection' or 'time', and not {hold!r}")
-        check_range(invisible_s, 1, SECONDS_MAX, "invisible_s")
+        check_range(invisible_s, 1, DELAY_S_MAX, "invisible_s")
         check_flag(auto_extend, "auto_extend")
         check_flag(orderly, "orderly")
         check_instance(begin, ConsumeFrom, "begin is a ConsumeFrom, such as FIRST_OFFSET")
@@ -125,15 +126,12 @@ class SimpleConsumer(ClientMember):
             raise ArgumentIllegal("a SimpleConsumer begins at FIRST_OFFSET or LAST_OFFSET")
         check_integer(max_reconsume_times, UNLIMITED, MS_MAX, "max_reconsume_times")
         super().__init__(group, namesrv, instance_name, client_ip, credentials, tls)
-        unset = ORDERLY_RETRIES_MAX if orderly else RETRIES_MAX
-        terms = Terms(
-            group,
-            invisible_ms=round(invisible_s * 1000),
-            with_connection=hold == "connection",
-            order=orderly,
-            init_mode=FROM_MIN if begin is ConsumeFrom.FIRST_OFFSET else FROM_MAX,
-            retries_max=unset if max_reconsume_times == UNLIMITED else max_reconsume_times,
-        )
+        retries_max = max_reconsume_times
+        if retries_max == UNLIMITED:
+            retries_max = ORDERLY_RETRIES_MAX if orderly else RETRIES_MAX
+        init_mode = FROM_MIN if begin is ConsumeFrom.FIRST_OFFSET else FROM_MAX
+        with_connection, hold_ms = hold == "connection", round(invisible_s * 1000)
+        terms = Terms(group, hold_ms, with_connection, orderly, init_mode, retries_max)
         self.invisible_s, self.auto_extend = invisible_s, auto_extend
         self._begin_where = begin
         self._flows = Flows(terms, monotonic)
@@ -262,23 +260,22 @@ class SimpleConsumer(ClientMember):
         delivery: Delivery,
         delay_level: int = RISING_DELAY,
         *,
-        seconds: float | None = None,
+        seconds: float | timedelta | None = None,
     ) -> None:
         """Give a message back, as `Delivery.retry`. Raises as `ack`."""
         check_integer(delay_level, DEAD_LETTER, DELAY_LEVEL_MAX, "delay_level")
-        if seconds is not None:
-            check_range(seconds, 0, SECONDS_MAX, "seconds")
-            if delay_level != RISING_DELAY:
-                raise ArgumentIllegal("a retry has a delay_level or seconds, and not both")
-        flow = self._flows.retry(delivery.receipt, delay_level, seconds)
+        delay_ms = None if seconds is None else delay_milliseconds(seconds, "seconds")
+        if delay_ms is not None and delay_level != RISING_DELAY:
+            raise ArgumentIllegal("a retry has a delay_level or seconds, and not both")
+        flow = self._flows.retry(delivery.receipt, delay_level, delay_ms)
         self._settle(delivery, flow, State.RETRIED)
 
-    def extend(self, delivery: Delivery, seconds: float) -> None:
+    def extend(self, delivery: Delivery, seconds: float | timedelta) -> None:
         """Keep a message, as `Delivery.extend`. Raises as `ack`."""
-        check_range(seconds, 0, SECONDS_MAX, "seconds")
+        hold_ms = delay_milliseconds(seconds, "seconds")
         receipt = delivery.receipt
         is_held = delivery.holds_with_connection
-        flow = None if is_held else self._flows.change(receipt, round(seconds * 1000))
+        flow = None if is_held else self._flows.change(receipt, hold_ms)
         self._settle(delivery, flow, State.OPEN)
 
     def _settle(self, delivery: Delivery, flow: Flow[None] | None, then: State) -> None:

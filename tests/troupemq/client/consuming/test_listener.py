@@ -165,7 +165,9 @@ def test_a_failure_is_logged_with_message_attempt_and_next_try(
         raise ValueError("the database\nis down")
 
     class Told(Back):
-        def next_try(self, view: MessageView, delay_level: int) -> str:
+        def next_try(
+            self, view: MessageView, delay_level: int, seconds: float | None = None
+        ) -> str:
             return SendingBack(cast(Client, None), "g", 16, False).next_try(view, delay_level)
 
     back = Told()
