@@ -323,7 +323,7 @@ class Flows:
         """Wait until a broker has messages, or for `wait_ms`."""
         awake = [each for each in sources if self._is_awake(each)]
         if not awake or len(sources) == 1:
-            yield Pause(wait_ms if not awake else min(wait_ms, NOT_HELD_MS))
+            yield Pause(min(wait_ms, NOT_HELD_MS if awake else REST_S * 1000))
             return
         asks = []
         for source in awake:

@@ -30,7 +30,6 @@ from troupemq.client.connection.client import now_ms
 from troupemq.client.connection.lifecycle import ClientMember, seconds_to
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.consuming.consumer_settings import UNLIMITED
-from troupemq.client.consuming.group_member import CLUSTERING
 from troupemq.client.consuming.listener import DEAD_LETTER, DELAY_LEVEL_MAX, RISING_DELAY
 from troupemq.client.consuming.sending_back import ORDERLY_RETRIES_MAX, RETRIES_MAX
 from troupemq.client.consuming.subscription import TopicSubscription
@@ -60,7 +59,7 @@ EXTENSIONS = 4
 ACKS_MAX = 1024
 """Maximum acknowledgements that one call sends in one request."""
 
-CONSUME_TYPE = "CONSUME_POP"
+CONSUME_TYPE, MESSAGE_MODEL = "CONSUME_POP", "CLUSTERING"
 
 
 @names_checked
@@ -207,7 +206,7 @@ class SimpleConsumer(ClientMember):
         deliveries = self._keep(receipts)
         if deliveries and self._spans is not None:
             views = [each.message for each in deliveries]
-            self._spans.receive(self.group, views, CLUSTERING.lower(), begun_ns)
+            self._spans.receive(self.group, views, MESSAGE_MODEL.lower(), begun_ns)
         with self._changed:
             self._spare += deliveries[count_max:]
         return deliveries[:count_max]
@@ -293,11 +292,13 @@ class SimpleConsumer(ClientMember):
     def _claim(self, deliveries: Iterable[Delivery]) -> list[Delivery]:
         """Mark deliveries as busy, after the extensions that run. Raises DeliverySettled."""
         self.check_running()
-        own = list(dict.fromkeys(deliveries))
-        for each in own:
+        check_instance(deliveries, Iterable, "what is settled is a list of Deliveries")
+        own: dict[Delivery, None] = {}
+        for each in deliveries:
             check_instance(each, Delivery, "what is settled is a Delivery")
             if each.consumer is not self:
                 raise ArgumentIllegal("a delivery is settled by the consumer that received it")
+            own[each] = None
         with self._changed:
             self._changed.wait_for(lambda: all(each.state is not State.BUSY for each in own))
             for each in own:
@@ -307,7 +308,7 @@ class SimpleConsumer(ClientMember):
                     )
             for each in own:
                 each.state = State.BUSY
-        return own
+        return list(own)
 
     def _release(self, deliveries: Iterable[Delivery]) -> None:
         """Open those that are still busy again, and forget the settled ones."""
@@ -379,4 +380,4 @@ class SimpleConsumer(ClientMember):
             return []
         subscriptions = [each.data() for each in self._subscriptions.values()]
         begin = self._begin_where.value
-        return [ConsumerData(self.group, CONSUME_TYPE, CLUSTERING, begin, subscriptions)]
+        return [ConsumerData(self.group, CONSUME_TYPE, MESSAGE_MODEL, begin, subscriptions)]
