@@ -107,7 +107,9 @@ def receipts_of(
             kind = _kind_of(record)
             start = starts.setdefault((kind, record.queue_id), record.queue_offset)
             if not 0 <= record.queue_offset - start < SPAN_MAX:
-                raise BadAnswer(f"a start offset of {start} for the offset {record.queue_offset}")
+                raise BadAnswer(
+                    f"an answer that cannot be understood: {start} before {record.queue_offset}"
+                )
             handle = ReceiptHandle(
                 start_offset=start,
                 pop_time_ms=header.pop_time_ms,
