@@ -89,7 +89,7 @@ SHOWN: dict[str, Sequence[tuple[str, Shown]]] = {
         ("curl", By(CONSOLE + "a_program_asks_and_changes_with_a_token")),
         ('{"webhook"', By(CONSOLE + "the_alerts_of_the_page_are_read")),
     ],
-    "docs/consuming.md": [("from troupemq import", By(EXAMPLES + "consuming"))],
+    "docs/consuming.md": [("from troupemq import", By(EXAMPLES + "consuming"))] * 2,
     "docs/decisions/index.md": [(":", DRAWN)],
     "docs/lab/index.md": [(":maxdepth: 1", DRAWN)],
     "docs/index.md": [(":", DRAWN)] * 4,

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from errno import EPIPE
 from math import inf
-from threading import Lock
+from threading import Lock, Thread
 from time import monotonic
 
 import click
@@ -31,6 +31,7 @@ from troupemq.client.consuming.listener import RetryLater
 from troupemq.client.errors import ClientError, MessageIllegal
 from troupemq.client.message import Message, MessageView, SendResult
 from troupemq.client.producing.producer import Producer
+from troupemq.client.receiving.simple_consumer import RECEIVE_COUNT_MAX, SimpleConsumer
 from troupemq.interrupts import Wakeup
 from troupemq.saying import say
 from troupemq.text import escaped, escaped_json
@@ -246,6 +247,12 @@ def _print_result(result: SendResult, as_json: bool) -> None:
     "--broadcast", is_flag=True, help="Deliver all messages to every member; keep offsets locally."
 )
 @click.option(
+    "--simple",
+    is_flag=True,
+    help="Receive and acknowledge each message by itself, whatever its queue; needs TroupeMQ or"
+    " RocketMQ 5. [default: share the queues among the members]",
+)
+@click.option(
     "--count",
     type=click.IntRange(1),
     metavar="N",
@@ -276,6 +283,7 @@ def consume(
     sql: str | None,
     orderly: bool,
     broadcast: bool,
+    simple: bool,
     count: int | None,
     wait_s: float | None,
     begin: str,
@@ -292,6 +300,8 @@ def consume(
     """
     if sys.stdout is None:  # closed by the shell: consumed messages would be lost
         leave("stdout is closed, consumed messages would be lost: redirect it to a file.")
+    if simple and broadcast:
+        raise click.UsageError("--simple shares the messages, and --broadcast does not: use one")
     printer = _Printer(count, as_json)
     position = ConsumeFrom.FIRST_OFFSET if begin == "first" else ConsumeFrom.LAST_OFFSET
     from troupemq.cli.nothing_came import SilenceAdvice  # here: a slow import
@@ -299,19 +309,16 @@ def consume(
     advice = SilenceAdvice(namesrv, topic, group, "*" if sql else tags, is_sql=bool(sql))
     advice.tags()
     try:
-        consumer = PushConsumer(
-            group,
-            printer,
-            namesrv,
-            orderly=orderly,
-            broadcast=broadcast,
-            begin=position,
-            settings=ConsumerSettings(consume_threads=1),
+        consumer = (
+            SimpleConsumer(group, namesrv, orderly=orderly, begin=position)
+            if simple
+            else _push_consumer(group, namesrv, printer, position, orderly, broadcast)
         )
         consumer.subscribe(topic, tags, sql=sql)
-        printer.on_enough = consumer.finish
         with _until_signalled(printer), consumer:
             advice.topic()
+            if isinstance(consumer, SimpleConsumer):
+                Thread(target=printer.receive_from, args=(consumer,), daemon=True).start()
             look_after_s = LOOK_AFTER_S if wait_s is None else min(wait_s, LOOK_AFTER_S)
             if not printer.wait(look_after_s):
                 if not printer.printed:
@@ -325,6 +332,27 @@ def consume(
         sys.exit(1)
 
 
+def _push_consumer(
+    group: str,
+    namesrv: str | None,
+    printer: "_Printer",
+    begin: ConsumeFrom,
+    orderly: bool,
+    broadcast: bool,
+) -> PushConsumer:
+    consumer = PushConsumer(
+        group,
+        printer,
+        namesrv,
+        orderly=orderly,
+        broadcast=broadcast,
+        begin=begin,
+        settings=ConsumerSettings(consume_threads=1),
+    )
+    printer.on_enough = consumer.finish
+    return consumer
+
+
 class _Printer:
     """Listener that prints messages and ends the command after `count` of them."""
 
@@ -334,6 +362,8 @@ class _Printer:
         self.printed = 0
         self.failure: OSError | None = None
         """First write error; messages from then on are retried."""
+        self.refusal: ClientError | None = None
+        """Error of a receive, which ends the command."""
         self.on_enough: Callable[[], None] = lambda: None
         self._count = count
         self._as_json = as_json
@@ -350,6 +380,20 @@ class _Printer:
                 self.end()
             return None if self.failure is None else RetryLater(reason="not printed")
 
+    def receive_from(self, consumer: SimpleConsumer) -> None:
+        """Print and settle what `consumer` receives, until the end; for a thread."""
+        try:
+            while not self.is_over and consumer.is_running:
+                left = RECEIVE_COUNT_MAX if self._count is None else self._count - self.printed
+                for delivery in consumer.receive(min(left, RECEIVE_COUNT_MAX)):
+                    with delivery:
+                        if self([delivery.message]) is not None:
+                            raise RetryLater(reason="not printed")
+        except ClientError as error:
+            if consumer.is_running:
+                self.refusal = error
+                self.end()
+
     def end(self) -> None:
         """End the command. Signal handlers call this, too."""
         self.is_over = True
@@ -363,7 +407,9 @@ class _Printer:
         return self.is_over
 
     def leave_if_failed(self) -> None:
-        """End the command after a write error; a closed pipe (`| head`) ends it silently."""
+        """End the command after an error; a closed pipe (`| head`) ends it silently."""
+        if self.refusal is not None:
+            leave(str(self.refusal))
         if self.failure is None:
             return
         if self.failure.errno == EPIPE:
