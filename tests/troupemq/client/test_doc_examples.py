@@ -111,7 +111,8 @@ def names(cell: str) -> list[str]:
 
 
 def test_the_examples_of_consuming(run: Callable[[str], object], namesrv: str) -> None:
-    (example,) = examples("docs/consuming.md")
+    one_by_one, idempotent = examples("docs/consuming.md")
     with Producer("shop", namesrv) as producer:
         producer.send(Message("Orders", b"one book", tags="paid", keys="order-1"))
-    assert run(example) == ("order-1", b"one book")
+    for example in (one_by_one, idempotent):
+        assert run(example) == ("order-1", b"one book")
