@@ -371,14 +371,11 @@ class _Printer:
 
     def __call__(self, views: Sequence[MessageView]) -> RetryLater | None:
         with self._lock:
-            try:
-                self._print(views)
-            except OSError as error:
-                self.failure = error
-            if self.failure is not None or self.printed >= (self._count or inf):
+            result = self._take(views)
+            if self._has_enough():
                 self.on_enough()
                 self.end()
-            return None if self.failure is None else RetryLater(reason="not printed")
+            return result
 
     def receive_from(self, consumer: SimpleConsumer) -> None:
         """Print and settle what `consumer` receives, until the end; for a thread."""
@@ -387,12 +384,24 @@ class _Printer:
                 left = RECEIVE_COUNT_MAX if self._count is None else self._count - self.printed
                 for delivery in consumer.receive(min(left, RECEIVE_COUNT_MAX)):
                     with delivery:
-                        if self([delivery.message]) is not None:
-                            raise RetryLater(reason="not printed")
+                        if (failed := self._take([delivery.message])) is not None:
+                            raise failed
+                if self._has_enough():
+                    self.end()
         except ClientError as error:
             if consumer.is_running:
                 self.refusal = error
                 self.end()
+
+    def _take(self, views: Sequence[MessageView]) -> RetryLater | None:
+        try:
+            self._print(views)
+        except OSError as error:
+            self.failure = error
+        return None if self.failure is None else RetryLater(reason="not printed")
+
+    def _has_enough(self) -> bool:
+        return self.failure is not None or self.printed >= (self._count or inf)
 
     def end(self) -> None:
         """End the command. Signal handlers call this, too."""

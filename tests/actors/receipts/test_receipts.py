@@ -342,7 +342,9 @@ def test_deleted_topic_begins_again() -> None:
     made = broker()
     numbered(made, 2)
     receive(made)
-    assert made.ask(RemotingCommand(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "Topic"})).code == 0
+    assert (
+        made.ask(RemotingCommand(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "Topic"})).code == 0
+    )
     made.system.advance(5_000)
     made.make_topic()
     made.send(b"new")
