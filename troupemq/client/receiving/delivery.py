@@ -17,7 +17,7 @@ from troupemq.client.receiving.receipt import Receipt
 log = client_logger(__name__)
 
 
-class State(Enum):
+class DeliveryState(Enum):
     """State of a delivery; the values complete "the message … already"."""
 
     OPEN = "is not settled"
@@ -61,7 +61,7 @@ class Delivery:
         """Start open; SimpleConsumer creates deliveries."""
         self.consumer = consumer
         self.receipt = receipt
-        self.state = State.OPEN
+        self.state = DeliveryState.OPEN
         self.message: MessageView = receipt.message
         """Message that was received."""
 
@@ -71,7 +71,7 @@ class Delivery:
     @property
     def is_settled(self) -> bool:
         """Whether it can no longer be settled."""
-        return self.state not in (State.OPEN, State.BUSY)
+        return self.state not in (DeliveryState.OPEN, DeliveryState.BUSY)
 
     @property
     def holds_with_connection(self) -> bool:

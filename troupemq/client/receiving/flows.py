@@ -147,8 +147,8 @@ def checked(answer: RemotingCommand, broker_name: str) -> None:
 
 
 @dataclass(frozen=True)
-class Terms:
-    """Terms of a consumer for each receive."""
+class ReceiveTerms:
+    """ReceiveTerms of a consumer for each receive."""
 
     group: str
     invisible_ms: int
@@ -164,7 +164,7 @@ class Flows:
     Any number of flows may be driven at once.
     """
 
-    def __init__(self, terms: Terms, clock: Callable[[], float]) -> None:
+    def __init__(self, terms: ReceiveTerms, clock: Callable[[], float]) -> None:
         """Take the terms, and a monotonic clock in seconds."""
         self.terms = terms
         self._clock = clock

@@ -42,8 +42,8 @@ from troupemq.client.errors import (
 )
 from troupemq.client.log import client_logger
 from troupemq.client.message import check_topic
-from troupemq.client.receiving.delivery import AckGathering, Delivery, State
-from troupemq.client.receiving.flows import Flow, Flows, Terms, Value, expired
+from troupemq.client.receiving.delivery import AckGathering, Delivery, DeliveryState
+from troupemq.client.receiving.flows import Flow, Flows, ReceiveTerms, Value, expired
 from troupemq.client.receiving.receipt import Receipt
 from troupemq.client.receiving.waiter import Waiter
 from troupemq.client.spans import spans_of
@@ -130,7 +130,7 @@ class SimpleConsumer(ClientMember):
             retries_max = ORDERLY_RETRIES_MAX if orderly else RETRIES_MAX
         init_mode = FROM_MIN if begin is ConsumeFrom.FIRST_OFFSET else FROM_MAX
         with_connection, hold_ms = hold == "connection", round(invisible_s * 1000)
-        terms = Terms(group, hold_ms, with_connection, orderly, init_mode, retries_max)
+        terms = ReceiveTerms(group, hold_ms, with_connection, orderly, init_mode, retries_max)
         self.invisible_s, self.auto_extend = invisible_s, auto_extend
         self._begin_where = begin
         self._flows = Flows(terms, monotonic)
@@ -248,7 +248,9 @@ class SimpleConsumer(ClientMember):
                     lost = self._acks.ack(name, [each.receipt for each in some])
                     gone += lost
                     for each in some:
-                        each.state = State.EXPIRED if each.receipt in lost else State.ACKED
+                        each.state = (
+                            DeliveryState.EXPIRED if each.receipt in lost else DeliveryState.ACKED
+                        )
         finally:
             self._release(own)
         if gone:
@@ -267,7 +269,7 @@ class SimpleConsumer(ClientMember):
         if delay_ms is not None and delay_level != RISING_DELAY:
             raise ArgumentIllegal("a retry has a delay_level or seconds, and not both")
         flow = self._flows.retry(delivery.receipt, delay_level, delay_ms)
-        self._settle(delivery, flow, State.RETRIED)
+        self._settle(delivery, flow, DeliveryState.RETRIED)
 
     def extend(self, delivery: Delivery, seconds: float | timedelta) -> None:
         """Keep a message, as `Delivery.extend`. Raises as `ack`."""
@@ -275,16 +277,16 @@ class SimpleConsumer(ClientMember):
         receipt = delivery.receipt
         is_held = delivery.holds_with_connection
         flow = None if is_held else self._flows.change(receipt, hold_ms)
-        self._settle(delivery, flow, State.OPEN)
+        self._settle(delivery, flow, DeliveryState.OPEN)
 
-    def _settle(self, delivery: Delivery, flow: Flow[None] | None, then: State) -> None:
+    def _settle(self, delivery: Delivery, flow: Flow[None] | None, then: DeliveryState) -> None:
         own = self._claim([delivery])
         try:
             if flow is not None:
                 self._run(flow)
             delivery.state = then
         except DeliveryExpired:
-            delivery.state = State.EXPIRED
+            delivery.state = DeliveryState.EXPIRED
             raise
         finally:
             self._release(own)
@@ -300,23 +302,25 @@ class SimpleConsumer(ClientMember):
                 raise ArgumentIllegal("a delivery is settled by the consumer that received it")
             own[each] = None
         with self._changed:
-            self._changed.wait_for(lambda: all(each.state is not State.BUSY for each in own))
+            self._changed.wait_for(
+                lambda: all(each.state is not DeliveryState.BUSY for each in own)
+            )
             for each in own:
-                if each.state is not State.OPEN:
+                if each.state is not DeliveryState.OPEN:
                     raise DeliverySettled(
                         f"the message {each.message.message_id} {each.state.value} already"
                     )
             for each in own:
-                each.state = State.BUSY
+                each.state = DeliveryState.BUSY
         return list(own)
 
     def _release(self, deliveries: Iterable[Delivery]) -> None:
         """Open those that are still busy again, and forget the settled ones."""
         with self._changed:
             for each in deliveries:
-                if each.state is State.BUSY:
-                    each.state = State.OPEN
-                if each.state is not State.OPEN:
+                if each.state is DeliveryState.BUSY:
+                    each.state = DeliveryState.OPEN
+                if each.state is not DeliveryState.OPEN:
                     self._held.pop(each.receipt, None)
             self._changed.notify_all()
 
@@ -327,12 +331,12 @@ class SimpleConsumer(ClientMember):
             due = [
                 each
                 for each in self._held.values()
-                if each.state is State.OPEN
+                if each.state is DeliveryState.OPEN
                 and each.receipt.expires_s is not None
                 and each.receipt.expires_s <= soon_s
             ]
             for each in due:
-                each.state = State.BUSY
+                each.state = DeliveryState.BUSY
         try:
             receipts = [each.receipt for each in due]
             self._run(self._flows.change_all(receipts, round(self.invisible_s * 1000)))
@@ -360,11 +364,12 @@ class SimpleConsumer(ClientMember):
             self._is_returning = True
             held = self._held.values()
             self._changed.wait_for(
-                lambda: all(each.state is not State.BUSY for each in held), seconds_to(deadline_s)
+                lambda: all(each.state is not DeliveryState.BUSY for each in held),
+                seconds_to(deadline_s),
             )
-            returned = [each for each in held if each.state is State.OPEN]
+            returned = [each for each in held if each.state is DeliveryState.OPEN]
             for each in returned:
-                each.state = State.RETURNED
+                each.state = DeliveryState.RETURNED
                 del self._held[each.receipt]
         self._waiter.stop()
         self._give_back([each.receipt for each in returned])

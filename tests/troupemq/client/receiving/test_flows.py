@@ -28,8 +28,8 @@ from troupemq.client.receiving.flows import (
     Flow,
     Flows,
     Pause,
+    ReceiveTerms,
     Several,
-    Terms,
     Value,
     Wanted,
 )
@@ -47,7 +47,7 @@ class Driver:
         self.waited: list[Wanted] = []
         self.brokers: tuple[str, ...] | ClientError = brokers
         self._answers = answers
-        terms = Terms("g", 60_000, False, False, 0, 16)
+        terms = ReceiveTerms("g", 60_000, False, False, 0, 16)
         self.flows = Flows(terms, lambda: self.now_s)
 
     def run(self, flow: Flow[Value]) -> Value:
