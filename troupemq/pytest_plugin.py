@@ -38,7 +38,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Describe the marker."""
+    """Describe the marker, and check the setting."""
+    scope = config.getini(SCOPE)
+    if scope not in ("function", "session"):
+        raise pytest.UsageError(f"{SCOPE} is {scope!r}: use function or session")
     config.addinivalue_line(
         "markers",
         "troupemq(topics={name: queues}, settings={name: value}): topics and settings of the"
@@ -47,12 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _scope(fixture_name: str, config: pytest.Config) -> Literal["function", "session"]:
-    scope = config.getini(SCOPE)
-    if scope == "function":
-        return "function"
-    if scope == "session":
-        return "session"
-    raise pytest.UsageError(f"{SCOPE} is {scope!r}: use function or session")
+    return "session" if config.getini(SCOPE) == "session" else "function"
 
 
 @pytest.fixture(scope=_scope)

@@ -6,6 +6,6 @@ pytest_plugin.py  fixtures, which pytest finds by itself
 """
 
 from troupemq.testing.local_broker import CollectingConsumer, LocalBroker, running_broker
-from troupemq.testing.messages import Fault
+from troupemq.testing.messages import InjectedFault
 
-__all__ = ["CollectingConsumer", "Fault", "LocalBroker", "running_broker"]
+__all__ = ["CollectingConsumer", "InjectedFault", "LocalBroker", "running_broker"]

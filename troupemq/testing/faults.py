@@ -22,8 +22,8 @@ from troupemq.testing.messages import (
     AddFault,
     CutConnections,
     Effect,
-    Fault,
     Forward,
+    InjectedFault,
     MoveClock,
     SetDiskFull,
 )
@@ -83,7 +83,7 @@ class Faults(Actor):
         super().__init__()
         self._routes, self._sends_to = routes, sends_to
         self._move_clock = move_clock
-        self._faults: list[Fault] = []
+        self._faults: list[InjectedFault] = []
         self._peers: dict[int, Peer] = {}
         self._heartbeats: dict[int, Request] = {}
 
@@ -139,7 +139,7 @@ class Faults(Actor):
         self._peers.pop(message.peer.peer_id, None)
         self._heartbeats.pop(message.peer.peer_id, None)
 
-    def _fault_of(self, code: int) -> Fault | None:
+    def _fault_of(self, code: int) -> InjectedFault | None:
         self._faults = [each for each in self._faults if not each.is_ended]
         return next((each for each in self._faults if each.takes(code)), None)
 

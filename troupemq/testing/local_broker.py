@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from threading import Event
 from time import monotonic
-from typing import Any, TypeVar
+from typing import Any
 
 import structlog
 
@@ -36,10 +36,19 @@ from troupemq.client.errors import ClientError, RouteNotFound
 from troupemq.client.message import MessageQueue, MessageView
 from troupemq.testing.faults import NAME as FAULTS
 from troupemq.testing.faults import Faults, interposed
-from troupemq.testing.messages import AddFault, CutConnections, Effect, Fault, MoveClock, SetDiskFull
+from troupemq.testing.messages import (
+    AddFault,
+    CutConnections,
+    Effect,
+    InjectedFault,
+    MoveClock,
+    SetDiskFull,
+)
 
 HOST = "127.0.0.1"
 STOP_S = 20.0
+QUEUES = 4
+"""Queues of a topic that nothing else has created."""
 LOOK_S = 0.005
 """Pause between two looks at a topic or a lag."""
 COMMIT_MS = 20
@@ -68,7 +77,6 @@ REQUESTS = {
 }
 """Short names of requests; the names of RequestCode work, too."""
 
-Found = TypeVar("Found")
 Duration = str | float | timedelta
 Handler = Callable[[Sequence[MessageView]], Result]
 
@@ -307,7 +315,7 @@ class LocalBroker:
         From one moment on no request is answered. The next start finds the files as they were then,
         and recovers them.
         """
-        self._add(Fault(Effect.LOSE, None))
+        self._add(InjectedFault(Effect.LOSE, None))
         self.cut()
         copy = self.folder / f"store-{next(self._generation)}"
         # The log last: what refers to it may never be newer.
@@ -328,30 +336,33 @@ class LocalBroker:
         *,
         times: int | None = None,
         remark: str = "refused by a test",
-    ) -> Fault:
+    ) -> InjectedFault:
         """Refuse requests with a response code, such as SYSTEM_BUSY.
 
         `request` is a name of REQUESTS, a name of RequestCode, or "all". `times` is the number of
-        requests to refuse, None for all until `ended`.
+        requests to refuse, None for all until its `is_ended` is set.
         """
         return self._add(
-            Fault(Effect.REFUSE, _codes(request), times, code=ResponseCode[code], remark=remark)
+            InjectedFault(
+                Effect.REFUSE, _codes(request), times, code=ResponseCode[code], remark=remark
+            )
         )
 
     def lose(
         self, request: str = "all", *, times: int | None = None, answer: bool = False
-    ) -> Fault:
+    ) -> InjectedFault:
         """Let requests never arrive; with `answer` they do, and their answers are lost."""
         effect = Effect.LOSE_ANSWER if answer else Effect.LOSE
-        return self._add(Fault(effect, _codes(request), times))
+        return self._add(InjectedFault(effect, _codes(request), times))
 
-    def slow(self, ms: float, request: str = "all", *, times: int | None = None) -> Fault:
+    def slow(self, ms: float, request: str = "all", *, times: int | None = None) -> InjectedFault:
         """Let requests arrive so many milliseconds later."""
-        return self._add(Fault(Effect.DELAY, _codes(request), times, delay_ms=ms))
+        return self._add(InjectedFault(Effect.DELAY, _codes(request), times, delay_ms=ms))
 
     def cut(self) -> int:
         """Close all connections of clients; return their number."""
-        return self._ask(CutConnections)
+        closed: int = self._ask(CutConnections)
+        return closed
 
     def fill_disk(self) -> None:
         """Let the disk look full: sends are refused, and full log files may be deleted."""
@@ -365,15 +376,14 @@ class LocalBroker:
         self._disk.is_full = is_full
         self._ask(lambda reply: SetDiskFull(is_full, reply))
 
-    def _add(self, fault: Fault) -> Fault:
+    def _add(self, fault: InjectedFault) -> InjectedFault:
         self._ask(lambda reply: AddFault(fault, reply))
         return fault
 
-    def _ask(self, make: Callable[[Reply[Found]], object]) -> Found:
+    def _ask(self, make: Callable[[Reply[Any]], object]) -> Any:
         assert self._running is not None, "the broker is not started"
         system = self._running.system
-        answer: Found = system.ask(system.address(FAULTS), make).result(STOP_S)
-        return answer
+        return system.ask(system.address(FAULTS), make).result(STOP_S)
 
     # --- time
 
@@ -404,8 +414,11 @@ class LocalBroker:
     ) -> CollectingConsumer:
         """Start a consumer that keeps what it consumes; it is stopped with the broker.
 
-        `handler` gets the messages first; None consumes all. [default group: one of its own]
+        `handler` gets the messages first; None consumes all. A missing topic is created. [default
+        group: one of its own]
         """
+        if not self._queues(topic):
+            self.admin.create_topic(topic, QUEUES)
         name = group or f"group-{next(_numbers)}"
         consumer = CollectingConsumer(name, handler, self.namesrv, orderly)
         consumer.subscribe(topic, expression)
@@ -440,7 +453,7 @@ class LocalBroker:
                 seen.add((each.topic, each.queue_id))
                 lag += each.lag
         except ClientError:  # a new group, whose members must be known
-            topics = self.admin.members_of(group).subscription_table
+            topics: Collection[str] = self.admin.members_of(group).subscription_table
         else:
             topics = self._subscribed(group)
         for topic in topics:
@@ -497,24 +510,46 @@ class LocalBroker:
         """
 
         def state() -> str:
-            if fail_fast:
-                for consumer in self._consumers:
-                    if consumer.group == group and consumer.errors:
-                        raise consumer.errors[0]
-            try:
-                lag = self.lag(group)
-            except ClientError as error:
-                return str(error)
-            return f"a lag of {lag}" if lag else ""
+            errors = [each.errors for each in self._consumers if each.group == group]
+            if fail_fast and any(errors):
+                raise next(first for first, *_ in filter(None, errors))
+            return self._pending(group)
 
         self._wait_until(lambda: not state(), f"{group} to consume everything", within_s, state)
+
+    def _pending(self, group: str) -> str:
+        """Return what a group has to consume yet, in words; empty if it has consumed everything."""
+        try:
+            lag = self.lag(group)
+        except ClientError as error:
+            return str(error)
+        return f"a lag of {lag}" if lag else ""
+
+    def expect_dead_letters(
+        self, group: str, times: int = 1, *, within_s: float = 10.0
+    ) -> list[MessageView]:
+        """Move the clock until a group has given up so many messages, and return them.
+
+        Each retry waits for at most two hours of the broker's clock.
+        """
+
+        def is_done() -> bool:
+            if len(self.dead_letters(group)) >= times:
+                return True
+            if not self._pending(group):  # all waits for its time
+                self.advance("2h")
+            return False
+
+        what = f"{times} dead letter{'s' if times > 1 else ''} of {group}"
+        self._wait_until(is_done, what, within_s, lambda: _listed(self.dead_letters(group)))
+        return self.dead_letters(group)
 
     @staticmethod
     def _wait_until(
         is_done: Callable[[], bool],
         what: str,
         within_s: float,
-        instead: Callable[[], str] = lambda: "",
+        instead: Callable[[], str] = str,
     ) -> None:
         deadline_s, pause = monotonic() + within_s, Event()
         while not is_done():
@@ -535,9 +570,7 @@ def _codes(request: str) -> frozenset[int] | None:
         return frozenset((RequestCode[request],))
     except KeyError:
         names = ", ".join(("all", *REQUESTS))
-        raise ValueError(
-            f"no request {request!r}: use {names}, or a name of RequestCode"
-        ) from None
+        raise ValueError(f"no request {request!r}: use {names}, or a name of RequestCode") from None
 
 
 def _listed(messages: Sequence[MessageView]) -> str:

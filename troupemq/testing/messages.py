@@ -24,7 +24,7 @@ class Effect(Enum):
 
 
 @dataclass(eq=False, slots=True)
-class Fault:
+class InjectedFault:
     """Rule that the broker applies to matching requests, until `times` are hit or it is ended."""
 
     effect: Effect
@@ -54,7 +54,7 @@ class Fault:
 class AddFault(Question):
     """Request to apply this fault from now on; answered with None."""
 
-    fault: Fault
+    fault: InjectedFault
     reply: Callable[[None], None]
 
 
