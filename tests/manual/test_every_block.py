@@ -140,7 +140,7 @@ SHOWN: dict[str, Sequence[tuple[str, Shown]]] = {
     ],
     "docs/protocol.md": [("offset  size", DRAWN)],
     "docs/security.md": [("", WALK)] * 10 + [("", TLS)] * 4,
-    "docs/sending.md": [("from troupemq import", By(EXAMPLES + "sending"))] * 4,
+    "docs/sending.md": [("from ", By(EXAMPLES + "sending"))] * 4,
     "docs/storage.md": [("", DRAWN)] * 3,
     "docs/testing.md": [("# orders.py", TESTING), ("# test_orders.py", TESTING)],
     "docs/traces.md": [

@@ -76,8 +76,8 @@ def test_the_examples_of_sending(run: Callable[[str], object], namesrv: str) -> 
         run(sends)
         wait_until(lambda: admin.message_count("Orders") == 1002, "all of them")
         run(later)
-        assert admin.message_count(SCHEDULE_TOPIC) == 1
-        wait_until(lambda: admin.message_count("Reminders") == 1, "its time, which is at once here")
+        assert admin.message_count(SCHEDULE_TOPIC) >= 1
+        wait_until(lambda: admin.message_count("Reminders") == 3, "their time")
         assert run(transaction) == "order-1"
         wait_until(lambda: admin.message_count("Paid") == 1, "its commit, which is not confirmed")
     assert run(request) == b"42"
