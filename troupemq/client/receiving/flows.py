@@ -53,6 +53,8 @@ REST_S = 3.0
 """Time for which a broker that failed is not asked, as after a failed pull."""
 NOT_HELD_MS = 10
 """Pause after an answer without messages, of a broker that does not hold receives."""
+IN_VAIN_MAX = 6
+"""Doublings of that pause after notifications without messages, to 0.6 s."""
 NOTIFIED_MS_MAX = 1000
 """Longest wait for a notification: one that no caller waits for may take another one's turn."""
 
@@ -185,6 +187,7 @@ class Flows:
         Raises the BrokerError of a refusal if no topic at any broker can be received.
         """
         deadline_s = self._clock() + wait_ms / 1000
+        in_vain = 0
         while True:
             sources = yield from self._sources(subscriptions)
             awake = [each for each in sources if self._is_awake(each)]
@@ -210,7 +213,9 @@ class Flows:
             left_ms = (deadline_s - self._clock()) * 1000
             if found or left_ms <= 0:
                 return found
-            yield from self._wait(sources, min(left_ms, NOTIFIED_MS_MAX))
+            if in_vain > 1:  # notified of messages that others get, or that are filtered out
+                yield Pause(min(left_ms, NOT_HELD_MS << min(in_vain, IN_VAIN_MAX)))
+            in_vain += yield from self._wait(sources, min(left_ms, NOTIFIED_MS_MAX))
 
     def _sources(self, subscriptions: Mapping[str, TopicSubscription]) -> Flow[list[PopSource]]:
         """Return all topics at all their brokers, beginning at another one each time."""
@@ -319,12 +324,12 @@ class Flows:
         except ClientError as error:  # the message is delivered again
             log.warning("settlement failed", group=self.terms.group, error=str(error))
 
-    def _wait(self, sources: Sequence[PopSource], wait_ms: float) -> Flow[None]:
-        """Wait until a broker has messages, or for `wait_ms`."""
+    def _wait(self, sources: Sequence[PopSource], wait_ms: float) -> Flow[bool]:
+        """Wait for `wait_ms`, or until a broker notifies of messages; return whether one has."""
         awake = [each for each in sources if self._is_awake(each)]
         if not awake or len(sources) == 1:
             yield Pause(min(wait_ms, NOT_HELD_MS if awake else REST_S * 1000))
-            return
+            return False
         asks = []
         for source in awake:
             header = NotificationHeader(
@@ -339,8 +344,11 @@ class Flows:
             asks.append(Ask(source.topic, source.broker_name, command, wait_ms))
         answers = yield Several(asks, wait_ms, wait_all=False)
         for source, answer in zip(awake, answers, strict=True):
+            if isinstance(answer, ClientClosed):
+                raise answer
             if isinstance(answer, ClientError):
                 self._failed(source, answer)
+        return any(isinstance(each, RemotingCommand) for each in answers)
 
     # --- settling
 
@@ -407,27 +415,35 @@ class Flows:
         answer = yield from self._settle(receipt, command)
         self._changed(receipt, answer)
 
-    def change_all(self, receipts: Sequence[Receipt], invisible_ms: int) -> Flow[list[Receipt]]:
-        """Change the invisible time of messages at once; return those for which it succeeded."""
+    def change_all(
+        self, receipts: Sequence[Receipt], invisible_ms: int, timeout_ms: float
+    ) -> Flow[list[Receipt]]:
+        """Change the invisible time of messages at once.
+
+        Return those that the broker does not hold for this consumer. Other failures are logged.
+        """
         asks = [
             Ask(
                 each.topic,
                 each.broker_name,
                 change_command(self.terms.group, each, invisible_ms, None),
-                SETTLE_TIMEOUT_MS,
+                timeout_ms,
             )
             for each in receipts
         ]
-        answers = yield Several(asks, SETTLE_TIMEOUT_MS, wait_all=True)
-        done = []
+        answers = yield Several(asks, timeout_ms, wait_all=True)
+        gone = []
         for receipt, answer in zip(receipts, answers, strict=True):
             try:
                 if isinstance(answer, ClientError):
                     raise answer
-                if answer is not None:
-                    checked(answer, receipt.broker_name)
-                    self._changed(receipt, answer)
-                    done.append(receipt)
+                if answer is None:
+                    raise RequestTimeout(f"{receipt.broker_name} did not answer in time")
+                if answer.code in _GONE_CODES:
+                    gone.append(receipt)
+                    continue
+                checked(answer, receipt.broker_name)
+                self._changed(receipt, answer)
             except ClientError as error:
                 log.warning(
                     "invisible time not changed",
@@ -435,7 +451,7 @@ class Flows:
                     id=receipt.message.message_id,
                     error=str(error),
                 )
-        return done
+        return gone
 
     def _changed(self, receipt: Receipt, answer: RemotingCommand) -> None:
         try:

@@ -27,7 +27,7 @@ from troupemq.client.arguments import (
     names_checked,
 )
 from troupemq.client.connection.client import now_ms
-from troupemq.client.connection.lifecycle import ClientMember, seconds_to
+from troupemq.client.connection.lifecycle import LAST_TIMEOUT_S, ClientMember, seconds_to
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.consuming.consumer_settings import UNLIMITED
 from troupemq.client.consuming.listener import DEAD_LETTER, DELAY_LEVEL_MAX, RISING_DELAY
@@ -43,7 +43,14 @@ from troupemq.client.errors import (
 from troupemq.client.log import client_logger
 from troupemq.client.message import check_topic
 from troupemq.client.receiving.delivery import AckGathering, Delivery, DeliveryState
-from troupemq.client.receiving.flows import Flow, Flows, ReceiveTerms, Value, expired
+from troupemq.client.receiving.flows import (
+    SETTLE_TIMEOUT_MS,
+    Flow,
+    Flows,
+    ReceiveTerms,
+    Value,
+    expired,
+)
 from troupemq.client.receiving.receipt import Receipt
 from troupemq.client.receiving.waiter import Waiter
 from troupemq.client.spans import spans_of
@@ -217,7 +224,7 @@ class SimpleConsumer(ClientMember):
             if not self._is_returning:
                 self._held.update(zip(receipts, deliveries, strict=True))
                 return deliveries
-        self._give_back(receipts)
+        self._give_back(receipts, LAST_TIMEOUT_S * 1000)
         return []
 
     def held(self) -> list[Delivery]:
@@ -337,16 +344,21 @@ class SimpleConsumer(ClientMember):
             ]
             for each in due:
                 each.state = DeliveryState.BUSY
+        if not due:
+            return
         try:
-            receipts = [each.receipt for each in due]
-            self._run(self._flows.change_all(receipts, round(self.invisible_s * 1000)))
+            receipts, hold_ms = [each.receipt for each in due], round(self.invisible_s * 1000)
+            gone = self._run(self._flows.change_all(receipts, hold_ms, SETTLE_TIMEOUT_MS))
+            for each in due:
+                if each.receipt in gone:
+                    each.state = DeliveryState.EXPIRED
         finally:
             self._release(due)
 
-    def _give_back(self, receipts: Sequence[Receipt]) -> None:
+    def _give_back(self, receipts: Sequence[Receipt], timeout_ms: float) -> None:
         if receipts:
             log.info("messages given back", group=self.group, count=len(receipts))
-            self._run(self._flows.change_all(receipts, 0))
+            self._run(self._flows.change_all(receipts, 0, timeout_ms))
 
     # --- within
 
@@ -372,7 +384,8 @@ class SimpleConsumer(ClientMember):
                 each.state = DeliveryState.RETURNED
                 del self._held[each.receipt]
         self._waiter.stop()
-        self._give_back([each.receipt for each in returned])
+        timeout_ms = 1000 * max(LAST_TIMEOUT_S, seconds_to(deadline_s))
+        self._give_back([each.receipt for each in returned], min(timeout_ms, SETTLE_TIMEOUT_MS))
 
     def _announce(self) -> None:
         """Send a heartbeat soon, with which brokers list this consumer and keep its connection."""

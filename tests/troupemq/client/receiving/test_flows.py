@@ -46,6 +46,7 @@ class Driver:
         self.asked: list[Ask] = []
         self.waited: list[Wanted] = []
         self.brokers: tuple[str, ...] | ClientError = brokers
+        self.notify: Callable[[Several], list[RemotingCommand | None]] | None = None
         self._answers = answers
         terms = ReceiveTerms("g", 60_000, False, False, 0, 16)
         self.flows = Flows(terms, lambda: self.now_s)
@@ -79,6 +80,8 @@ class Driver:
                     return self.brokers
                 queues = tuple(MessageQueue(wanted.topic, name, 0) for name in self.brokers)
                 return Route(queues, queues, {})
+            case Several() if self.notify is not None:
+                return self.notify(wanted)
             case Several():
                 self.waited.append(wanted)
                 self.now_s += wanted.timeout_ms / 1000
@@ -132,6 +135,19 @@ def test_several_sources_are_asked_in_turn_and_their_notifications_awaited() -> 
     assert all(ask.command.code == RequestCode.NOTIFICATION for ask in first.asks)
     assert isinstance(second, Several)
     assert (first.timeout_ms, second.timeout_ms) == (1000, 500)
+
+
+def test_notifications_in_vain_are_no_busy_loop() -> None:
+    """Such as of messages that the filter leaves out, or that other members get."""
+
+    def several(ask: Several) -> list[RemotingCommand | None]:
+        return [each.command.answer() for each in ask.asks]
+
+    driver = Driver(lambda ask: ask.command.answer(NOTHING), brokers=("a", "b"))
+    driver.notify = several
+    assert driver.receive(wait_ms=5000) == []
+    assert len(driver.asked) < 40
+    assert driver.now_s == pytest.approx(5.0)
 
 
 def test_each_receive_begins_at_another_source() -> None:

@@ -267,6 +267,22 @@ def test_auto_extend_extends_what_is_not_settled(bench: Bench) -> None:
     assert bench.broker.acked == [b"b", b"a"]
 
 
+def test_auto_extend_gives_up_what_was_delivered_again(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench.broker.with_connection = False
+    bench.broker.add(b"a")
+    with bench.consumer() as consumer:
+        (lost,) = consumer.receive()
+        lost.receipt.expires_s = 0.0  # soon enough for the next extension
+        bench.broker.forget()
+        consumer._extend_all()
+        assert lost.is_settled
+        consumer._extend_all()  # nothing is left to extend
+    assert len(bench.broker.changes) == 1
+    assert caplog.text == ""
+
+
 def test_stop_ends_a_receive_that_waits(bench: Bench) -> None:
     with ThreadPoolExecutor(1) as threads:
         consumer = bench.consumer()
@@ -329,12 +345,12 @@ def test_a_message_that_arrives_during_the_stop_is_given_back(bench: Bench) -> N
         bench.server.next(POP)
         give_back = consumer._give_back
 
-        def meanwhile(receipts: Any) -> None:
+        def meanwhile(receipts: Any, timeout_ms: float) -> None:
             if not asked.is_set():
                 asked.set()
                 bench.broker.add(b"a")
                 assert received.result(WAIT_S) == []
-            give_back(receipts)
+            give_back(receipts, timeout_ms)
 
         consumer._give_back = meanwhile  # type: ignore[method-assign]
         consumer.stop()
