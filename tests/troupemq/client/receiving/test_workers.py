@@ -107,7 +107,8 @@ def test_a_clean_stop_gives_its_messages_to_the_others_at_once(
         waiting = threads.submit(second.receive, 32, 5000)
         first.stop()
         got = waiting.result()
-    got += second.receive(wait_ms=100)
+    while len(got) < 2 and (more := second.receive(wait_ms=5000)):
+        got += more
     assert sorted(bodies(got)) == sorted(bodies(held[1:]))
 
 
@@ -119,7 +120,10 @@ def test_a_lost_connection_returns_what_it_held(
     first, second = consumers
     held = first.receive()
     first._client.remoting.close()
-    assert sorted(bodies(second.receive())) == sorted(bodies(held))
+    got = second.receive()
+    while len(got) < len(held) and (more := second.receive()):
+        got += more
+    assert sorted(bodies(got)) == sorted(bodies(held))
 
 
 @pytest.mark.heavy
