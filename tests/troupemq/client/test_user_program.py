@@ -5,8 +5,6 @@ from typing import assert_type
 
 import pytest
 
-from tests.compat.patience import wait_until
-from tests.troupemq.fake_server import WAIT_S
 from troupemq import (
     Admin,
     ConsumeFrom,
@@ -24,7 +22,6 @@ from troupemq.servers import Servers
 def program(namesrv: str) -> list[str]:
     done: list[str] = []
     with Admin(namesrv) as admin:
-        wait_until(lambda: bool(admin.masters()), "a registered broker", WAIT_S)
         admin.create_topic("Tasks", 2)
     with Producer("shop", namesrv) as producer:
         result = producer.send(Message("Tasks", b"one", keys=["k1"], delay=timedelta(0)))
