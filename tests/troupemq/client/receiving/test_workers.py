@@ -140,8 +140,8 @@ def test_retries_and_dead_letters_are_where_pull_consumers_have_them(
     assert delivery.message.reconsume_times == 2
     delivery.retry(DEAD_LETTER)
     with Admin(namesrv) as admin:
-        assert admin.message_count("%DLQ%workers") == 1
-        assert admin.message_count("%RETRY%workers") == 2
+        wait_until(lambda: admin.message_count("%DLQ%workers") == 1, "the dead letter", WAIT_S)
+        wait_until(lambda: admin.message_count("%RETRY%workers") == 2, "both retries", WAIT_S)
     assert first.receive(wait_ms=0) == []
 
 
