@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from struct import Struct
 
 from actors.receipts.held_receives import Place
-from actors.receipts.ledger import ENTRIES_MAX, SPAN_MAX, Entry, Ledger
+from actors.receipts.ledger import Entry, Ledger, State
 from actors.receipts.ledgers import Ledgers
 from protocol.headers.pop import ALL_QUEUES, PopMessageHeader
 from protocol.message import HEADS, SYS_FLAG_POSITION, RecordError, scan_head
@@ -55,6 +55,7 @@ class Found:
     body_bytes: int = 0
 
     def add(self, entry: Entry, view: memoryview) -> None:
+        entry.state = State.HELD
         self.entries.append(entry)
         self.views.append(view)
         self.body_bytes += len(view)
@@ -135,6 +136,7 @@ class HandOut:
             read.queue(topic, queue_id)
         for queue_id in retries if taken.left else ():
             read.queue(retry, queue_id)
+        taken.found = [each for each in taken.found if each.entries]
         taken.rest = self._rest(group, topic, header.queue_id)
         return taken
 
@@ -217,14 +219,15 @@ class _Reading:
             owner.ledgers.note_changed(ledger)
         if ledger.is_crowded:
             taken.crowded.append(ledger)
-            if len(ledger.entries) > 2 * ENTRIES_MAX or ledger.span > 2 * SPAN_MAX:
+            if ledger.is_full:
                 return
-        found = Found(ledger)
+        found = next((each for each in taken.found if each.ledger is ledger), None)
+        if found is None:  # retries may be asked twice, and clients expect each queue once
+            found = Found(ledger)
+            taken.found.append(found)
         if ledger.is_retry and topic != self._topic:
             self._take_kept(queue, found)
         self._take_next(queue, found)
-        if found.entries:
-            taken.found.append(found)
 
     def _take_next(self, queue: ConsumeQueue, found: Found) -> None:
         ledger, taken = found.ledger, self._taken

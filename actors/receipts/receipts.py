@@ -3,8 +3,8 @@
 Owns: what is in flight, by group and queue; the receives that wait.
 Receives: Request (connections); ReceiveAgain (ColdRead, FilterTable); Arrived, CaughtUp,
 QueuesEmptied (Reput); UnitVerified (Scrubber); HeldReturned (SendBack, PutMessage); PeerClosed
-(connections); MemberLeft (Clients).
-Sends: header and views of the log to the connection; AdvanceOffset (ConsumerOffsets); ReturnHeld
+(connections); MemberLeft (Clients); OffsetsAdvanced (ConsumerOffsets).
+Sends: header and views of the log to the connection; AdvanceOffsets (ConsumerOffsets); ReturnHeld
 (SendBack); ReadCold (ColdRead); VerifyUnit (Scrubber); CompileFirst (FilterTable).
 Publishes: figures of what is in flight.
 
@@ -49,7 +49,7 @@ from actors.receipts.settlement import Copy, Settlement, Terms
 from actors.sending.messages import HeldReturned, ReturnHeld
 from actors.statistics.counts import GroupCounts
 from actors.statistics.pull_stats import PullStats
-from actors.tables.messages import CompileFirst
+from actors.tables.messages import AdvanceOffsets, CompileFirst, OffsetsAdvanced
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
@@ -558,8 +558,12 @@ class Receipts(Responder):
         freed, settlement.freed = settlement.freed, {}
         for group, topic, queue_id in freed:
             self._wake(self._waits.next_of((group, topic), queue_id))
-        for commit in self._ledgers.commits():
-            self._to["consumer_offsets"].tell(commit)
+        if commits := self._ledgers.commits():
+            self._to["consumer_offsets"].tell(AdvanceOffsets(commits, self.address))
+
+    @handles(OffsetsAdvanced)
+    def on_offsets_advanced(self, message: OffsetsAdvanced) -> None:
+        self._ledgers.committed(message.commits)
 
     # --- clients that leave
 
