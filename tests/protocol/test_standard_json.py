@@ -62,7 +62,7 @@ def test_both_readers_agree(text: bytes) -> None:
 
 
 @pytest.mark.trial(short=2, long=200)
-def test_both_readers_agree_on_whatever_bytes_come(seed: int) -> None:
+def test_both_readers_agree_on_any_bytes(seed: int) -> None:
     random = Random(seed)
     pieces = [
         b'{"',
@@ -104,13 +104,13 @@ def test_both_writers_agree(value: object) -> None:
     assert library_dumps(value) == orjson.dumps(value)
 
 
-def test_both_writers_refuse_half_a_character() -> None:
+def test_both_writers_refuse_a_lone_surrogate() -> None:
     for write in (library_dumps, orjson.dumps):
         with pytest.raises(TypeError):
             write({"a": "\ud800"})
 
 
-def test_orjson_is_taken_where_it_is() -> None:
+def test_orjson_is_used_if_installed() -> None:
     assert (loads, dumps) == (orjson.loads, orjson.dumps)
 
 
