@@ -175,7 +175,7 @@ def name_of(page: Path) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_each_block_of_a_page_is_run_or_says_why_not(page: Path) -> None:
+def test_each_code_block_of_a_page_is_run_or_excused(page: Path) -> None:
     found = [text for _, text in FENCED.findall(page.read_text("utf-8"))]
     told = SHOWN.get(name_of(page), ())
     assert found[len(told) :] == [], "name the test that runs it"
@@ -184,7 +184,7 @@ def test_each_block_of_a_page_is_run_or_says_why_not(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", sorted(SHOWN))
-def test_what_runs_the_blocks_of_a_page_is_there_and_reads_the_page(page: str) -> None:
+def test_the_test_named_for_a_page_exists_and_reads_it(page: str) -> None:
     text = (ROOT / page).read_text("utf-8")
     word = Path(page).parent.name if page.startswith("conf/") else Path(page).name
     for (kind, _), (_, shown) in zip(FENCED.findall(text), SHOWN[page], strict=True):
@@ -205,5 +205,5 @@ def read(module: str) -> str:
     return path.read_text("utf-8") if path.is_file() else ""
 
 
-def test_pages_that_are_gone_are_not_named() -> None:
+def test_only_existing_pages_are_listed() -> None:
     assert SHOWN.keys() - {name_of(page) for page in PAGES} == set()
