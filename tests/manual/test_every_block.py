@@ -41,17 +41,17 @@ STARTS = "tests/manual/test_starts.py::test_"
 EXAMPLES = "tests/troupemq/client/test_doc_examples.py::test_the_examples_of_"
 OPERATIONS = "tests/manual/test_operations.py::test_the_lines_for_"
 DIST = Alike("tests/compat/test_dist.py::test_each_extra_installs_alone")
-SPARK = By("tests/spark/test_with_spark.py::test_programs_of_the_page_do_what_the_page_says")
+SPARK = By("tests/spark/test_with_spark.py::test_the_programs_of_the_page_do_what_it_describes")
 WALK = By("tests/test_walk.py::test_the_walk_from_an_open_broker_to_two_accounts_works")
 TLS = By("tests/manual/test_tls.py::test_the_certificates_of_the_page_serve_everybody")
 CLUSTER = By("tests/manual/test_cluster.py::test_its_commands_do_what_it_says")
 BACKUP = By("tests/manual/test_backup.py::test_its_commands_do_what_it_says")
 TUTORIAL = By("tests/manual/test_tutorial.py::test_it_works_as_it_says")
-MASTERS = "tests/spark/test_masters.py::test_the_settings_of_the_manual_are_taken"
+MASTERS = "tests/spark/test_masters.py::test_the_settings_of_the_manual_are_accepted"
 CONSOLE = "tests/manual/test_console.py::test_"
 README = "tests/deploy/test_readmes.py::test_the_lines_for_"
 DEMONSTRATION = By(
-    "tests/spark/test_masters.py::test_the_lines_of_the_manual_start_what_the_demonstration_starts",
+    "tests/spark/test_masters.py::test_the_commands_of_the_manual_start_the_demonstrations_processes",
     "several machines; `make cluster-demo` has them on one",
 )
 
@@ -127,7 +127,7 @@ SHOWN: dict[str, Sequence[tuple[str, Shown]]] = {
         *[("", SPARK)] * 11,
         (
             'pip install "pyspark',
-            By("tests/spark/test_masters.py::test_the_lines_of_the_manual_prepare_a_machine"),
+            By("tests/spark/test_masters.py::test_the_commands_of_the_manual_prepare_a_machine"),
         ),
         ("export SPARK_LOCAL_IP", DEMONSTRATION),
         ("spark.master = spark", By(MASTERS)),
