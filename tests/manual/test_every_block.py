@@ -119,7 +119,7 @@ SHOWN: dict[str, Sequence[tuple[str, Shown]]] = {
         ),
         (
             "troupemq job schedule",
-            By("tests/troupemq/cli/test_broker_jobs.py::test_the_lines_of_the_manual_ask_a_broker"),
+            By("tests/troupemq/cli/test_broker_jobs.py::test_the_commands_of_the_manual_reach_a_broker"),
         ),
     ],
     "docs/pipeline.md": [
