@@ -65,7 +65,7 @@ def test_a_batch_is_all_pending_messages_and_ends_once(address: ActorAddress) ->
     assert inbox.get().message is BATCH_END
 
 
-def test_actors_that_do_not_handle_batch_end_get_none(address: ActorAddress) -> None:
+def test_actors_without_a_batch_end_handler_get_no_batch_end(address: ActorAddress) -> None:
     mail = ThreadMail()
     inbox = inbox_of(mail, wants_batch_end=False)
     for text in "abc":

@@ -85,7 +85,7 @@ def test_very_many_topics_are_registered_in_parts_that_fit_into_frames() -> None
 
 
 @pytest.mark.heavy
-def test_of_a_large_topic_table_only_changes_are_registered_again() -> None:
+def test_only_changes_of_a_large_topic_table_are_registered_again() -> None:
     with crowded() as (bench, namesrv):
         namesrv.take_sizes()
         table = many(2)

@@ -20,7 +20,7 @@ needs_ipv6 = pytest.mark.skipif(not has_dualstack_ipv6(), reason="this machine h
 
 @needs_ipv6
 @pytest.mark.parametrize("bind", [BrokerConfig().bind_address, NamesrvConfig().bind_address, "::"])
-def test_by_default_a_server_listens_on_ipv4_and_ipv6(
+def test_a_server_listens_on_ipv4_and_ipv6_by_default(
     bind: str,
 ) -> None:
     with open_listener(bind, 0, "listenPort") as listener:

@@ -170,7 +170,7 @@ def test_a_context_is_refused_if_the_caller_has_stopped() -> None:
 # --- over connections
 
 
-def test_both_sides_may_use_the_same_opaque_at_once() -> None:
+def test_broker_and_client_may_use_the_same_opaque_at_once() -> None:
     made = SimulatedBroker(1)
     with paired_lines(made, 1) as (line,):
         (peer,) = [actor for actor in made.system.live if isinstance(actor, Connection)]

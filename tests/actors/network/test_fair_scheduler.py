@@ -36,7 +36,7 @@ def test_turns_rotate_and_end() -> None:
     assert len(done) == 4
 
 
-def test_the_first_of_a_round_needs_no_turn_while_none_waits() -> None:
+def test_the_first_connection_of_a_round_needs_no_turn() -> None:
     turns = FairScheduler(lambda: None)
     assert [turns.is_first(1), turns.is_first(1), turns.is_first(2)] == [True, False, True]
     turns.wait(Worker("a", 1, []))

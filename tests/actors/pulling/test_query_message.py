@@ -92,7 +92,7 @@ def test_missing_keys_and_topics_are_not_found(made: SimulatedBroker) -> None:
         assert answer.fields == {"indexLastUpdateTimestamp": "0", "indexLastUpdatePhyoffset": "0"}
 
 
-def test_both_ends_of_the_time_range_count(made: SimulatedBroker) -> None:
+def test_a_time_range_includes_its_ends(made: SimulatedBroker) -> None:
     times = []
     for number in range(6):
         times.append(made.stored(made.send(b"%d" % number, properties="KEYS\x01k")).store_timestamp)

@@ -67,7 +67,7 @@ def test_in_a_clone_the_install_hint_names_the_clone() -> None:
     assert install_command("top").endswith(f" -m pip install -e '{ROOT}[top]'")
 
 
-def test_a_library_whose_package_is_missing_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_without_its_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert is_installed("top")
     for missing in ("no_such_library", "no_such_library.part"):
         monkeypatch.setitem(LIBRARIES, "top", (missing,))

@@ -34,7 +34,7 @@ def said(values: Mapping[str, str], overrides: Mapping[str, str] | None = None) 
     return str(error.value)
 
 
-def test_by_default_there_is_no_tls_anywhere() -> None:
+def test_tls_is_off_everywhere_by_default() -> None:
     config = broker({})
     assert (config.tls_mode, config.port_mode, config.ha_port_mode) == (
         "permissive",
