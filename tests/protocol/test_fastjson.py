@@ -102,7 +102,7 @@ REFERENCES: dict[str, object] = {
 
 
 @pytest.mark.parametrize(("text", "value"), REFERENCES.items())
-def test_a_reference_becomes_what_it_refers_to(text: str, value: object) -> None:
+def test_a_reference_becomes_its_target(text: str, value: object) -> None:
     assert loads(text.encode()) == value
 
 
