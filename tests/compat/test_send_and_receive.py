@@ -18,7 +18,7 @@ ClientOf = Callable[[str], Agent]
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kind", CLIENTS)
-def test_a_client_gets_back_what_it_sent(
+def test_a_client_receives_its_messages_unchanged(
     kind: str, way: str, client_of: ClientOf, new_topic: MakeTopic, broker: Broker
 ) -> None:
     client = client_of(kind)
