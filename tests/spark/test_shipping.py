@@ -119,7 +119,7 @@ def test_an_unwritable_zip_is_a_one_sentence_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.heavy
-def test_nothing_in_the_zip_imports_what_a_worker_lacks(shipped: str) -> None:
+def test_the_zip_imports_only_packages_that_workers_have(shipped: str) -> None:
     known = sys.stdlib_module_names | IN_THE_ZIP | A_WORKER_HAS
     found = {
         (name, path)

@@ -80,7 +80,7 @@ def test_the_official_client_reads_the_same_bodies_and_properties(
 
 
 @pytest.mark.parametrize("name", ["clean", "v6"])
-def test_by_its_log_files_a_golden_store_has_the_same_messages_and_more(
+def test_a_scan_of_the_log_files_finds_all_messages_of_a_golden_store(
     name: str, tmp_path: Path
 ) -> None:
     store = Store(str(golden.store(name, tmp_path)))

@@ -27,7 +27,7 @@ def parsed(**given: str) -> Options:
     return parse_options({"store": "/s", **given})
 
 
-def test_by_default_everything_is_read_and_a_loss_is_an_error() -> None:
+def test_everything_is_read_and_a_loss_is_an_error_by_default() -> None:
     options = parsed()
     assert (options.topics, options.topic_pattern, options.expression) == (None, None, None)
     assert (options.starting, options.ending) == (None, None)

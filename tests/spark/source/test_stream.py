@@ -58,7 +58,7 @@ def everything(writer: StoreWriter) -> list[Any]:
     return sorted((r.topic, r.queue_id, r.queue_offset) for r in writer.records)
 
 
-def test_by_default_a_stream_starts_at_the_max_offset(writer: StoreWriter) -> None:
+def test_a_stream_starts_at_the_max_offset_by_default(writer: StoreWriter) -> None:
     given = parse_options({"store": str(writer.root)})
     reader = StoreStreamReader(given, COLUMNS)
     assert reader.initialOffset() == {"a": {"0": 75, "1": 25}}
