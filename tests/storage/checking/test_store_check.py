@@ -104,7 +104,7 @@ def test_a_store_of_the_original_is_clean_and_shows_its_file_sizes(
     assert (report.findings == []) is (name != "crashed")
 
 
-def test_both_damaged_records_of_the_torn_store_are_found(tmp_path: Path) -> None:
+def test_two_damaged_records_of_the_torn_store_are_found(tmp_path: Path) -> None:
     root = str(store("torn", tmp_path))
     report = StoreCheck(RealDisk(), golden_config(root)).run()
     wrong = [each.text for each in report.findings if each.is_wrong]

@@ -92,7 +92,7 @@ def test_stores_through_a_writable_map_are_unsynced_writes() -> None:
     assert {disk.crashed(seed).read_bytes("/file")[:4] for seed in SEEDS} == {b"slot"}
 
 
-def test_the_same_seed_gives_the_same_disk() -> None:
+def test_one_seed_always_gives_the_same_disk() -> None:
     disk = FakeDisk()
     a_file(disk).pwrite(b"x" * 4 * PAGE_BYTES, 0)
     assert disk.crashed(7).read_bytes("/file") == disk.crashed(7).read_bytes("/file")

@@ -125,7 +125,7 @@ def test_sizes_that_contradict_complete_files_are_an_operator_error(
     assert disk.listdir("/store/index") == [path[-17:] for path in paths]
 
 
-def test_both_size_settings_can_be_reported_wrong() -> None:
+def test_two_wrong_size_settings_are_both_reported() -> None:
     disk = FakeDisk()
     filled(disk)
     other = replace(config(), max_hash_slots=32, max_index_entries=500)

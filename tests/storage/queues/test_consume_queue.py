@@ -55,7 +55,7 @@ def test_a_read_ends_at_the_end_of_a_file() -> None:
     assert queue.next_file_offset(300) == 600
 
 
-def test_a_read_joins_what_is_in_a_file_and_what_is_in_memory() -> None:
+def test_a_read_joins_units_of_a_file_and_of_memory() -> None:
     disk = FakeDisk()
     filled(40, disk).write_out()
     queue = reloaded(disk)

@@ -47,7 +47,7 @@ def test_the_groups_of_a_golden_store_are_restored_from_its_traces(tmp_path: Pat
     assert table.data_version.counter == 1
 
 
-def test_only_what_is_missing_is_added_to_an_older_version() -> None:
+def test_only_missing_entries_are_added_to_an_older_version() -> None:
     mine = {"A": TopicConfig("A", 8, 8, 4), "B": TopicConfig("B", 2, 2, 2)}
     numbers = {"A": 3, "B": 5, "C": 2, "KNOWN": 1, "SMALL": 4}
     known = {"KNOWN": TopicConfig("KNOWN", 1, 1), "SMALL": TopicConfig("SMALL", 1, 1, 7)}
