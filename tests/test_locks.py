@@ -70,7 +70,7 @@ def test_a_lock_has_every_requested_package(name: str, extras: tuple[str, ...]) 
     assert missing == [], "make lock"
 
 
-def test_both_locks_name_the_same_versions() -> None:
+def test_the_two_locks_name_the_same_versions() -> None:
     assert set(locked(LOCKS[0])) <= set(locked(LOCKS[1]))
 
 
