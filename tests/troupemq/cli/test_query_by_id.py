@@ -60,7 +60,7 @@ def sent_by(run: Run) -> dict[str, Any]:
     return sent
 
 
-def test_both_printed_ids_find_the_message(run: Run) -> None:
+def test_each_printed_id_finds_the_message(run: Run) -> None:
     sent = sent_by(run)
     both = sent["message_id"], sent["offset_message_id"]
     for each in (*both, f" {both[0]} "):
