@@ -123,3 +123,19 @@ def are_of(word: str, attempt: int) -> Iterator[bool]:
     for path in [TLS_NEGOTIATOR] if word == "entrance" else in_security:
         for first, last in named.findall(path.read_text(encoding="utf-8")):
             yield int(first) <= number <= int(last or first)
+
+
+def test_the_page_of_log_lines_has_every_error() -> None:
+    """An operator looks up a line at level error or critical, and finds no line of the past."""
+    page = (ROOT / "docs" / "log-lines.md").read_text(encoding="utf-8")
+    first_cells = re.findall(r"^\| (`.+?`) \|", page, re.MULTILINE)
+    listed = {event for cell in first_cells for event in re.findall(r"`([^`]+)`", cell)}
+    sources = [
+        path.read_text(encoding="utf-8")
+        for package in ("remoting", "actors", "troupemq")
+        for path in (ROOT / package).rglob("*.py")
+    ]
+    error_call = re.compile(r'\blog\.(?:error|critical|exception)\(\s*"([^"]+)"')
+    errors = {event for source in sources for event in error_call.findall(source)}
+    assert sorted(errors - listed) == []
+    assert sorted(event for event in listed if not any(f'"{event}"' in s for s in sources)) == []
