@@ -93,6 +93,14 @@ SHOWN: dict[str, Sequence[tuple[str, Shown]]] = {
     "docs/decisions/index.md": [(":", DRAWN)],
     "docs/lab/index.md": [(":maxdepth: 1", DRAWN)],
     "docs/index.md": [(":", DRAWN)] * 4,
+    "docs/jobs.md": [
+        (
+            "troupemq job schedule",
+            By(
+                "tests/troupemq/cli/test_broker_jobs.py::test_the_commands_of_the_manual_reach_a_broker"
+            ),
+        ),
+    ],
     "docs/metrics.md": [
         (
             "pip install 'dist/troupemq",
@@ -119,12 +127,6 @@ SHOWN: dict[str, Sequence[tuple[str, Shown]]] = {
         (
             "troupemq namesrv -c conf/namesrv.conf &",
             By(STARTS + "the_loop_of_the_manual_starts_two_masters_and_a_slave_each"),
-        ),
-        (
-            "troupemq job schedule",
-            By(
-                "tests/troupemq/cli/test_broker_jobs.py::test_the_commands_of_the_manual_reach_a_broker"
-            ),
         ),
     ],
     "docs/pipeline.md": [

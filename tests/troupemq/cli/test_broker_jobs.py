@@ -125,8 +125,8 @@ def test_an_entry_of_the_schedule_is_run_at_once_and_shown(broker: str) -> None:
 
 @pytest.mark.slow
 def test_the_commands_of_the_manual_reach_a_broker(broker: str) -> None:
-    """Run the commands of docs/operations.md in order, with this broker and one of its runs."""
-    (block,) = (each for each in blocks("operations.md") if "job schedule" in each)
+    """Run the commands of docs/jobs.md in order, with this broker and one of its runs."""
+    (block,) = (each for each in blocks("jobs.md") if "job schedule" in each)
     run, printed = "", []
     for program, command, *words in commands(block):
         assert (program, command) == ("troupemq", "job")
