@@ -22,7 +22,8 @@ from remoting.tls_options import Tls, tls_of_environment
 from storage.access.account import account_of_environment
 from storage.errors import StoreError
 from troupemq.client.arguments import check_instance
-from troupemq.client.connection.connection import Answer, split_address
+from troupemq.client.connection.connection import split_address
+from troupemq.client.connection.pending import Answer
 from troupemq.client.connection.remoting import Remoting
 from troupemq.client.connection.route import Routes, named_by, namesrv_addresses
 from troupemq.client.connection.task_thread import TaskThread
