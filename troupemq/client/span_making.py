@@ -37,13 +37,13 @@ CARRIED_CHARS_MAX = 2048
 """Limit of tracestate and baggage; all properties of a message have at most 32,767 bytes."""
 
 
-class Sent(Protocol):
+class EndingSend(Protocol):
     """Future of a send, of a thread or of an event loop."""
 
     def add_done_callback(self, callback: Callable[[Any], object], /) -> object: ...
 
 
-SentFuture = TypeVar("SentFuture", bound=Sent)
+SentFuture = TypeVar("SentFuture", bound=EndingSend)
 
 
 class ClientSpans:

@@ -18,7 +18,7 @@ from troupemq.client.connection.client import (
     local_ip,
     unregister_command,
 )
-from troupemq.client.connection.route import Route, RouteTable, writable
+from troupemq.client.connection.route import Route, RouteCache, writable
 from troupemq.client.errors import ClientClosed, ClientError, RouteNotFound
 from troupemq.client.log import client_logger
 
@@ -27,7 +27,7 @@ log = client_logger(__name__)
 Value = TypeVar("Value")
 
 
-class AioRoutes(RouteTable):
+class AioRoutes(RouteCache):
     """A route table of one event loop; look-ups of the same topic share one request."""
 
     def __init__(self, remoting: AioRemoting, namesrvs: Sequence[str], named_by: str) -> None:

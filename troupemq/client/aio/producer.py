@@ -46,7 +46,7 @@ class Slots:
         self.bytes = 0
 
     def try_enter(self, size_bytes: int) -> bool:
-        """Take a slot unless there is none, or others wait for one."""
+        """Take a free slot, unless other sends wait for one; return whether it was taken."""
         if self._waiting or not self._has_room(size_bytes):
             return False
         self.count += 1
@@ -385,15 +385,17 @@ class Producer(SendMaker, AioMember):
     ) -> None:
         """Start a send as soon as its route is known, its body compressed and a slot free."""
         topic, left_s = sending.parcel.topic, sending.deadline_s - monotonic()
+        has_route = False
         try:
             async with asyncio.timeout(left_s), lane.turns:
                 await self._client.routes.publish_route(topic)
+                has_route = True
                 if sending.compresses:
                     sending.parcel = await asyncio.to_thread(sending.parcel.compressed)
                 await self._slots.enter(size)
                 self._start(sending, result, size)
         except TimeoutError:
-            result.set_exception(self._too_late(topic))
+            result.set_exception(self._too_late(topic, has_route=has_route))
         except ClientError as error:
             result.set_exception(type(error)(*error.args))  # notes are added to each
         except asyncio.CancelledError:
@@ -405,14 +407,16 @@ class Producer(SendMaker, AioMember):
             if not lane.length and self._lanes.get(topic) is lane:
                 del self._lanes[topic]
 
-    def _too_late(self, topic: str) -> ClientError:
-        if self._client.routes.known(topic) is not None:
+    def _too_late(self, topic: str, *, has_route: bool) -> ClientError:
+        if not has_route and self._client.routes.known(topic) is None:
+            unanswered = self._client.routes.no_answer("no answer within the send's timeout")
+            return RequestTimeout(f"no route of the topic {topic}: {unanswered}")
+        if self._slots.count:
             return ClientBusy(
                 f"{self._slots.count} sends of {self._slots.bytes} bytes are in flight already:"
                 " wait for some of them first"
             )
-        unanswered = self._client.routes.no_answer("no answer within the send's timeout")
-        return RequestTimeout(f"no route of the topic {topic}: {unanswered}")
+        return RequestTimeout(f"the timeout of a send to {topic} expired before its first try")
 
     def _send_trace(self, message: Message) -> SendFuture:
         """Send a message of traces, even while the producer stops."""

@@ -136,7 +136,7 @@ class AioRemoting(Framing):
         self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, ClientError):
-            log.error("background task failed", exc_info=error)
+            log.error("task failed", exc_info=error)
 
     async def flush(self, timeout_s: float) -> None:
         """Wait until all requests are written, such as those without an answer."""

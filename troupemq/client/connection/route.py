@@ -149,7 +149,7 @@ def writable(topic: str, route: Route) -> Route:
     return route
 
 
-class RouteTable:
+class RouteCache:
     """Routes of all topics that a client uses, and the flows that look them up."""
 
     def __init__(self, namesrvs: Sequence[str], named_by: str = "as asked for") -> None:
@@ -291,7 +291,7 @@ class RouteTable:
         )
 
 
-class Routes(RouteTable):
+class Routes(RouteCache):
     """A route table for any thread; look-ups block."""
 
     def __init__(

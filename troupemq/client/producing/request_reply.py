@@ -37,7 +37,7 @@ from protocol.topic_names import REPLY_TOPIC_SUFFIX
 from troupemq.client.arguments import check_instance
 from troupemq.client.callbacks import ResultFuture
 from troupemq.client.connection.client import Client, RequestHandler, now_ms
-from troupemq.client.connection.route import RouteTable
+from troupemq.client.connection.route import RouteCache
 from troupemq.client.connection.task_thread import Task
 from troupemq.client.errors import (
     ClientClosed,
@@ -107,7 +107,7 @@ class ReplyClient(Protocol):
     asked_by: str
 
     @property
-    def routes(self) -> RouteTable: ...
+    def routes(self) -> RouteCache: ...
 
     @property
     def remoting(self) -> "ReplyRemoting": ...

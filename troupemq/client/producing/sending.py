@@ -22,7 +22,7 @@ from troupemq.client.connection.pending import Waiting
 from troupemq.client.connection.route import (
     DEFAULT_TOPIC,
     DEFAULT_TOPIC_QUEUE_COUNT,
-    RouteTable,
+    RouteCache,
 )
 from troupemq.client.errors import (
     BrokerError,
@@ -150,7 +150,7 @@ class SendingClient(Protocol):
     """The parts of a client that a send uses; none of them blocks."""
 
     @property
-    def routes(self) -> RouteTable: ...
+    def routes(self) -> RouteCache: ...
 
     @property
     def remoting(self) -> "SendingRemoting": ...

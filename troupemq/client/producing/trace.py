@@ -20,7 +20,7 @@ from protocol.codes import RequestCode
 from protocol.properties import KEY_SEPARATOR
 from protocol.topic_names import TRACE_TOPIC
 from troupemq.client.connection.client import now_ms
-from troupemq.client.connection.route import RouteTable
+from troupemq.client.connection.route import RouteCache
 from troupemq.client.connection.task_thread import Tasks
 from troupemq.client.errors import ClientError
 from troupemq.client.log import client_logger
@@ -48,7 +48,7 @@ class TracedClient(Protocol):
     """The parts of a client that traces need."""
 
     @property
-    def routes(self) -> RouteTable: ...
+    def routes(self) -> RouteCache: ...
 
     @property
     def housekeeping(self) -> Tasks: ...

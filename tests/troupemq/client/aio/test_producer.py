@@ -131,6 +131,7 @@ def test_timeout_covers_all_tries_and_asyncio_timeout_works(broker: LocalBroker)
     broker.lose("send")
 
     async def use(producer: Producer) -> None:
+        await producer.queues("Orders")
         with pytest.raises(RequestTimeout):
             await producer.send(Message("Orders", b"lost"), 40)
         with pytest.raises(TimeoutError):
