@@ -13,7 +13,6 @@ from binascii import Error as Base64Error
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.headers.send import RecallMessageHeader, RecallMessageResponseHeader
-from troupemq.client.connection.client import Client
 from troupemq.client.connection.remoting import check_success
 from troupemq.client.errors import ArgumentIllegal, NotSupported, understood
 from troupemq.client.message import check_topic
@@ -42,18 +41,18 @@ def broker_of(handle: object) -> str:
     return words[2]
 
 
-def recall(client: Client, group: str, topic: str, handle: object, timeout_ms: float) -> str:
-    """Cancel a delivery and return the message's id. Blocks; raises ClientError."""
+def recall_request(group: str, topic: str, handle: object) -> tuple[str, RemotingCommand]:
+    """Return the broker to ask and the request. Raises ArgumentIllegal."""
     check_topic(topic)
-    name = broker_of(handle)
-    client.routes.get(topic)
-    address = client.routes.master(name)
     header = RecallMessageHeader(topic, str(handle), group)
-    command = RemotingCommand(RequestCode.RECALL_MESSAGE, header.encode())
-    answer = client.remoting.call(address, command, timeout_ms)
+    return broker_of(handle), RemotingCommand(RequestCode.RECALL_MESSAGE, header.encode())
+
+
+def recalled(answer: RemotingCommand, broker_name: str, address: str) -> str:
+    """Return the id of the message whose delivery is cancelled. Raises ClientError."""
     if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
         raise NotSupported(
-            f"broker {name} cannot recall messages: that needs TroupeMQ or RocketMQ 5.3.2"
+            f"broker {broker_name} cannot recall messages: that needs TroupeMQ or RocketMQ 5.3.2"
         )
     check_success(answer, address)
     return understood(RecallMessageResponseHeader.decode, answer.fields).msg_id

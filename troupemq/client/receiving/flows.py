@@ -1,8 +1,8 @@
-"""The logic of receiving and settling, as generators that yield requests and receive their answers.
+"""The logic of receiving and settling, as flows (connection/calls.py).
 
-A flow yields an `Ask`, a `Several`, a `FindRoute` or a `Pause`. Its driver (`waiter.py`) carries it
-out and sends the result back, or throws the ClientError into the flow. The driver knows addresses
-and sockets, and closes a flow that has to end early.
+These flows yield an `Ask`, a `Several`, a `FindRoute` or a `Pause`. The driver (`waiter.py`)
+carries it out and sends the result back, or throws the ClientError into the flow. The driver knows
+addresses and sockets, and closes a flow that has to end early.
 
 A receive of one topic at one broker is one POP that the broker holds. With more of them, a held POP
 would take messages that no caller waits for any more. So a receive asks each of them without
@@ -13,13 +13,14 @@ Source: broker/processor/PopMessageProcessor.java, NotificationProcessor.java.
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
 from protocol.headers.client import ConsumerSendMsgBackHeader
 from protocol.headers.pop import ALL_QUEUES, NotificationHeader, PopMessageHeader
+from troupemq.client.connection.calls import Value
 from troupemq.client.connection.route import Route
 from troupemq.client.consuming.listener import DEAD_LETTER, RISING_DELAY
 from troupemq.client.consuming.sending_back import DELAYS_S, FIRST_RETRY_LEVEL
@@ -113,7 +114,6 @@ class Pause:
 
 
 Wanted: TypeAlias = Ask | Several | FindRoute | Pause
-Value = TypeVar("Value")
 Flow: TypeAlias = Generator[Wanted, Any, Value]
 
 

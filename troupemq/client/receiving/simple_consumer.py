@@ -26,6 +26,7 @@ from troupemq.client.arguments import (
     method_names_checked,
     names_checked,
 )
+from troupemq.client.connection.calls import Value
 from troupemq.client.connection.client import now_ms
 from troupemq.client.connection.lifecycle import LAST_TIMEOUT_S, ClientMember, seconds_to
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
@@ -48,7 +49,6 @@ from troupemq.client.receiving.flows import (
     Flow,
     Flows,
     ReceiveTerms,
-    Value,
     expired,
 )
 from troupemq.client.receiving.receipt import Receipt

@@ -5,8 +5,9 @@ from threading import Event, Lock
 from typing import assert_never
 
 from protocol.command import RemotingCommand
+from troupemq.client.connection.calls import Value, drive
 from troupemq.client.connection.client import Client
-from troupemq.client.connection.connection import Answer
+from troupemq.client.connection.pending import Answer
 from troupemq.client.connection.route import Route
 from troupemq.client.errors import (
     ClientClosed,
@@ -15,7 +16,7 @@ from troupemq.client.errors import (
     RequestTimeout,
     RouteNotFound,
 )
-from troupemq.client.receiving.flows import Ask, FindRoute, Flow, Pause, Several, Value, Wanted
+from troupemq.client.receiving.flows import Ask, FindRoute, Flow, Pause, Several, Wanted
 
 SLACK_MS = 3000
 """Time for an answer beyond that for which the broker may hold the request."""
@@ -43,18 +44,7 @@ class Waiter:
     def run(self, flow: Flow[Value]) -> Value:
         """Return the result of `flow`. Blocks; raises ClientError, always on the I/O thread."""
         self._client.remoting.check_may_wait()
-        try:
-            wanted = next(flow)
-            while True:
-                try:
-                    found = self._carry_out(wanted)
-                except ClientError as error:
-                    wanted = flow.throw(error)
-                else:
-                    wanted = flow.send(found)
-        except StopIteration as done:
-            value: Value = done.value
-            return value
+        return drive(flow, self._carry_out)
 
     def _carry_out(
         self, wanted: Wanted

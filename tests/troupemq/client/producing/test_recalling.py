@@ -1,5 +1,6 @@
 """Tests of recalls: a delayed delivery is cancelled at the broker that its handle names."""
 
+import asyncio
 from base64 import urlsafe_b64encode
 from typing import Any
 
@@ -9,6 +10,7 @@ from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.headers.send import RecallMessageHeader
 from tests.troupemq.client.cluster import SEND, Cluster, stored
+from troupemq.aio import Producer as AioProducer
 from troupemq.client.admin import Admin
 from troupemq.client.errors import (
     ArgumentIllegal,
@@ -42,6 +44,19 @@ def test_the_handle_of_a_delayed_message_recalls_it(cluster: Cluster) -> None:
         assert producer.recall("T", result.recall_handle) == "ID"
     header = RecallMessageHeader.decode(cluster.b.next(RECALL).fields)
     assert (header.topic, header.recall_handle, header.producer_group) == ("T", handle(), "pg")
+
+
+def test_a_coroutine_recalls_as_well(cluster: Cluster) -> None:
+    for each in (cluster.a, cluster.b):
+        each.on(SEND, timed)
+    cluster.b.succeed(RECALL, msgId="ID")
+
+    async def main() -> str:
+        async with AioProducer("pg", cluster.namesrv.address) as producer:
+            result = await producer.send(Message("T", b"later", delay=60))
+            return await producer.recall("T", result.recall_handle)
+
+    assert asyncio.run(main()) == "ID"
 
 
 def test_a_message_without_a_timer_has_no_handle(cluster: Cluster) -> None:

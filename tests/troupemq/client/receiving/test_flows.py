@@ -10,6 +10,7 @@ from protocol.command import RemotingCommand
 from protocol.headers.pop import PopMessageHeader, PopMessageResponseHeader
 from protocol.message import MessageRecord, encode_record
 from tests.troupemq.client.receiving.pop_broker import HOST
+from troupemq.client.connection.calls import Value, drive
 from troupemq.client.connection.route import Route
 from troupemq.client.consuming.subscription import TopicSubscription
 from troupemq.client.errors import (
@@ -30,7 +31,6 @@ from troupemq.client.receiving.flows import (
     Pause,
     ReceiveTerms,
     Several,
-    Value,
     Wanted,
 )
 from troupemq.client.receiving.receipt import Receipt
@@ -52,15 +52,7 @@ class Driver:
         self.flows = Flows(terms, lambda: self.now_s)
 
     def run(self, flow: Flow[Value]) -> Value:
-        try:
-            wanted = next(flow)
-            while True:
-                found = self._carry_out(wanted)
-                throws = isinstance(found, ClientError)
-                wanted = flow.throw(found) if throws else flow.send(found)
-        except StopIteration as done:
-            value: Value = done.value
-            return value
+        return drive(flow, self._carry_out)
 
     def receive(self, *topics: str, wait_ms: float = 5000, count: int = 32) -> list[bytes]:
         wanted = {name: TopicSubscription.of(name, "*", None, 1) for name in topics or ("T",)}
@@ -72,12 +64,14 @@ class Driver:
             case Ask():
                 self.asked.append(wanted)
                 answer = self._answers(wanted)
-                if isinstance(answer, RemotingCommand) and answer.code == NOTHING:
+                if isinstance(answer, ClientError):
+                    raise answer
+                if answer.code == NOTHING:
                     self.now_s += wanted.timeout_ms / 1000
                 return answer
             case FindRoute():
                 if isinstance(self.brokers, ClientError):
-                    return self.brokers
+                    raise self.brokers
                 queues = tuple(MessageQueue(wanted.topic, name, 0) for name in self.brokers)
                 return Route(queues, queues, {})
             case Several() if self.notify is not None:
