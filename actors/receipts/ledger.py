@@ -25,6 +25,9 @@ SPAN_MAX = 20_000
 AHEAD_MAX = 4_096
 """Acknowledgements above `next`, which come from before a restart."""
 
+_SPARSE = 4
+"""Offsets for each message in flight of a retry topic before its messages are stored again."""
+
 NEVER_MS = float("inf")
 """Deadline of messages that are held with their connection."""
 
@@ -156,6 +159,9 @@ class Ledger:
         for entry in self.entries.values():
             if entry.origin is not None:
                 entry.origin[0].moved.pop(entry.origin[1], None)
+        for offset, entry in [*self.moved.items()]:
+            if offset >= start:  # it is handed out again
+                entry.ledger.settle(entry)
         self.next = start
         self.entries, self.ahead = {}, set()
         self.is_ordered, self.batch, self.attempt_id, self.tries = False, [], "", {}
@@ -207,8 +213,11 @@ class Ledger:
     def _exceeds(self, times: int) -> bool:
         if self.is_ordered:
             return False
-        too_many = len(self.entries) > times * self.entries_max and not self.is_retry
-        return too_many or self.next - self.lowest > times * self.span_max
+        count, span = len(self.entries), self.next - self.lowest
+        if self.is_retry and span < _SPARSE * count:
+            return False  # storing them again would add as many offsets to this very queue
+        too_many = count > times * self.entries_max and not self.is_retry
+        return too_many or span > times * self.span_max
 
     # --- messages
 

@@ -63,14 +63,10 @@ from protocol.headers.pop import (
     PopMessageHeader,
 )
 from protocol.receipts import (
-    ORDER_REVIVE_QUEUE,
     BatchAck,
     BatchAckBody,
     ReceiptError,
-    ReceivedQueue,
-    format_offsets,
-    format_order_counts,
-    format_start_offsets,
+    receive_fields,
     topic_of,
 )
 from protocol.topic_names import RETRY_TOPIC_PREFIX
@@ -157,7 +153,7 @@ class Receipts(Responder):
 
     def _begin(self, request: Request, header: ReceiveHeader) -> None:
         command, peer = request.command, request.peer
-        if command.is_oneway:  # nobody would get the messages
+        if command.is_oneway:  # the messages would be lost
             return
         self._rules.check_receive(header, peer.remote)
         wanted = None
@@ -282,7 +278,7 @@ class Receipts(Responder):
             answer = NotificationResponseHeader(has_msg=False, polling_full=is_full)
             request.answer(fields=answer.encode())
             return
-        fields = self._fields(header, self.system.clock.now_ms(), 0, [])
+        fields = receive_fields(header, self.system.clock.now_ms(), 0, ())
         request.answer(code, fields, remark="NO_MESSAGE_IN_QUEUE")
 
     def _deliver(self, receive: HeldReceive, header: PopMessageHeader, taken: Taken) -> None:
@@ -304,7 +300,7 @@ class Receipts(Responder):
         queues = [self._settlement.deliver(found, terms) for found in taken.found]
         views = [view for found in taken.found for view in found.views]
         body_bytes = sum(found.body_bytes for found in taken.found)
-        fields = self._fields(header, terms.nonce, taken.rest, queues)
+        fields = receive_fields(header, terms.nonce, taken.rest, queues)
         answer = receive.request().command.answer(fields=fields, remark="FOUND")
         stream: StreamPeer = peer  # type: ignore[assignment]
         stream.write((encode_head(answer, body_bytes), *views))
@@ -316,24 +312,6 @@ class Receipts(Responder):
         """Return a pop time that no other receive has."""
         self._nonce = max(self._nonce + 1, self.system.clock.now_ms())
         return self._nonce
-
-    def _fields(
-        self, header: PopMessageHeader, nonce: int, rest: int, queues: list[ReceivedQueue]
-    ) -> dict[str, str]:
-        fields = {
-            "popTime": str(nonce),
-            "invisibleTime": str(header.invisible_time_ms),
-            "reviveQid": str(ORDER_REVIVE_QUEUE if header.order else 0),
-            "restNum": str(rest),
-        }
-        if queues:
-            fields["startOffsetInfo"] = format_start_offsets(queues)
-            fields["msgOffsetInfo"] = format_offsets(queues)
-            if header.order:
-                fields["orderCountInfo"] = format_order_counts(queues)
-        if header.hold_with_connection:
-            fields["holdWithConnection"] = "true"
-        return fields
 
     def _count(self, group: str, taken: Taken) -> None:
         stats = self._stats
