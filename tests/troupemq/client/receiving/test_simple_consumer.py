@@ -367,12 +367,11 @@ def reborn(bench: Bench) -> FakeServer:
 
 
 @pytest.fixture
-def no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("troupemq.client.receiving.flows.REST_S", 0.02)
+def soon_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("troupemq.client.receiving.flows.SETTLE_AGAIN_MS", 20)
 
 
-@pytest.mark.usefixtures("no_rest")
+@pytest.mark.usefixtures("soon_again")
 def test_a_receive_and_an_acknowledgement_survive_a_restart_of_the_broker(bench: Bench) -> None:
     bench.broker.add(b"a")
     with bench.consumer() as consumer, ThreadPoolExecutor(2) as threads:
@@ -390,7 +389,7 @@ def test_a_receive_and_an_acknowledgement_survive_a_restart_of_the_broker(bench:
     assert bench.broker.acked == [b"a", b"after"]
 
 
-@pytest.mark.usefixtures("no_rest")
+@pytest.mark.usefixtures("soon_again")
 def test_a_broker_that_moved_is_found_again(bench: Bench) -> None:
     bench.broker.add(b"a")
     with bench.consumer() as consumer, FakeServer() as moved:
@@ -415,7 +414,7 @@ def test_an_unreachable_broker_gives_nothing_and_says_so(
         assert "receive failed" in caplog.text
 
 
-@pytest.mark.usefixtures("no_rest")
+@pytest.mark.usefixtures("soon_again")
 def test_one_dead_broker_does_not_stop_the_others() -> None:
     with FakeServer() as namesrv, FakeServer() as dead, FakeServer() as alive:
         broker = PopBroker(namesrv, alive, name="alive")
@@ -494,7 +493,6 @@ def test_a_late_answer_is_returned_by_the_next_receive(
         assert isinstance(answer, RemotingCommand)
         bench.server.push(answer)
         monkeypatch.setattr("troupemq.client.receiving.waiter.SLACK_MS", 10_000)
-        monkeypatch.setattr(consumer._flows, "_rests_until_s", {})
         assert bodies(consumer.receive(1)) == [b"a"]  # no more than it asks for
         assert bodies(consumer.receive()) == [b"b", b"c"]
 
