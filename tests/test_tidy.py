@@ -107,6 +107,7 @@ TESTED_ELSEWHERE = {
 """Modules and folders whose tests stand somewhere else: where, and why there."""
 
 SAME_NAMES = {
+    "TransactionProducer": "the asyncio client has the names of the threaded one",
     "Producer": "the asyncio client has the names of the threaded one",
     "Arguments": "of each job: every module of spark/jobs/ has Arguments, check and main",
     "Message": "what an actor sends to another one, and what applications of the client send",
