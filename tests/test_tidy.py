@@ -24,6 +24,7 @@ CATCHES_EVERYTHING = {
     "actors/network/hooks.py": "a user's hook must not stop a send",
     "spark/runner.py": "whatever a job raises is told to the parent as one sentence",
     "troupemq/client/producing/sending.py": "what the choice of a queue raises: a send's failure",
+    "troupemq/client/aio/transaction.py": "what the application raises: state unknown",
     "troupemq/client/producing/transaction.py": "what the application raises: state unknown",
     "troupemq/client/consuming/listener.py": "whatever a listener raises, its messages come again",
     "troupemq/client/connection/task_thread.py": "a task that fails must not end the ones after it",
@@ -107,6 +108,7 @@ TESTED_ELSEWHERE = {
 """Modules and folders whose tests stand somewhere else: where, and why there."""
 
 SAME_NAMES = {
+    "TransactionProducer": "the asyncio client has the names of the threaded one",
     "Producer": "the asyncio client has the names of the threaded one",
     "Arguments": "of each job: every module of spark/jobs/ has Arguments, check and main",
     "Delivery": "what a broker keeps in flight, and what applications of the client settle",

@@ -6,5 +6,6 @@ imported from `troupemq`.
 """
 
 from troupemq.client.aio.producer import Producer
+from troupemq.client.aio.transaction import TransactionProducer
 
-__all__ = ["Producer"]
+__all__ = ["Producer", "TransactionProducer"]
