@@ -268,7 +268,7 @@ class Flows:
             queue_id=ALL_QUEUES,
             max_msg_nums=count_max,
             invisible_time_ms=terms.invisible_ms,
-            poll_time_ms=int(hold_ms),
+            poll_time_ms=round(hold_ms),
             init_mode=terms.init_mode,
             expression_type=subscription.expression_type,
             expression=subscription.expression,
@@ -350,7 +350,7 @@ class Flows:
                 consumer_group=self.terms.group,
                 topic=source.topic,
                 queue_id=ALL_QUEUES,
-                poll_time_ms=int(wait_ms),
+                poll_time_ms=round(wait_ms),
                 order=self.terms.order,
                 broker_name=source.broker_name,
             )
