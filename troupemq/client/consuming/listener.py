@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import Enum
 from typing import TypeAlias
 
-from troupemq.client.arguments import MS_MAX, check_integer, check_range
+from troupemq.client.arguments import MS_MAX, check_integer, check_range, delay_milliseconds
 from troupemq.client.callbacks import unknown_result
 from troupemq.client.errors import ArgumentIllegal, ResultUnknown
 from troupemq.client.message import MessageView
@@ -44,6 +45,8 @@ class RetryLater(Exception):
         delay_level: int = RISING_DELAY,
         suspend_ms: float | None = None,
         reason: str | None = None,
+        *,
+        seconds: float | timedelta | None = None,
     ) -> None:
         """Raise ArgumentIllegal for invalid arguments.
 
@@ -52,6 +55,7 @@ class RetryLater(Exception):
         * `delay_level`: level of the broker for the retry, or DEAD_LETTER; ignored when orderly.
         * `suspend_ms`: pause of an orderly queue. [default: `suspend_queue_ms` of the settings]
         * `reason`: text that is stored with the retry and the dead letter.
+        * `seconds`: delay instead of a level. Brokers of RocketMQ take the next longer level.
         """
         if messages is not None:
             if isinstance(messages, str | bytes | MessageView) or not isinstance(
@@ -70,9 +74,19 @@ class RetryLater(Exception):
             check_range(suspend_ms, 0, MS_MAX, "RetryLater's suspend_ms")
         if reason is not None and not isinstance(reason, str):
             raise ArgumentIllegal(f"RetryLater's reason is a string, and not {reason!r}")
+        if seconds is not None:
+            seconds = delay_milliseconds(seconds, "RetryLater's seconds") / 1000
+            if delay_level != RISING_DELAY:
+                raise ArgumentIllegal("RetryLater has a delay_level or seconds, and not both")
         super().__init__(reason or "RetryLater")
         self.messages, self.delay_level = messages, delay_level
         self.suspend_ms, self.reason = suspend_ms, reason
+        self.seconds: float | None = seconds
+
+    def of(self, messages: Sequence[MessageView]) -> "RetryLater":
+        """Return the same retry of these messages."""
+        reason = reason_of(self)
+        return RetryLater(messages, self.delay_level, self.suspend_ms, reason, seconds=self.seconds)
 
 
 Result: TypeAlias = ConsumeResult | RetryLater | None

@@ -5,6 +5,7 @@ import logging
 import warnings
 from collections.abc import Sequence
 from concurrent.futures import Future
+from datetime import timedelta
 from typing import Any, cast
 
 import pytest
@@ -23,7 +24,7 @@ from troupemq.client.consuming.listener import (
     call_listener,
     reason_of,
 )
-from troupemq.client.consuming.sending_back import SendingBack
+from troupemq.client.consuming.sending_back import SendingBack, level_of
 from troupemq.client.errors import ArgumentIllegal, ResultUnknown
 from troupemq.client.message import MessageView, view_of
 
@@ -165,7 +166,9 @@ def test_a_failure_is_logged_with_message_attempt_and_next_try(
         raise ValueError("the database\nis down")
 
     class Told(Back):
-        def next_try(self, view: MessageView, delay_level: int) -> str:
+        def next_try(
+            self, view: MessageView, delay_level: int, seconds: float | None = None
+        ) -> str:
             return SendingBack(cast(Client, None), "g", 16, False).next_try(view, delay_level)
 
     back = Told()
@@ -217,3 +220,16 @@ def test_an_exception_without_a_text_is_a_failure_like_others() -> None:
 def test_a_long_result_is_cut_in_the_error() -> None:
     long: Any = lambda views: "x" * 10_000_000  # noqa: E731
     assert len(str(call_listener(long, [view()]).error)) < 500
+
+
+def test_a_delay_in_seconds_is_a_level_where_brokers_have_no_timers() -> None:
+    levels = {0: 1, 1: 1, 2: 2, 10: 3, 11: 4, 3600: 17, 7200: 18, 100_000: 18}
+    assert {seconds: level_of(seconds) for seconds in levels} == levels
+    later = RetryLater(seconds=timedelta(minutes=1), reason="later")
+    assert later.seconds == 60
+    copied = later.of([view(0)])
+    assert (copied.seconds, copied.reason) == (60, "later")
+    with pytest.raises(ArgumentIllegal, match="and not both"):
+        RetryLater(delay_level=3, seconds=1)
+    told = SendingBack(cast(Client, None), "g", 16, False).next_try(view(0), 0, 11)
+    assert told == "in 11 s, or in 30s without timers"
