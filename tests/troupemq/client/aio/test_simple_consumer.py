@@ -75,8 +75,8 @@ def test_messages_that_arrive_wake_a_receive(broker: LocalBroker) -> None:
         receiving = asyncio.create_task(consumer.receive(wait_ms=10_000))
         await asyncio.to_thread(send, broker, 1)
         (delivery,) = await receiving
-        async with delivery:
-            return delivery.message.body
+        await delivery.ack()
+        return delivery.message.body
 
     assert run(broker, use) == b"0"
 
