@@ -3,7 +3,7 @@
 The flows (`flows.py`) have the logic. This class keeps what is held, and blocks.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from threading import Condition
 from time import monotonic, time_ns
@@ -103,10 +103,11 @@ class SimpleConsumer(ClientMember):
 
         with SimpleConsumer("workers", namesrv="127.0.0.1:9876") as consumer:
             consumer.subscribe("Tasks")
-            while True:
-                for delivery in consumer.receive():
-                    with delivery:
-                        work(delivery.message.body)
+            for delivery in consumer:
+                with delivery:
+                    work(delivery.message.body)
+
+    An iteration ends when the consumer stops. `receive` returns several messages at once.
 
     A message goes to one member of the group, whatever its queue. Any number of members, and of
     threads, can share a queue, and a slow message delays none behind it. The broker needs RocketMQ
@@ -239,6 +240,16 @@ class SimpleConsumer(ClientMember):
         with self._changed:
             self._spare += deliveries[count_max:]
         return deliveries[:count_max]
+
+    def __iter__(self) -> Iterator[Delivery]:
+        """Yield messages until the consumer stops. Raises as `receive`."""
+        self.check_running()
+        while True:
+            try:
+                deliveries = self.receive()
+            except ClientClosed:
+                return
+            yield from deliveries
 
     def _keep(self, receipts: Sequence[Receipt]) -> list[Delivery]:
         deliveries = [Delivery(self, receipt) for receipt in receipts]
