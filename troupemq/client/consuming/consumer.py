@@ -10,7 +10,6 @@ from protocol.tags import ALL_TAGS
 from protocol.topic_names import RETRY_TOPIC_PREFIX
 from remoting.tls_options import Tls
 from troupemq.client.arguments import check_flag, method_names_checked, names_checked
-from troupemq.client.callbacks import check_callback
 from troupemq.client.connection.client import now_ms
 from troupemq.client.connection.lifecycle import seconds_to
 from troupemq.client.connection.task_thread import TaskThread
@@ -100,8 +99,7 @@ class PushConsumer(GroupMember):
         * `offsets_folder`: files of broadcast offsets, by client id. [default: as in Java]
         * `instance_name`: must differ between broadcasting consumers of a group on one machine.
         """
-        if listener is not None:
-            check_callback(listener, "the listener", "messages")
+        self._listeners = TopicListeners(listener)
         check_assignment(assign)
         check_flag(orderly, "orderly")
         super().__init__(
@@ -121,7 +119,6 @@ class PushConsumer(GroupMember):
         self._order_tasks, self._pulling = TaskThread("troupemq-order"), self._new_pulling()
         shares = not broadcast
         locks = MemberLocks(self._client, group, self._lost) if orderly and shares else None
-        self._listeners = TopicListeners(listener)
         self._consuming = self._consuming_with(self._listeners, locks)
         self._rebalancing = Rebalancing(
             self._client,

@@ -103,7 +103,12 @@ class TopicListeners:
     """Listener that hands the messages of each topic to the listener of that topic."""
 
     def __init__(self, otherwise: Listener | None) -> None:
-        """Take the listener of topics without one of their own, if there is one."""
+        """Take the listener of topics without one of their own, if there is one.
+
+        Raises ArgumentIllegal.
+        """
+        if otherwise is not None:
+            check_callback(otherwise, "the listener", "messages")
         self._otherwise = otherwise
         self._of_topic: dict[str, Listener] = {}
 
