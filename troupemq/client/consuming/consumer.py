@@ -91,7 +91,7 @@ class PushConsumer(GroupMember):
         credentials: Credentials | None = None,
         tls: Tls | None = None,
     ) -> None:
-        """Raise ArgumentIllegal for invalid arguments, ConnectionFailed for an invalid address.
+        """Raise ArgumentIllegal, and ConnectionFailed for an invalid address.
 
         * `listener`: gets the messages of all topics that have no listener of their own.
         * `begin`: start in queues that the group has never consumed.
@@ -132,8 +132,11 @@ class PushConsumer(GroupMember):
         requests = ConsumerRequests(self, self._rebalancing, self._consuming, self._reset)
         self._client.serves.update(requests.handlers())
         if shares:
-            retries = TopicSubscription.of(RETRY_TOPIC_PREFIX + group, ALL_TAGS, None, now_ms())
-            self._subscriptions[retries.topic] = retries
+            self._subscribe_to_retries()
+
+    def _subscribe_to_retries(self) -> None:
+        topic = RETRY_TOPIC_PREFIX + self.group
+        self._subscriptions[topic] = TopicSubscription.of(topic, ALL_TAGS, None, now_ms())
 
     def _new_pulling(self) -> Pulling:
         return Pulling(
