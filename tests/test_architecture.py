@@ -27,13 +27,13 @@ ROOMS: dict[str, str] = {
     " queues index tables dispatching recovery reading transactions message_store retention replica"
     " scrub checking backup dump",
     "actors": "engine settings config access network tables statistics dispatching retention"
-    " scrubbing naming sending pulling consumers delays transactions replication admin jobs spans"
-    " metrics parts"
+    " scrubbing naming sending pulling receipts consumers delays transactions replication admin jobs"
+    " spans metrics parts"
     " children broker broker_server namesrv_server",
     "spark": "report progress plot parts arguments accounts class_data masters shipping session"
     " class_data_session leasing decoding sink source archive analysis jobs runner",
-    "troupemq/client": "errors message log arguments callbacks span_making spans connection"
-    " producing consuming admin aio",
+    "troupemq/client": "errors arguments message log callbacks span_making spans connection"
+    " producing consuming receiving admin aio",
 }
 """What lies in a package, from the bottom up: each imports only what stands before it."""
 

@@ -109,6 +109,8 @@ TESTED_ELSEWHERE = {
 
 SAME_NAMES = {
     "TransactionProducer": "the asyncio client has the names of the threaded one",
+    "Delivery": "of the threaded client, of the asyncio client, and of the broker's receipts",
+    "SimpleConsumer": "the asyncio client has the names of the threaded one",
     "Producer": "the asyncio client has the names of the threaded one",
     "Arguments": "of each job: every module of spark/jobs/ has Arguments, check and main",
     "Message": "what an actor sends to another one, and what applications of the client send",

@@ -1,11 +1,12 @@
 """The table of consumer offsets, by group and queue.
 
 Owns: the offsets and consumerOffset.json.
-Receives: Request (connections); CommitOffset (PullMessage, Transactions); ResetOffsets
-(OffsetReset); MergeOffsets (SlaveSync); TopicsGone (TopicTable, SlaveSync); GroupsGone,
-ForgetOffsets (GroupTable); ForgetTopic (TopicTable, CleanFiles); TellOffsets (OffsetReset,
-ConsumeStats, QueueOffsets).
-Sends: WriteFile (ConfigWriter); EncodeAnswer (TableEncoder); OffsetsTold (the requesting actor).
+Receives: Request (connections); CommitOffset (PullMessage, Transactions); AdvanceOffsets
+(Receipts); ResetOffsets (OffsetReset); MergeOffsets (SlaveSync); TopicsGone (TopicTable,
+SlaveSync); GroupsGone, ForgetOffsets (GroupTable); ForgetTopic (TopicTable, CleanFiles);
+TellOffsets (OffsetReset, ConsumeStats, QueueOffsets).
+Sends: WriteFile (ConfigWriter); EncodeAnswer (TableEncoder); OffsetsTold,
+OffsetsAdvanced (the requesting actor).
 
 One-way commits and commits of pulls pass offset_guard.py, old_places.py and first_pulls.py, which
 recognize stale ones. Commits in request form are stored as sent. All pass offset_ceiling.py, the
@@ -32,12 +33,14 @@ from actors.network.request import Peer, Request, serves
 from actors.tables.consumer_views import ConsumerView
 from actors.tables.first_pulls import FirstPulls
 from actors.tables.messages import (
+    AdvanceOffsets,
     CommitOffset,
     EncodeAnswer,
     ForgetOffsets,
     ForgetTopic,
     GroupsGone,
     MergeOffsets,
+    OffsetsAdvanced,
     OffsetsTold,
     ResetOffsets,
     TellOffsets,
@@ -167,6 +170,15 @@ class ConsumerOffsets(TickedTable):
         """Store the offset of a pull."""
         peer = message.peer
         self._commit(message.group, message.topic, message.queue_id, message.offset, peer)
+
+    @handles(AdvanceOffsets)
+    def on_advance(self, message: AdvanceOffsets) -> None:
+        """Store the offsets of messages that are settled one by one."""
+        for each in message.commits:
+            stored = self._offsets.get(offset_key(each.topic, each.group), {}).get(each.queue_id)
+            if stored == each.expected:
+                self._store(each.group, each.topic, each.queue_id, each.offset)
+        message.reply_to.tell(OffsetsAdvanced(message.commits))
 
     @handles(MergeOffsets)
     def on_take_offsets(self, message: MergeOffsets) -> None:

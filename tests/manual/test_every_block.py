@@ -101,7 +101,7 @@ SHOWN: dict[str, Sequence[tuple[str, Shown]]] = {
         ("curl", By(CONSOLE + "a_program_reads_and_changes_with_a_token")),
         ('{"webhook"', By(CONSOLE + "the_alerts_of_the_page_are_parsed")),
     ],
-    "docs/consuming.md": [("from troupemq import", By(EXAMPLES + "consuming"))],
+    "docs/consuming.md": [("from troupemq import", By(EXAMPLES + "consuming"))] * 2,
     "docs/decisions/index.md": [(":", DRAWN)],
     "docs/lab/index.md": [(":maxdepth: 1", DRAWN)],
     "docs/index.md": [(":", DRAWN)] * 4,
@@ -155,7 +155,7 @@ SHOWN: dict[str, Sequence[tuple[str, Shown]]] = {
     ],
     "docs/protocol.md": [("offset  size", DRAWN)],
     "docs/security.md": [("", WALK)] * 10 + [("", TLS)] * 4,
-    "docs/sending.md": [("from troupemq import", By(EXAMPLES + "sending"))] * 4,
+    "docs/sending.md": [("from ", By(EXAMPLES + "sending"))] * 4,
     "docs/storage.md": [("", DRAWN)] * 3,
     "docs/testing.md": [("# orders.py", TESTING), ("# test_orders.py", TESTING)],
     "docs/traces.md": [

@@ -1,5 +1,6 @@
 """Valid messages, their wire properties, and the views of receivers."""
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -33,6 +34,48 @@ def test_one_key_may_be_a_string() -> None:
 def test_delay_and_wait_are_properties() -> None:
     message = Message("T", b"x", delay_level=3, wait_store_ok=False)
     assert parse(message.wire_properties("ID")) == {"DELAY": "3", "UNIQ_KEY": "ID", "WAIT": "false"}
+
+
+@pytest.mark.parametrize(
+    "options, name, value",
+    [
+        ({"delay": 90}, "TIMER_DELAY_MS", "90000"),
+        ({"delay": 0.0015}, "TIMER_DELAY_MS", "2"),
+        ({"delay": timedelta(hours=2)}, "TIMER_DELAY_MS", "7200000"),
+        ({"deliver_at": 1_795_188_797_085}, "TIMER_DELIVER_MS", "1795188797085"),
+        (
+            {"deliver_at": datetime(2026, 11, 20, 12, tzinfo=UTC)},
+            "TIMER_DELIVER_MS",
+            "1795176000000",
+        ),
+    ],
+)
+def test_timers_are_properties_of_rocketmq_5(
+    options: dict[str, Any], name: str, value: str
+) -> None:
+    message = Message("T", b"x", **options)
+    assert message.is_delayed
+    assert parse(message.wire_properties("ID"))[name] == value
+    assert not Message("T", b"x").is_delayed
+
+
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        ({"delay": 1, "delay_level": 3}, "one of them"),
+        ({"delay": 1, "deliver_at": 1_795_188_797_085}, "one of them"),
+        ({"delay": -1}, "delay is -1"),
+        ({"delay": True}, "delay is True"),
+        ({"delay": "1h"}, "delay is '1h'"),
+        ({"delay": timedelta(days=400)}, "not within"),
+        ({"deliver_at": 1_795_188_797}, "looks like seconds"),
+        ({"deliver_at": "2026-11-20"}, "deliver_at"),
+        ({"deliver_at": datetime.min}, "deliver_at"),
+    ],
+)
+def test_an_impossible_timer_is_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(MessageIllegal, match=said):
+        Message("T", b"x", **options)
 
 
 @pytest.mark.parametrize(

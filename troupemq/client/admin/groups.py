@@ -31,7 +31,7 @@ from troupemq.client.admin.members import MemberAdmin
 from troupemq.client.errors import ArgumentIllegal, BrokerError, ClientError, RouteNotFound
 
 STATS_TIMEOUT_MS = 50_000
-_KINDS = {"CONSUME_PASSIVELY": "push", "CONSUME_ACTIVELY": "pull"}
+_KINDS = {"CONSUME_PASSIVELY": "push", "CONSUME_ACTIVELY": "pull", "CONSUME_POP": "simple"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

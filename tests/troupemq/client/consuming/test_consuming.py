@@ -38,10 +38,16 @@ class Back:
     given: list[tuple[int, int]] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
 
-    def next_try(self, view: MessageView, delay_level: int) -> str:
+    def next_try(self, view: MessageView, delay_level: int, seconds: float | None = None) -> str:
         return f"level {delay_level}"
 
-    def give_back(self, view: MessageView, delay_level: int = 0, reason: str = "") -> bool:
+    def give_back(
+        self,
+        view: MessageView,
+        delay_level: int = 0,
+        reason: str = "",
+        seconds: float | None = None,
+    ) -> bool:
         self.reasons.append(reason)
         self.given.append((view.queue_offset, delay_level))
         return self.takes

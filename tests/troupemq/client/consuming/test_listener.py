@@ -5,33 +5,42 @@ import logging
 import warnings
 from collections.abc import Sequence
 from concurrent.futures import Future
+from datetime import timedelta
 from typing import Any, cast
 
 import pytest
 
 from protocol.message import MessageRecord
 from protocol.properties import format
+from tests.compat.patience import wait_until
 from tests.troupemq.client.consuming.test_consuming import QUEUE, SETTINGS, Back, Bench
 from troupemq.client.connection.client import Client
+from troupemq.client.consuming.consumer import PushConsumer
+from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.consuming.consumer_settings import ConsumerSettings
 from troupemq.client.consuming.idempotent import Idempotent, MemorySeen
 from troupemq.client.consuming.listener import (
     DEAD_LETTER,
     REASON_CHARS_MAX,
     ConsumeResult,
+    Listener,
     RetryLater,
+    TopicListeners,
     call_listener,
     reason_of,
 )
-from troupemq.client.consuming.sending_back import SendingBack
+from troupemq.client.consuming.sending_back import SendingBack, level_of
 from troupemq.client.errors import ArgumentIllegal, ResultUnknown
-from troupemq.client.message import MessageView, view_of
+from troupemq.client.message import Message, MessageView, view_of
+from troupemq.client.producing.producer import Producer
+from troupemq.testing import running_broker
 
 
 async def coroutine() -> None:
     raise AssertionError("nothing awaits it")
 
 
+FIRST = ConsumeFrom.FIRST_OFFSET
 UNKNOWN: list[Any] = [
     False,
     True,
@@ -165,7 +174,9 @@ def test_a_failure_is_logged_with_message_attempt_and_next_try(
         raise ValueError("the database\nis down")
 
     class Told(Back):
-        def next_try(self, view: MessageView, delay_level: int) -> str:
+        def next_try(
+            self, view: MessageView, delay_level: int, seconds: float | None = None
+        ) -> str:
             return SendingBack(cast(Client, None), "g", 16, False).next_try(view, delay_level)
 
     back = Told()
@@ -217,3 +228,55 @@ def test_an_exception_without_a_text_is_a_failure_like_others() -> None:
 def test_a_long_result_is_cut_in_the_error() -> None:
     long: Any = lambda views: "x" * 10_000_000  # noqa: E731
     assert len(str(call_listener(long, [view()]).error)) < 500
+
+
+def test_a_delay_in_seconds_is_a_level_where_brokers_have_no_timers() -> None:
+    levels = {0: 1, 1: 1, 2: 2, 10: 3, 11: 4, 3600: 17, 7200: 18, 100_000: 18}
+    assert {seconds: level_of(seconds) for seconds in levels} == levels
+    later = RetryLater(seconds=timedelta(minutes=1), reason="later")
+    assert later.seconds == 60
+    copied = later.of([view(0)])
+    assert (copied.seconds, copied.reason) == (60, "later")
+    with pytest.raises(ArgumentIllegal, match="and not both"):
+        RetryLater(delay_level=3, seconds=1)
+    told = SendingBack(cast(Client, None), "g", 16, False).next_try(view(0), 0, 11)
+    assert told == "in 11 s, or in 30s without timers"
+
+
+def test_each_topic_has_its_listener_and_the_others_the_one_of_the_consumer() -> None:
+    got: list[tuple[str, str]] = []
+
+    def noting(name: str) -> Listener:
+        return lambda views: got.extend((name, each.topic) for each in views)
+
+    with running_broker(topics={"Orders": 1, "Payments": 1}) as broker:
+        consumer = PushConsumer("g", noting("rest"), broker.namesrv, begin=FIRST)
+        with consumer, Producer("shop", broker.namesrv) as shop:
+            consumer.subscribe("Orders")
+            consumer.subscribe("Payments", listener=noting("payments"))
+            shop.send(Message("Orders", b"x"))
+            shop.send(Message("Payments", b"x"))
+            wait_until(lambda: len(got) == 2, "both")
+    assert sorted(got) == [("payments", "Payments"), ("rest", "Orders")]
+
+
+def test_a_topic_without_any_listener_is_refused() -> None:
+    consumer = PushConsumer("g", namesrv="127.0.0.1:9876")
+    with pytest.raises(ArgumentIllegal, match="no listener for Orders"):
+        consumer.subscribe("Orders")
+    consumer.subscribe("Orders", listener=lambda views: None)
+    consumer.subscribe("Orders", "paid")
+    with pytest.raises(ArgumentIllegal, match="the listener is"):
+        consumer.subscribe("Orders", listener="no function")  # type: ignore[arg-type]
+
+
+def test_retries_of_several_topics_go_to_their_listeners_and_fail_apart() -> None:
+    views = [view(0), view(1)]
+    views[1] = view_of(MessageRecord("U", b"x", b"", queue_offset=1, record_bytes=10), QUEUE)
+    listeners = TopicListeners(None)
+    listeners.set("T", lambda _: RetryLater(delay_level=4, reason="no stock"))
+    listeners.set("U", lambda _: None)
+    failed = call_listener(listeners, views).failed
+    assert failed is not None
+    assert (failed.messages, failed.delay_level, failed.reason) == ([views[0]], 4, "no stock")
+    assert call_listener(TopicListeners(None), views).failed is not None

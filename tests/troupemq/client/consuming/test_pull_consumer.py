@@ -16,7 +16,9 @@ from tests.troupemq.fake_server import WAIT_S, FakeServer
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.consuming.pull_consumer import PullConsumer
 from troupemq.client.errors import ClientClosed, ClientError, MessageIllegal
-from troupemq.client.message import MessageQueue
+from troupemq.client.message import Message, MessageQueue
+from troupemq.client.producing.producer import Producer
+from troupemq.testing import running_broker
 
 ONE, TWO = MessageQueue(TOPIC, "b", 0), MessageQueue(TOPIC, "b", 1)
 SETTINGS = replace(QUICK, commit_interval_ms=3_600_000, pull_batch_size=32)
@@ -218,3 +220,34 @@ def test_what_is_left_when_its_broker_dies_comes_from_the_one_that_comes_back(
             again.handlers = broker.server.handlers
             broker.add(0, b"after")
             assert poll(consumer, 1) == [b"after"]
+
+
+def test_an_iteration_yields_messages_until_the_stop() -> None:
+    with running_broker(topics={"Orders": 2}) as broker, Producer("shop", broker.namesrv) as shop:
+        for number in range(3):
+            shop.send(Message("Orders", b"%d" % number))
+        first = ConsumeFrom.FIRST_OFFSET
+        with PullConsumer("g", broker.namesrv, begin=first) as consumer:
+            consumer.subscribe("Orders")
+            got = []
+            for message in consumer:
+                got.append(message.body)
+                if len(got) == 3:
+                    consumer.stop()
+        assert sorted(got) == [b"0", b"1", b"2"]
+
+
+def test_a_message_of_an_iteration_counts_when_the_next_one_is_requested() -> None:
+    with running_broker(topics={"Orders": 1}) as broker, Producer("shop", broker.namesrv) as shop:
+        for number in range(3):
+            shop.send(Message("Orders", b"%d" % number))
+        for expected in (b"0", b"1"):
+            with (
+                pytest.raises(LookupError),
+                PullConsumer("g", broker.namesrv, begin=ConsumeFrom.FIRST_OFFSET) as consumer,
+            ):
+                consumer.subscribe("Orders")
+                messages = iter(consumer)
+                assert next(messages).body == expected
+                next(messages)
+                raise LookupError
