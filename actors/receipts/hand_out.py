@@ -53,12 +53,15 @@ class Haul:
     offsets: list[int] = field(default_factory=list)
     """Messages that need no entries."""
     entries: list[Entry] = field(default_factory=list)
+    order: list[int] = field(default_factory=list)
+    """Offsets of both in the order of the records."""
     views: list[memoryview] = field(default_factory=list)
     body_bytes: int = 0
 
     def add(self, entry: Entry, view: memoryview) -> None:
         entry.state = State.HELD
         self.entries.append(entry)
+        self.order.append(entry.offset)
         self.views.append(view)
         self.body_bytes += len(view)
 
@@ -286,10 +289,11 @@ class _Reading:
         if ledger.is_retry or ledger.ahead or self._header.order:
             self._add_each(result, haul, is_others=is_others)
             return
-        if result.next_offset - ledger.next == result.count:
-            haul.offsets += range(ledger.next, result.next_offset)
-        else:
-            haul.offsets += (_PLACE.unpack_from(each)[1] for each in _records(result.views))
+        offsets: Sequence[int] = range(ledger.next, result.next_offset)
+        if len(offsets) != result.count:
+            offsets = [_PLACE.unpack_from(each)[1] for each in _records(result.views)]
+        haul.offsets += offsets
+        haul.order += offsets
         haul.views += result.views
         haul.body_bytes += result.body_bytes
         taken.left -= result.count

@@ -46,7 +46,7 @@ class State(IntEnum):
     COPYING = 1
     KEPT = 2
     OVER = 3
-    """Its deadline has passed, and it waits for the rest of its batch received in order."""
+    """Past its deadline, it waits for the rest of its batch received in order."""
 
 
 class Delivery:
@@ -184,9 +184,9 @@ class Ledger:
         for entry in self.entries.values():
             if entry.origin is not None:
                 entry.origin[0].moved.pop(entry.origin[1], None)
-        for offset, entry in [*self.moved.items()]:
-            if offset >= start:  # it is handed out again
-                entry.ledger.settle(entry)
+        again = [self.moved[offset] for offset in self.moved if offset >= start]
+        for entry in again:  # they are handed out again, where they came from
+            entry.ledger.settle(entry)
         self.next = start
         self.held, self.entries, self.ahead = {}, {}, set()
         self.is_ordered, self.batch, self.attempt_id, self.tries = False, [], "", {}

@@ -84,13 +84,13 @@ class Settlement:
     def deliver(self, haul: Haul, terms: Terms) -> ReceivedQueue:
         """Note messages as in flight; return them for the answer."""
         ledger, entries = haul.ledger, haul.entries
-        offsets = [*haul.offsets, *(each.offset for each in entries)]
+        offsets = haul.order
         if haul.offsets:
             delivery = self._delivery(ledger, haul.offsets, terms)
             ledger.hand_out(delivery)
             self._deadlines.add(delivery)
         if entries:
-            delivery = self._delivery(ledger, offsets[len(haul.offsets) :], terms)
+            delivery = self._delivery(ledger, [each.offset for each in entries], terms)
             self._deadlines.add(delivery)
         for entry in entries:
             entry.delivery = delivery
