@@ -24,7 +24,6 @@ from troupemq.cli.options import FiniteRange
 from troupemq.client.admin import Admin
 from troupemq.client.admin.base import INT_MAX
 from troupemq.client.admin.groups import STATS_TIMEOUT_MS, GroupSettings
-from troupemq.client.admin.progress import STUCK_AFTER_S
 
 SECTION, PRODUCERS, OFFSETS = "Consumer groups", "Producers", "Offsets"
 RETRIES = WholeNumber(-1, INT_MAX)
@@ -33,10 +32,9 @@ _GROUP = option("g", "group", "The consumer group.", required=True)
 _STUCK = click.Option(
     ["--stuck-after", "stuck_after_s"],
     type=FiniteRange(min=1, max=86_400),
-    default=STUCK_AFTER_S,
-    show_default=True,
     metavar="SECONDS",
-    help="A queue is stuck if messages wait and nothing was consumed for this long.",
+    help="A queue is stuck if messages wait and none was consumed for this long."
+    " [default: the broker's stuckAfterSeconds]",
 )
 
 

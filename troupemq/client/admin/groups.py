@@ -30,7 +30,6 @@ from troupemq.client.admin.answers import (
 from troupemq.client.admin.base import BrokerPlace, Where
 from troupemq.client.admin.members import MemberAdmin
 from troupemq.client.admin.progress import (
-    STUCK_AFTER_S,
     AskedMember,
     GroupProgress,
     MemberProgress,
@@ -40,6 +39,7 @@ from troupemq.client.admin.progress import (
     members_of_group,
     queues_of,
     stats_by_group,
+    stuck_after_ms,
 )
 from troupemq.client.admin.reading import TOOLS_GROUP, QueueReader
 from troupemq.client.errors import ArgumentIllegal, ClientError, RouteNotFound
@@ -163,7 +163,7 @@ class GroupAdmin(MemberAdmin):
 
     @reads
     def group_list(
-        self, failures: Failures, *, stuck_after_s: float = STUCK_AFTER_S
+        self, failures: Failures, *, stuck_after_s: float | None = None
     ) -> Iterator[GroupProgress]:
         """Return the members and the progress of each group, with some requests per group."""
         names = [
@@ -183,7 +183,7 @@ class GroupAdmin(MemberAdmin):
         self,
         failures: Failures,
         *,
-        stuck_after_s: float = STUCK_AFTER_S,
+        stuck_after_s: float | None = None,
         timeout_ms: float = STATS_TIMEOUT_MS,
     ) -> Iterator[GroupProgress]:
         """Return the progress of each group with offsets, with one request per broker.
@@ -206,7 +206,7 @@ class GroupAdmin(MemberAdmin):
         self,
         group: str,
         *,
-        stuck_after_s: float = STUCK_AFTER_S,
+        stuck_after_s: float | None = None,
         with_stacks: bool = True,
     ) -> ProgressReport:
         """Return the progress of a group by queue and by member. Raises RouteNotFound."""
@@ -215,15 +215,16 @@ class GroupAdmin(MemberAdmin):
         return replace(found, failures=tuple(failures))
 
     def _report(
-        self, failures: Failures, group: str, stuck_after_s: float, *, with_stacks: bool
+        self, failures: Failures, group: str, stuck_after_s: float | None, *, with_stacks: bool
     ) -> ProgressReport:
         stats = self._stats_of(failures, group)
         members = self._asked_members(group, with_stacks=with_stacks)
         queues = queues_of(stats, stuck_after_s, members, self._came_ms(stats))
+        after_ms = max(stuck_after_ms(each, stuck_after_s) for each in stats or [ProgressStats()])
         return ProgressReport(
             self._progress_of(group, stats, queues),
             tuple(queues),
-            tuple(members_of_group(group, members, queues, stuck_after_s)),
+            tuple(members_of_group(group, members, queues, after_ms / 1000)),
         )
 
     def _progress_of(
@@ -261,7 +262,7 @@ class GroupAdmin(MemberAdmin):
         group: str,
         *,
         with_clients: bool = False,
-        stuck_after_s: float = STUCK_AFTER_S,
+        stuck_after_s: float | None = None,
     ) -> Iterator[QueueProgress]:
         """Return a group's progress in each queue; `with_clients`: also as its members report."""
         if with_clients:
@@ -271,7 +272,7 @@ class GroupAdmin(MemberAdmin):
 
     @reads
     def member_progress(
-        self, failures: Failures, group: str, *, stuck_after_s: float = STUCK_AFTER_S
+        self, failures: Failures, group: str, *, stuck_after_s: float | None = None
     ) -> Iterator[MemberProgress]:
         """Return the progress of each member, with a sentence on what its threads do."""
         yield from self._report(failures, group, stuck_after_s, with_stacks=True).members
