@@ -19,7 +19,7 @@ from typing import NamedTuple
 from protocol.bodies import MessageQueue
 from protocol.bodies_admin import ClientConnection
 from protocol.bodies_own import OffsetProgress, ProgressStats
-from troupemq.client.admin.answers import HIDDEN, OPTIONAL, Result, Time
+from troupemq.client.admin.answers import HIDDEN, OPTIONAL, Result, Span, Time
 from troupemq.client.admin.members import ClientInfo, queue_named
 from troupemq.client.admin.stacks import ThreadStack, busy_sentence, stacks_of
 from troupemq.numbers import whole
@@ -83,7 +83,7 @@ class QueueProgress(Result):
     lag: int
     last_consumed_ms: Time
     """Store time of the last consumed message."""
-    late_ms: int | None
+    late_ms: Span | None
     """Time lag: age of the first message that is not consumed; None without one."""
     in_flight: int | None
     """Messages that members have pulled and not consumed."""
@@ -123,7 +123,7 @@ class GroupProgress(Result):
     model: str | None
     tps: float
     lag: int
-    late_ms: int | None
+    late_ms: Span | None
     in_flight: int | None
     consumed_at_ms: Time | None
     stuck_queues: int | None
@@ -295,7 +295,7 @@ def queues_of(
                     None if members is None else QueueOwner(owner),
                     where.lag,
                     Time(where.last_timestamp),
-                    max(0, now_ms - came) if where.lag and came else None,
+                    Span(max(0, now_ms - came)) if where.lag and came else None,
                     _in_flight(where, at_member),
                     Time(max(known)) if is_told else None,
                     is_stuck,
