@@ -111,6 +111,7 @@ SHOWN: dict[str, Sequence[tuple[str, Shown]]] = {
             ),
         ),
         ("troupemq admin", By(OPERATIONS + "administrators_do_what_they_say")),
+        ("troupemq admin consumerProgress", By(OPERATIONS + "what_is_stuck_do_what_they_say")),
         ("troupemq store check", By(OPERATIONS + "a_store_do_what_they_say")),
         ("troupemq store dump", By(OPERATIONS + "a_store_do_what_they_say")),
         (

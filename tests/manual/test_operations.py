@@ -53,6 +53,12 @@ def test_the_lines_for_administrators_do_what_they_say(inhabited: Servers) -> No
     assert "8" in json.dumps(route)
 
 
+def test_the_lines_for_what_is_stuck_do_what_they_say(inhabited: Servers) -> None:
+    for words in block_with("memberProgress"):
+        said = run(*words, "-n", f"127.0.0.1:{inhabited.ports['namesrv']}")
+        assert "Orders" in said or "billing" in said or "no members" in said
+
+
 def without_from(words: list[str]) -> list[str]:
     """The queue of the page has more units than this one."""
     return words[: words.index("--from")] if "--from" in words else words
