@@ -38,7 +38,8 @@ def cluster(namesrv: FakeServer, **addresses: str) -> None:
     answers(namesrv, RequestCode.GET_BROKER_CLUSTER_INFO, ClusterInfo(brokers, {"C": [*brokers]}))
 
 
-NOW_MS = time_ns() // 1_000_000
+def now_ms() -> int:
+    return time_ns() // 1_000_000
 
 
 def fill(server: FakeServer, name: str, *, is_ours: bool = False) -> None:
@@ -54,9 +55,10 @@ def fill(server: FakeServer, name: str, *, is_ours: bool = False) -> None:
     }
     stats = ProgressStats(table, 2.5)
     if is_ours:
-        stats.observed_since, stats.answered_timestamp = NOW_MS - 900_000, NOW_MS
-        table[MessageQueue("Orders", name, 0)].waiting_timestamp = NOW_MS - 300_000
-        table[MessageQueue("%RETRY%billing", name, 0)].waiting_timestamp = NOW_MS - 1000
+        now = now_ms()
+        stats.observed_since, stats.answered_timestamp = now - 900_000, now
+        table[MessageQueue("Orders", name, 0)].waiting_timestamp = now - 300_000
+        table[MessageQueue("%RETRY%billing", name, 0)].waiting_timestamp = now - 1000
     else:
         stats = ConsumeStatsBody.from_json(stats.to_json())  # type: ignore[assignment]
     found = ProgressList([{"billing": [stats]}, {"idle": []}])
@@ -76,7 +78,7 @@ def servers() -> Iterator[tuple[FakeServer, FakeServer, FakeServer]]:
         yield namesrv, ours, official
 
 
-def test_all_brokers_are_there_and_one_that_is_gone_is_named(
+def test_all_brokers_are_listed_and_an_unreachable_one_is_named(
     servers: tuple[FakeServer, FakeServer, FakeServer],
 ) -> None:
     with Admin(servers[0].address) as admin:
@@ -104,11 +106,12 @@ def test_lag_is_added_up_over_brokers_and_is_stuck_where_that_is_known(
     with Admin(servers[0].address) as admin:
         (group,) = ClusterPoller(admin).take().groups
     assert (group.group, group.lag, group.tps, group.in_flight) == ("billing", 8, 5.0, 2)
-    assert (group.stuck_queues, group.stuck_since_ms) == (1, NOW_MS - 300_000)
+    assert group.stuck_queues == 1
     assert group.late_ms == 300_000
+    assert 299_000 <= now_ms() - (group.stuck_since_ms or 0) <= 310_000
 
 
-def test_actors_are_asked_on_demand_only(
+def test_actors_are_queried_on_demand_only(
     servers: tuple[FakeServer, FakeServer, FakeServer],
 ) -> None:
     with Admin(servers[0].address) as admin:
@@ -131,7 +134,7 @@ def test_a_slave_that_does_not_follow_is_named() -> None:
     assert "b: the slave 1 is 300.0 MiB behind its master." in overview.troubles
 
 
-def test_lag_is_asked_less_often_than_rates(
+def test_lag_is_queried_less_often_than_rates(
     servers: tuple[FakeServer, FakeServer, FakeServer],
 ) -> None:
     namesrv, ours, _ = servers

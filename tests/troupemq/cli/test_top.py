@@ -22,7 +22,7 @@ from protocol.bodies_own import ActorLine, ActorList, OffsetProgress, ProgressSt
 from protocol.codes import RequestCode
 from tests.troupemq.client.test_progress import PYTHON
 from tests.troupemq.fake_server import FakeServer, serve_routes
-from tests.troupemq.test_cluster_overview import NOW_MS, answers, cluster, fill
+from tests.troupemq.test_cluster_overview import answers, cluster, fill, now_ms
 from troupemq.cli import cli
 from troupemq.cli.terminal import Terminal, keys_in
 from troupemq.cli.top import follow
@@ -80,13 +80,13 @@ def test_actors_are_printed_on_demand() -> None:
         assert any("reput" in line for line in once(namesrv, "--actors"))
 
 
-def test_without_a_name_server_one_sentence_says_so() -> None:
+def test_without_a_name_server_top_is_a_one_sentence_error() -> None:
     result = CliRunner().invoke(cli, ["top", "--once", "-n", "127.0.0.1:1"])
     assert result.exit_code == 1
     assert "127.0.0.1:1" in result.output and "Traceback" not in result.output
 
 
-def test_numbers_are_as_people_say_them() -> None:
+def test_numbers_are_human_readable() -> None:
     assert [size_text(each) for each in (0, 1023, 1536, 5 << 30)] == [
         *("0 B", "1,023 B", "1.5 KiB"),
         "5.0 GiB",
@@ -109,15 +109,15 @@ def test_keys_are_recognized_in_what_a_terminal_sends() -> None:
 def fill_group(namesrv: FakeServer, broker: FakeServer) -> None:
     """The group billing with a member whose threads are stuck in slow()."""
     serve_routes(namesrv, {"ours": broker}, {"%RETRY%billing": 1})
-    queue = MessageQueue("Orders", "ours", 0)
-    where = OffsetProgress(10, 7, 5000, 9, 0, NOW_MS - 300_000)
-    stats = ProgressStats({queue: where}, 2.5, NOW_MS - 900_000, NOW_MS)
+    queue, now = MessageQueue("Orders", "ours", 0), now_ms()
+    where = OffsetProgress(10, 7, 5000, 9, 0, now - 300_000)
+    stats = ProgressStats({queue: where}, 2.5, now - 900_000, now)
     answers(broker, RequestCode.GET_CONSUME_STATS, stats)
     connection = ClientConnection("1.2.3.4@till", "1.2.3.4:5", "PYTHON", 407)
     there = ConsumerConnection([connection], {}, "CONSUME_PASSIVELY", "CLUSTERING")
     answers(broker, RequestCode.GET_CONSUMER_CONNECTION_LIST, there)
-    call = MessageInHand("7F01", 7, NOW_MS - 200_000, 0)
-    held = ProcessQueueInfo(cached_msg_count=2, last_consume_timestamp=NOW_MS - 240_000)
+    call = MessageInHand("7F01", 7, now - 200_000, 0)
+    held = ProcessQueueInfo(cached_msg_count=2, last_consume_timestamp=now - 240_000)
     held.in_hand, held.last_consumed_offset = [call], 6
     info = ConsumerRunningInfo(mq_table={queue: held}, jstack=PYTHON)
     answers(broker, RequestCode.GET_CONSUMER_RUNNING_INFO, info)
@@ -201,11 +201,10 @@ def test_enter_leads_from_a_stuck_group_to_the_function_that_holds_it(ours: Fake
         assert group == ["!billing", "Orders", "4", "5", "min", "2", "2", "5", "min"]
         assert all(len(line) <= COLUMNS for line in lines)
         terminal.press("\r")
-        lines = terminal.wait(lambda text: "slow()" in text)
+        lines = terminal.wait(lambda text: "esc back" in text and "slow()" in text)
         assert any(line.startswith("!1.2.3.4@till") for line in lines)
-        assert (
-            "   nothing finished for 4 min; 1 of 2 threads busy in slow(), incident.py:8" in lines
-        )
+        verdict = "   nothing finished for 4 min; 1 of 2 threads busy in slow(), incident.py:8"
+        assert verdict in lines
         assert any("7F01: offset 7 of Orders, ours, queue 0 for 3 min" in line for line in lines)
         terminal.press("t")
         terminal.wait(lambda text: "listen(), incident.py:13" in text)
