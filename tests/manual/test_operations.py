@@ -24,7 +24,7 @@ def inhabited(servers: Servers) -> Servers:
         "consume -t Orders -g billing --count 1",
     ):
         run("troupemq", *shlex.split(line))
-    run("troupemq", "send", "-t", "Orders", "-b", "another")
+    run("troupemq", "send", "-t", "Orders", "-b", "another", "-k", "4711")
     queue = Path("data/store/consumequeue/Orders/0/00000000000000000000")
     wait_until(queue.is_file, "the units are written out")
     return servers
