@@ -436,4 +436,4 @@ def _time(value: object) -> Time | None:
 
 def _order(event: LifeEvent) -> tuple[bool, int, int]:
     rank = _STAGES.index(event.what)
-    return event.time_ms is None, int(event.time_ms or 0), rank
+    return event.time_ms is None, event.time_ms or 0, rank
