@@ -33,7 +33,7 @@ _MEMBERS_OF = option("g", "consumerGroup", "The consumer group.", to="group", re
 _GROUP = option("g", "group", "The consumer group.", required=True)
 _STUCK = click.Option(
     ["--stuck-after", "stuck_after_s"],
-    type=FiniteRange(min=1, max=86_400),
+    type=FiniteRange(min=0.1, max=86_400),
     metavar="SECONDS",
     help="A queue is stuck if messages wait and none was consumed for this long."
     " [default: the broker's stuckAfterSeconds]",
