@@ -134,6 +134,10 @@ SHOWN: dict[str, Sequence[tuple[str, Shown]]] = {
             ),
         ),
         ("troupemq admin", By(OPERATIONS + "administrators_commands_do_what_the_page_describes")),
+        (
+            "troupemq admin consumerProgress",
+            By(OPERATIONS + "commands_for_what_is_stuck_do_what_the_page_describes"),
+        ),
         ("troupemq store check", By(OPERATIONS + "store_commands_do_what_the_page_describes")),
         ("troupemq store dump", By(OPERATIONS + "store_commands_do_what_the_page_describes")),
         (

@@ -14,11 +14,12 @@ from tests.troupemq.client.copies import (
     with_topic,
 )
 from troupemq.client.admin import Admin
+from troupemq.client.admin.life import REDRIVE_MARK as MARK
 from troupemq.client.consuming.pull_consumer import PullConsumer
 from troupemq.client.errors import BrokerError, ClientError, RouteNotFound
 from troupemq.client.message import Message, MessageView
 from troupemq.client.producing.producer import Producer
-from troupemq.redrive import MARK, Redrive, redrive_one
+from troupemq.redrive import Redrive, redrive_one
 from troupemq.servers import Servers
 
 GROUP, DEAD = "billing", 12
