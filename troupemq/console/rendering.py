@@ -178,6 +178,10 @@ class Renderer:
             menu=[each for each in MENU if viewer is not None and viewer.may(each[2])],
         )
 
+    def options(self, names: Iterable[str]) -> str:
+        """Return names as the options of a field's list."""
+        return Markup("").join(Markup('<option value="{}">').format(each) for each in names)
+
     def login(self, following: str, sentence: str = "") -> str:
         return self._render(
             "login.html",

@@ -54,7 +54,7 @@ def topics(asked: PageRequest) -> Page:
     found = [
         state
         for name, state in sorted(now.topics.items())
-        if folded in name.casefold() and (kind == "all" or _kind_here(name, now) == kind)
+        if folded in name.casefold() and (kind == "all" or kind_here(name, now) == kind)
     ]
     some, pager = asked.rows_of_page("/topics", found, {"filter": wanted, "kind": kind})
     inputs = [
@@ -74,11 +74,17 @@ def topics(asked: PageRequest) -> Page:
     )
 
 
-def _kind_here(name: str, now: ClusterSnapshot) -> str:
+def kind_here(name: str, now: ClusterSnapshot) -> str:
+    """Return the kind of a topic of this cluster: one of KINDS, except `all`."""
     return "system" if _is_made_by_a_broker(name, now) else kind_of(name)
 
 
 def _row(each: TopicSummary) -> Cells:
+    newest = Link("Newest", "/messages", {"topic": each.name})
+    return {**_facts(each), "messages": newest}
+
+
+def _facts(each: TopicSummary) -> Cells:
     groups = sorted(each.groups, key=lambda name: -each.groups[name])
     return {
         "topic": Link(each.name, "/topic", {"name": each.name}),
@@ -129,7 +135,7 @@ def topic(asked: PageRequest) -> Page:
                     Link("Live messages", "/tail", {"topic": name}),
                 ]
             ),
-            Facts("topic", "", {**_row(state), **_rates(asked, now, name)}),
+            Facts("topic", "", {**_facts(state), **_rates(asked, now, name)}),
             RowTable("groups", "Consumer groups", groups, NO_GROUPS),
             *failures_of(queues.failures, "queues"),
             RowTable("queues", "Queues", rows, no_queues),

@@ -26,12 +26,29 @@
     }
   });
 
-  // Skip a refresh while the user selects text or has the focus in the content.
+  // Skip a refresh while the user selects text or has the focus in what it replaces.
   document.addEventListener("htmx:beforeRequest", (event) => {
-    const content = document.getElementById("content");
+    const place = event.detail.elt;
+    if (place.matches("input")) return;
+    const content = place.id === "main" ? document.getElementById("content") : place;
     const busy = document.hidden || !document.getSelection().isCollapsed ||
       (content && content.contains(document.activeElement));
     if (busy) event.preventDefault();
+  });
+
+  document.addEventListener("click", (event) => {
+    // Copy a text; where the browser forbids it, without TLS, select it.
+    const copy = event.target.closest("button.copy");
+    if (copy) {
+      const text = document.getElementById(copy.dataset.copies);
+      const done = () => { copy.textContent = "Copied"; };
+      if (navigator.clipboard) navigator.clipboard.writeText(text.textContent).then(done, () => {});
+      else { document.getSelection().selectAllChildren(text); if (document.execCommand("copy")) done(); }
+    }
+    // The checkbox in the head of a table selects all rows.
+    if (event.target.matches("input.all")) {
+      event.target.closest("table").querySelectorAll("tbody input[type=checkbox]").forEach((each) => { each.checked = event.target.checked; });
+    }
   });
 
   // Charts: the element holds their description, a JSON path has their rows.
