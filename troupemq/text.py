@@ -57,3 +57,11 @@ def padded(text: str, width: int, right: bool = False) -> str:
     """Pad to at least `width` columns; text is on the left unless `right`."""
     blanks = " " * (width - width_of(text))
     return blanks + text if right else text + blanks
+
+
+def span_text(seconds: float) -> str:
+    """Return a duration in one unit: 5 s, 3 min, 2 h, 4 d."""
+    for limit, divisor, unit in ((120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h")):
+        if seconds < limit:
+            return f"{seconds / divisor:.0f} {unit}"
+    return f"{seconds / 86_400:.0f} d"

@@ -23,6 +23,7 @@ from actors.engine.actor_address import ActorAddress
 from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.messages import LongAnswer
 from actors.network.request import Request, serves
+from actors.statistics.pull_stats import PullStats
 from actors.tables.messages import OffsetsTold, TellOffsets
 from actors.tables.tables import Tables
 from protocol.bodies import MessageQueue, TopicConfig
@@ -37,6 +38,7 @@ from protocol.bodies_admin import (
     TopicOffset,
     TopicStatsTable,
 )
+from protocol.bodies_own import OffsetProgress, ProgressStats
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
@@ -70,6 +72,7 @@ class ConsumeStats(QueueWorker):
         probe: PageProbe,
         config: BrokerConfig,
         tables: Tables,
+        pulls: PullStats,
         *,
         broker_address: str,
         addresses: Mapping[str, ActorAddress],
@@ -78,6 +81,7 @@ class ConsumeStats(QueueWorker):
         self._store = store
         self._config = config
         self._tables = tables
+        self._pulls = pulls
         self._broker_address = broker_address
         self._to = addresses
         self._works: Mapping[int, Callable[[Request, Offsets], QueueWork]] = {
@@ -156,10 +160,11 @@ class ConsumeStats(QueueWorker):
             self.work_on(work)
 
     def _consume_stats(self, request: Request, offsets: Offsets) -> QueueWork:
-        body, grant = ConsumeStatsBody(), request.grant
+        header = GetConsumeStatsHeader.decode(request.command.fields)
+        body, grant = self._new_body(header.with_progress), request.grant
         sees_all = grant is None or grant.is_admin
         jobs = (
-            partial(self._add, body, config, queue_id, queues.get(queue_id, 0))
+            partial(self._add, body, config, group, queue_id, queues.get(queue_id, 0))
             for (topic, group), queues in offsets.items()
             if (sees_all or (grant is not None and grant.may_use_topic(topic, SUB)))
             and (config := self._counted(group, topic, body)) is not None
@@ -169,7 +174,7 @@ class ConsumeStats(QueueWorker):
         return QueueWork(request, jobs, finish)
 
     def _broker_stats(self, request: Request, offsets: Offsets) -> QueueWork:
-        only_ordered = GetBrokerConsumeStatsHeader.decode(request.command.fields).is_order
+        header = GetBrokerConsumeStatsHeader.decode(request.command.fields)
         by_group: dict[str, list[ConsumeStatsBody]] = {
             name: [] for name in self._tables.groups.value
         }
@@ -179,23 +184,24 @@ class ConsumeStats(QueueWorker):
         def add(
             body: ConsumeStatsBody,
             config: TopicConfig,
+            group: str,
             queue_id: int,
             offset: int,
             times: QueueTimes,
         ) -> None:
             nonlocal behind
-            added = self._add(body, config, queue_id, offset, times)
+            added = self._add(body, config, group, queue_id, offset, times)
             behind += added.lag
 
         def jobs() -> Iterator[Job]:
             for (topic, group), queues in offsets.items():
-                body = ConsumeStatsBody()
+                body = self._new_body(header.with_progress)
                 config = self._counted(group, topic, body) if group in by_group else None
-                if config is None or (only_ordered and not config.order):
+                if config is None or (header.is_order and not config.order):
                     continue
                 by_group[group].append(body)
                 for queue_id in self._lagging(config, config.write_queue_nums, queues):
-                    yield partial(add, body, config, queue_id, queues.get(queue_id, 0))
+                    yield partial(add, body, config, group, queue_id, queues.get(queue_id, 0))
 
         def finish() -> None:
             every = [{name: found} for name, found in by_group.items()]
@@ -203,6 +209,13 @@ class ConsumeStats(QueueWorker):
             self._to["long_answers"].tell(LongAnswer(request, body, self.answered(request)))
 
         return QueueWork(request, jobs(), finish)
+
+    def _new_body(self, with_progress: bool | None) -> ConsumeStatsBody:
+        if not with_progress:
+            return ConsumeStatsBody()
+        since_ms = self._tables.offset_moves.value.since_ms
+        now_ms = self.system.clock.now_ms()
+        return ProgressStats(observed_since=since_ms, answered_timestamp=now_ms)
 
     def _counted(self, group: str, topic: str, body: ConsumeStatsBody) -> TopicConfig | None:
         """Return the topic and add the group's rate to `body`, or None if it does not count.
@@ -238,6 +251,7 @@ class ConsumeStats(QueueWorker):
         self,
         body: ConsumeStatsBody,
         config: TopicConfig,
+        group: str,
         queue_id: int,
         offset: int,
         times: QueueTimes,
@@ -250,8 +264,31 @@ class ConsumeStats(QueueWorker):
         offset = min(max(offset, 0), end)  # else tools show a negative lag
         stored = times.stored_at(queue, offset - 1) if offset > 0 else 0
         found = OffsetWrapper(end, offset, max(stored, 0))
+        if isinstance(body, ProgressStats):
+            found = self._progress(found, config.topic_name, group, queue_id, queue, times)
         body.offset_table[self._name(config, queue_id)] = found
         return found
+
+    def _progress(
+        self,
+        found: OffsetWrapper,
+        topic: str,
+        group: str,
+        queue_id: int,
+        queue: ConsumeQueue | None,
+        times: QueueTimes,
+    ) -> OffsetProgress:
+        """Return the offsets with the times that tell a slow group from a stuck one."""
+        end, offset = found.broker_offset, found.consumer_offset
+        waiting_ms = 0
+        if queue is not None and offset < end:
+            waiting_ms = max(0, times.came_at(queue, max(offset, queue.min_offset)))
+        counts = self._pulls.by_group.get((topic, group))
+        pulled = -1 if counts is None else counts.pulled.get(queue_id, -1)
+        moved_ms = self._tables.offset_moves.value.at_ms(offset_key(topic, group), queue_id)
+        return OffsetProgress(
+            end, offset, found.last_timestamp, min(pulled, end), moved_ms, waiting_ms
+        )
 
     def _time_span(self, request: Request, offsets: Offsets) -> QueueWork:
         header = QueryConsumeTimeSpanHeader.decode(request.command.fields)

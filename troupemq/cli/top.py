@@ -14,7 +14,7 @@ from troupemq.client.admin.base import SILENT_S
 from troupemq.client.errors import ClientError
 from troupemq.cluster_overview import ClusterOverview, ClusterPoller
 from troupemq.interrupts import sigterm_interrupts
-from troupemq.text import one_line
+from troupemq.text import one_line, span_text
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -143,7 +143,7 @@ def _groups(overview: ClusterOverview) -> "Table":
     table = _table(("GROUP", False), ("TOPIC", False), ("LAG", True), ("LATE", True), ("/s", True))
     for each in overview.worst_groups():
         late_s = each.late_s(overview.at_s * 1000)
-        late = "" if late_s is None else _span(late_s)
+        late = "" if late_s is None else span_text(late_s)
         table.add_row(
             _safe(each.group), _safe(each.topic), f"{each.lag:,}", late, f"{each.tps:,.0f}"
         )
@@ -175,11 +175,3 @@ def _size(count: float) -> str:
     while abs(count) >= 1024 and unit < len(_UNITS) - 1:
         count, unit = count / 1024, unit + 1
     return f"{count:.0f} {_UNITS[unit]}" if unit == 0 else f"{count:.1f} {_UNITS[unit]}"
-
-
-def _span(seconds: float) -> str:
-    """Return a duration in one unit: 5 s, 3 min, 2 h, 4 d."""
-    for limit, divisor, unit in ((120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h")):
-        if seconds < limit:
-            return f"{seconds / divisor:.0f} {unit}"
-    return f"{seconds / 86_400:.0f} d"

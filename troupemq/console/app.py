@@ -164,7 +164,8 @@ class Application:
     def _asked(self, request: Request, viewer: Viewer, is_api: bool = False) -> PageRequest:
         zone = zone_of(unquote(request.cookies.get(ZONE_COOKIE, "")))
         pairs = request.query_params.multi_items()[:FIELDS_MAX]
-        return PageRequest(self._console, viewer, dict(pairs), zone, is_api)
+        is_refresh = "hx-request" in request.headers
+        return PageRequest(self._console, viewer, dict(pairs), zone, is_refresh, is_api)
 
     # --- pages
 

@@ -88,12 +88,20 @@ class PageRequest:
     viewer: Viewer
     query: Mapping[str, str]
     zone: tzinfo = UTC
+    is_refresh: bool = False
+    """The browser reloads the content of a page that it shows."""
     is_api: bool = False
     """A program asks: it gets all tabs of a page."""
 
     @property
     def cluster(self) -> WatchedCluster:
         return self.console.cluster
+
+    def fresh_snapshot(self) -> ClusterSnapshot:
+        """Return a snapshot of the last 2 s for a page that opens, the newest for a refresh."""
+        if not self.is_refresh:
+            self.console.watch.renew()
+        return self.snapshot()
 
     def snapshot(self) -> ClusterSnapshot:
         """Return the newest snapshot, without what this viewer may not see."""

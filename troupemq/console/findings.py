@@ -3,14 +3,16 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 
+from protocol.codes import RequestCode
 from troupemq.console.parts import Link, Note
-from troupemq.console.snapshot import BrokerSummary, ClusterSnapshot, GroupSummary
+from troupemq.console.snapshot import ACCESS, BrokerSummary, ClusterSnapshot, GroupSummary
 
+ALL_BROKERS = Link("Brokers", "/brokers")
 NAMED_MAX = 10
 """Limit of groups named in one kind of finding; the others are counted."""
 
-_ACCESS = "AclException"
-"""Part of each refusal of access control, in 4.9.7 and in TroupeMQ."""
+REFUSED_LATELY_MS = 3_600_000
+"""Age up to which refusals of access control are reported."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,8 @@ class Alert:
     level: str
     text: str
     link: Link | None = None
+    is_standing: bool = False
+    """Describes a choice of the operator: shown on pages and never sent."""
 
     @property
     def note(self) -> Note:
@@ -65,23 +69,19 @@ def findings_of(now: ClusterSnapshot, limits: Thresholds) -> list[Alert]:
 
 
 def _of_brokers(now: ClusterSnapshot, limits: Thresholds) -> Iterator[Alert]:
-    if any(_ACCESS in each for each in now.missing):
+    yield from _of_silence(now)
+    if any(ACCESS in each for each in now.missing):
         text = (
             "Access control refuses the console's requests: give it an account, with monitor: true"
             " to view and admin: true to change (--acl-file, docs/console.md)."
         )
         yield Alert("account", "trouble", text, Link("Access", "/access"))
-    if not now.brokers:
-        why = now.missing[0] if now.missing else "no broker is registered"
-        yield Alert("brokers", "trouble", f"No broker is reachable: {why}.")
     ends = {each.place.name: each.number("commitLogMaxOffset") for each in now.masters if each.says}
     for each in now.brokers:
+        if not each.says:
+            continue
         name, place = _name(each), each.place
         link = Link(name, "/broker", {"address": place.address})
-        if not each.says:
-            text = f"{name} at {place.address} does not answer."
-            yield Alert(f"silent {place.address}", "trouble", text, link)
-            continue
         yield from _of_disk(each, limits, link)
         yield from _of_damage(each, link)
         end, own = ends.get(place.name), each.number("commitLogMaxOffset")
@@ -90,11 +90,69 @@ def _of_brokers(now: ClusterSnapshot, limits: Thresholds) -> Iterator[Alert]:
             if behind > limits.replica_mib:
                 text = f"{name} lags {behind:,.0f} MiB behind its master."
                 yield Alert(f"replica {place.address}", "trouble", text, link)
-    for name in {each.place.name for each in now.brokers} - {
-        each.place.name for each in now.masters
-    }:
+    yield from _of_access(now)
+
+
+def _of_silence(now: ClusterSnapshot) -> Iterator[Alert]:
+    """Yield brokers that are gone, do not answer, or have no master."""
+    if not now.brokers:
+        why = now.missing[0] if now.missing else "no broker is registered"
+        yield Alert("brokers", "trouble", f"No broker is reachable: {why}.")
+    for each in now.gone:
+        text = f"{_name(each)} at {each.place.address} is gone: no name server lists it"
+        yield Alert(_key("gone", each), "trouble", text + _last_answer(each, now), ALL_BROKERS)
+    for each in now.brokers:
+        if not each.says:
+            text = f"{_name(each)} at {each.place.address} does not answer"
+            link = Link(_name(each), "/broker", {"address": each.place.address})
+            yield Alert(_key("silent", each), "trouble", text + _last_answer(each, now), link)
+    for name in sorted(
+        {each.place.name for each in now.brokers} - {each.place.name for each in now.masters}
+    ):
         text = f"{name} has no master: sends to it fail."
         yield Alert(f"master {name}", "trouble", text, Link(name, "/brokers"))
+
+
+def _key(kind: str, each: BrokerSummary) -> str:
+    return f"{kind} {each.place.address}"
+
+
+def _last_answer(each: BrokerSummary, now: ClusterSnapshot) -> str:
+    """Return the end of a sentence about a silent broker."""
+    if not each.answered_ms:
+        return "."
+    return f"; it last answered {spoken(now.taken_ms - each.answered_ms)} ago."
+
+
+def _of_access(now: ClusterSnapshot) -> Iterator[Alert]:
+    """Yield refusals of the last hour, without accounts, and brokers without access control."""
+    link = Link("Access", "/access")
+    lately = [
+        each for each in now.refusals if now.taken_ms - each.last_timestamp < REFUSED_LATELY_MS
+    ]
+    if lately:
+        last = max(lately, key=lambda each: each.last_timestamp)
+        accounts = counted(len({each.account for each in lately}), "account")
+        what = spoken_code(last.code) + (f" of the group {last.group}" if last.group else "")
+        ago = spoken(now.taken_ms - last.last_timestamp)
+        text = (
+            f"Access control refused requests of {accounts} in the last hour, the last one {ago}"
+            f" ago: {what}."
+        )
+        yield Alert("refusals", "watch", text, link)
+    if now.unguarded:
+        names = sorted({each.name for each in now.unguarded})
+        some = ", ".join(names[:NAMED_MAX]) + (" and others" if len(names) > NAMED_MAX else "")
+        text = f"Every client has every permission at {some}: access control is off (aclEnable)."
+        yield Alert("unguarded", "watch", text, link, is_standing=True)
+
+
+def spoken_code(code: int) -> str:
+    """Return the name of a request code: `send message (10)`."""
+    try:
+        return f"{RequestCode(code).name.replace('_', ' ').lower()} ({code})"
+    except ValueError:
+        return str(code)
 
 
 def _of_disk(each: BrokerSummary, limits: Thresholds, link: Link) -> Iterator[Alert]:

@@ -14,11 +14,10 @@ from troupemq.client.admin import BrokerPlace
 from troupemq.client.admin.messages import (
     FOREVER_MS,
     QUERIED_MAX,
-    TOOLS_GROUP,
     key_question,
     views_with_key,
 )
-from troupemq.client.admin.reading import QueueReader
+from troupemq.client.admin.reading import TOOLS_GROUP, QueueReader
 from troupemq.client.errors import BrokerError, ClientError, understood
 from troupemq.client.message import MessageQueue, MessageView
 from troupemq.console.cluster import DEADLINE_S, DeadlineSession

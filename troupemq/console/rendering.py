@@ -1,7 +1,8 @@
 """Pages as HTML: Jinja templates with automatic escaping, and the text of cells."""
 
 from base64 import b64encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from functools import cache
 from hashlib import sha384
@@ -23,6 +24,10 @@ from troupemq.text import escaped
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
 CELL_CHARS_MAX = 4000
+LINES_OF_PHONE = 80
+"""Lines that a table has on a narrow screen before its fold; a row has a line per column."""
+
+ROWS_OF_PHONE_MIN = 4
 
 TYPES = {
     ".js": "text/javascript; charset=utf-8",
@@ -30,23 +35,44 @@ TYPES = {
     ".svg": "image/svg+xml",
 }
 
-MENU = (
-    ("Overview", "/", "viewer", "o"),
-    ("Brokers", "/brokers", "viewer", "b"),
-    ("Topics", "/topics", "viewer", "t"),
-    ("Groups", "/groups", "viewer", "g"),
-    ("Messages", "/messages", "viewer", "m"),
-    ("Dead letters", "/dead-letters", "viewer", "d"),
-    ("Transactions", "/transactions", "viewer", "x"),
-    ("Delays", "/delays", "viewer", "y"),
-    ("Traces", "/trace", "viewer", "r"),
-    ("Jobs", "/jobs", "viewer", "j"),
-    ("Alerts", "/alerts", "viewer", "a"),
-    ("Access", "/access", "admin", "c"),
-    ("Users", "/users", "admin", "u"),
-    ("Audit", "/audit", "admin", "l"),
-)
-"""Text, path, role that sees it, and the key that opens it after `g`."""
+
+@dataclass(frozen=True)
+class MenuEntry:
+    """Link of the navigation."""
+
+    text: str
+    path: str
+    key: str
+    """Key that opens it after `g`."""
+    role: str = "viewer"
+    """Role that sees it."""
+    pages: tuple[str, ...] = ()
+    """Paths of pages that belong to it, besides its own."""
+
+
+MENU = {
+    "Watch": (
+        MenuEntry("Overview", "/", "o", pages=("/history",)),
+        MenuEntry("Groups", "/groups", "g", pages=("/group", "/group/members", "/client")),
+        MenuEntry("Brokers", "/brokers", "b", pages=("/broker",)),
+        MenuEntry("Alerts", "/alerts", "a"),
+    ),
+    "Data": (
+        MenuEntry("Topics", "/topics", "t", pages=("/topic", "/producers")),
+        MenuEntry("Messages", "/messages", "m", pages=("/message", "/tail")),
+        MenuEntry("Dead letters", "/dead-letters", "d", pages=("/dead-letters/group",)),
+        MenuEntry("Transactions", "/transactions", "x"),
+        MenuEntry("Delays", "/delays", "y"),
+        MenuEntry("Traces", "/trace", "r"),
+    ),
+    "Administer": (
+        MenuEntry("Jobs", "/jobs", "j", pages=("/jobs/history", "/job")),
+        MenuEntry("Access", "/access", "c", "admin"),
+        MenuEntry("Users", "/users", "u", "admin"),
+        MenuEntry("Audit", "/audit", "l", "admin"),
+    ),
+}
+"""Navigation: the groups of links by their headings."""
 
 
 def static_files() -> dict[str, tuple[bytes, str]]:
@@ -69,6 +95,11 @@ def numbers(rows: Iterable[Cells]) -> set[str]:
         for key, value in row.items()
         if isinstance(value, int | float) and not isinstance(value, bool | Time)
     }
+
+
+def rows_of_phone(rows: Sequence[Cells]) -> int:
+    """Return how many rows of a table a narrow screen shows before the fold."""
+    return max(ROWS_OF_PHONE_MIN, LINES_OF_PHONE // max(1, len(rows[0])))
 
 
 @pass_context
@@ -156,8 +187,14 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters.update(cell=cell, heading=heading, shown=shown, lines=lines, numbers=numbers)
+    made.filters.update(rows_of_phone=rows_of_phone)
     made.tests["of"] = lambda part, name: type(part).__name__ == name
     return made
+
+
+def _menu_of(viewer: Viewer) -> dict[str, list[MenuEntry]]:
+    found = {name: [each for each in some if viewer.may(each.role)] for name, some in MENU.items()}
+    return {name: some for name, some in found.items() if some}
 
 
 class Renderer:
@@ -175,7 +212,7 @@ class Renderer:
             csrf=csrf,
             zone=zone,
             taken=Time(page.taken_ms),
-            menu=[each for each in MENU if viewer is not None and viewer.may(each[2])],
+            menu={} if viewer is None else _menu_of(viewer),
         )
 
     def options(self, names: Iterable[str]) -> str:
@@ -190,7 +227,7 @@ class Renderer:
             viewer=None,
             csrf="",
             zone=UTC,
-            menu=[],
+            menu={},
             following=following,
             sentence=sentence,
         )

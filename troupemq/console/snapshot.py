@@ -7,12 +7,20 @@ number of groups. Servers that do not answer are listed in `missing`.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from time import monotonic, time_ns
 from typing import TypeVar
 
 from protocol.bodies import KVTable, SubscriptionGroupTable, TopicConfig, TopicConfigTable
 from protocol.bodies_admin import ConsumerConnection, ConsumeStatsList, TopicStatsTable
-from protocol.bodies_own import GroupChanges, Jobs, OpenTransactions, StoreState
+from protocol.bodies_own import (
+    AclRefusal,
+    AclRefusals,
+    GroupChanges,
+    Jobs,
+    OpenTransactions,
+    StoreState,
+)
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.headers.admin import (
@@ -25,6 +33,7 @@ from protocol.headers.transaction import OpenTransactionsHeader
 from protocol.json_body import Body
 from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 from troupemq.client.admin import BrokerPlace
+from troupemq.client.admin.brokers import properties_of
 from troupemq.client.errors import BrokerError, ClientError, understood
 from troupemq.console.cluster import DeadlineSession, PendingAnswer
 from troupemq.numbers import first_finite
@@ -41,6 +50,15 @@ DEAD_LETTERS_ASKED_MAX = 200
 
 UNSUPPORTED_S = 600.0
 """Pause before an unsupported request is sent again; official brokers log each one."""
+
+ACCESS_S = 30.0
+"""Interval at which brokers are asked for access control, whose answers may be long."""
+
+GONE_KEPT_MS = 86_400_000
+"""Time for which a broker counts as gone after its last answer; then it counts as removed."""
+
+ACCESS = "AclException"
+"""Part of each refusal of access control, in 4.9.7 and in TroupeMQ."""
 
 Found = TypeVar("Found", bound=Body)
 
@@ -87,6 +105,8 @@ class BrokerSummary:
     says: dict[str, str] = field(default_factory=dict)
     store: StoreState | None = None
     """State and damage of its store; None if the broker does not report it."""
+    answered_ms: int = 0
+    """Time of its last answer; 0 if it has not answered since the console started."""
 
     def number(self, name: str) -> float | None:
         """Return the first number of a runtime figure."""
@@ -106,6 +126,19 @@ class ClusterSnapshot:
     """Count and oldest of the open transactions by broker address; TroupeMQ brokers only."""
     jobs: dict[str, Jobs] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
+    gone: list[BrokerSummary] = field(default_factory=list)
+    """Brokers that answered before, and that no name server lists now."""
+    unguarded: list[BrokerPlace] = field(default_factory=list)
+    """Brokers without access control."""
+    refusals: list[AclRefusal] = field(default_factory=list)
+    """Refusals of access control; TroupeMQ brokers report them, to administrators."""
+
+    @property
+    def without(self) -> str:
+        """Suffix of sums that lack masters: ` without broker-a`; empty if all have answered."""
+        silent = [each.place for each in self.masters if not each.says]
+        lacking = sorted({each.name for each in (*silent, *(one.place for one in self.gone))})
+        return f" without {', '.join(lacking)}" if lacking else ""
 
     @property
     def masters(self) -> list[BrokerSummary]:
@@ -114,6 +147,10 @@ class ClusterSnapshot:
     @property
     def clusters(self) -> list[str]:
         return sorted({each.place.cluster for each in self.brokers})
+
+
+_AskedAccess = tuple[BrokerPlace, PendingAnswer | None, PendingAnswer | None]
+"""A broker with its pending settings and its pending refusals."""
 
 
 class SnapshotTaker:
@@ -126,6 +163,12 @@ class SnapshotTaker:
         self._session = session
         self._now_ms = now_ms or (lambda: time_ns() // 1_000_000)
         self._unsupported = _Unsupported(clock)
+        self._answered: dict[tuple[str, str, int], tuple[BrokerPlace, int]] = {}
+        """The brokers that have answered, and when; keys are cluster, name and id."""
+        self._unguarded: list[BrokerPlace] = []
+        self._refusals: list[AclRefusal] = []
+        self._clock = clock
+        self._access_asked_s = -inf
 
     def take(self) -> ClusterSnapshot:
         """Take a snapshot; an unreachable cluster is a sentence in `missing`, not an error."""
@@ -138,12 +181,28 @@ class SnapshotTaker:
             found.missing.append(one_line(str(error)))
             return found
         found.brokers = [BrokerSummary(place) for place in places]
-        self._first_round(found, ROUND_S)
-        self._second_round(found, max(0.5, SNAPSHOT_S - (monotonic() - began_s)))
-        found.took_s = monotonic() - began_s
+        in_vain_s = self._first_round(found, ROUND_S)
+        self._note_answers(found)
+        in_vain_s += self._second_round(found, max(0.5, SNAPSHOT_S - (monotonic() - began_s)))
+        found.took_s = monotonic() - began_s - in_vain_s
         return found
 
-    def _first_round(self, found: ClusterSnapshot, seconds: float) -> None:
+    def _note_answers(self, found: ClusterSnapshot) -> None:
+        """Note when each broker last answered, and which ones are gone."""
+        listed = {_identity(each.place) for each in found.brokers}
+        for each in found.brokers:
+            identity = _identity(each.place)
+            if each.says:
+                self._answered[identity] = each.place, found.taken_ms
+            each.answered_ms = self._answered.get(identity, (each.place, 0))[1]
+        for identity, (place, answered_ms) in list(self._answered.items()):
+            if found.taken_ms - answered_ms > GONE_KEPT_MS:
+                del self._answered[identity]
+            elif identity not in listed:
+                found.gone.append(BrokerSummary(place, answered_ms=answered_ms))
+
+    def _first_round(self, found: ClusterSnapshot, seconds: float) -> float:
+        """Ask all brokers for their lists; return the seconds of waiting for answers in vain."""
         about = _Questions(self._session, found, seconds, self._unsupported)
         runtime = [
             (
@@ -169,6 +228,7 @@ class SnapshotTaker:
             )
             for each in found.masters
         ]
+        access = self._ask_access(found, about)
         for each, later, store in runtime:
             table = about.body(KVTable, each.place.address, later)
             each.says = {} if table is None else table.table
@@ -186,13 +246,43 @@ class SnapshotTaker:
                 found.transactions[address] = ends
             if (runs := about.body(Jobs, address, jobs, True)) is not None:
                 found.jobs[address] = runs
+        self._add_access(found, about, access)
+        return about.in_vain_s
 
-    def _second_round(self, found: ClusterSnapshot, seconds: float) -> None:
+    def _ask_access(self, found: ClusterSnapshot, about: "_Questions") -> list[_AskedAccess]:
+        """Ask for the setting of access control and for refusals, if the last answers are old."""
+        if self._clock() - self._access_asked_s < ACCESS_S:
+            return []
+        self._access_asked_s = self._clock()
+        return [
+            (
+                each.place,
+                about.ask(each.place.address, RequestCode.GET_BROKER_CONFIG),
+                about.ask(each.place.address, RequestCode.GET_ACL_REFUSALS),
+            )
+            for each in found.brokers
+        ]
+
+    def _add_access(
+        self, found: ClusterSnapshot, about: "_Questions", asked: Sequence[_AskedAccess]
+    ) -> None:
+        """Add the newest answers about access control."""
+        if asked:
+            self._unguarded, self._refusals = [], []
+        for place, later, refusals in asked:
+            settings = about.answer(place.address, later, True)
+            if settings and properties_of(settings.body).get("aclEnable", "").lower() == "false":
+                self._unguarded.append(place)
+            if (refused := about.body(AclRefusals, place.address, refusals, True)) is not None:
+                self._refusals += refused.refusals
+        found.unguarded, found.refusals = self._unguarded, self._refusals
+
+    def _second_round(self, found: ClusterSnapshot, seconds: float) -> float:
         """Ask for members, which every broker knows, and for the topics of dead letters."""
         about = _Questions(self._session, found, seconds, self._unsupported)
         masters = [each.place.address for each in found.masters if each.says]
         if not masters:
-            return
+            return 0.0
         consumed = [each for each in found.groups.values() if each.topics]
         asked = sorted(consumed, key=lambda each: -each.lag)[:GROUPS_ASKED_MAX]
         there = []
@@ -230,6 +320,11 @@ class SnapshotTaker:
                     each.max_offset - each.min_offset for each in ends.offset_table.values()
                 )
                 state.dead_letters = (state.dead_letters or 0) + count
+        return about.in_vain_s
+
+
+def _identity(place: BrokerPlace) -> tuple[str, str, int]:
+    return place.cluster, place.name, place.id
 
 
 class _Unsupported:
@@ -257,6 +352,8 @@ class _Questions:
         self._unsupported = unsupported
         self._found = found
         self._timeout_ms = seconds * 1000
+        self.in_vain_s = 0.0
+        """Time of waiting for answers that did not come."""
 
     def ask(
         self, address: str, code: RequestCode, header: Header | None = None
@@ -267,26 +364,41 @@ class _Questions:
         command = RemotingCommand(code, {} if header is None else header.encode())
         return self._session.call_later(address, command, self._timeout_ms)
 
-    def body(
-        self, kind: type[Found], address: str, later: PendingAnswer | None, perhaps: bool = False
-    ) -> Found | None:
-        """Return the answer, or None and a sentence in `missing`.
+    def answer(
+        self, address: str, later: PendingAnswer | None, perhaps: bool = False
+    ) -> RemotingCommand | None:
+        """Return a successful answer, or None and a sentence in `missing`.
 
         `perhaps`: not all brokers support the request; a refusal adds no sentence.
         """
         if later is None:
             return None
+        began_s = monotonic()
         try:
             answer = later.answer()
-            if perhaps and answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-                self._unsupported.note(address, later.code)
-                return None
-            if answer.code != ResponseCode.SUCCESS:
-                raise BrokerError(answer.code, answer.remark, address)
+        except ClientError as error:
+            self.in_vain_s += monotonic() - began_s
+            self._miss(str(error) if address in str(error) else f"{address}: {error}")
+            return None
+        if answer.code == ResponseCode.SUCCESS:
+            return answer
+        is_unknown = answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        is_refused = later.code == RequestCode.GET_ACL_REFUSALS and ACCESS in (answer.remark or "")
+        if perhaps and (is_unknown or is_refused):  # each further request would be a refusal
+            self._unsupported.note(address, later.code)
+        if not perhaps:
+            self._miss(f"{address} refuses: {BrokerError(answer.code, answer.remark, address)}")
+        return None
+
+    def body(
+        self, kind: type[Found], address: str, later: PendingAnswer | None, perhaps: bool = False
+    ) -> Found | None:
+        """Return the body of a successful answer, or None, as `answer` does."""
+        answer = self.answer(address, later, perhaps)
+        if answer is None:
+            return None
+        try:
             return understood(kind.decode, answer.body)
-        except BrokerError as error:
-            if not perhaps:
-                self._miss(f"{address} refuses: {error}")
         except ClientError as error:
             self._miss(str(error) if address in str(error) else f"{address}: {error}")
         return None

@@ -15,7 +15,8 @@ from protocol.command import RemotingCommand
 from tests.troupemq.fake_server import FakeServer
 from tests.troupemq.test_cluster_overview import FIGURES, answers, cluster, fill
 from troupemq.cli import cli
-from troupemq.cli.top import _size, _span
+from troupemq.cli.top import _size
+from troupemq.text import span_text
 
 
 @pytest.fixture
@@ -98,4 +99,4 @@ def test_numbers_are_as_people_say_them() -> None:
         *("0 B", "1023 B", "1.5 KiB"),
         "5.0 GiB",
     ]
-    assert [_span(each) for each in (5, 300, 9000, 400_000)] == ["5 s", "5 min", "2 h", "5 d"]
+    assert [span_text(each) for each in (5, 300, 9000, 400_000)] == ["5 s", "5 min", "2 h", "5 d"]

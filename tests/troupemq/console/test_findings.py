@@ -2,7 +2,14 @@
 
 import pytest
 
-from protocol.bodies_own import JobRun, Jobs, OpenTransaction, OpenTransactions, StoreState
+from protocol.bodies_own import (
+    AclRefusal,
+    JobRun,
+    Jobs,
+    OpenTransaction,
+    OpenTransactions,
+    StoreState,
+)
 from troupemq.client.admin import BrokerPlace
 from troupemq.console.findings import Thresholds, findings_of, spoken
 from troupemq.console.snapshot import BrokerSummary, ClusterSnapshot, GroupSummary
@@ -153,3 +160,33 @@ def test_a_console_without_the_needed_account_names_its_permissions() -> None:
     now.missing.append("h:1 refuses: org.apache.rocketmq.acl.common.AclException: No accessKey")
     ((level, text),) = said(now)
     assert level == "trouble" and "monitor: true" in text and "--acl-file" in text
+
+
+def test_a_broker_that_is_gone_is_said_first_with_its_last_answer() -> None:
+    now = snapshot(GroupSummary("alone", 3, 1000, members=0))
+    now.gone = [BrokerSummary(BrokerPlace("C", "broker-b", 0, "h:3"), answered_ms=NOW_MS - 90_000)]
+    now.brokers.append(BrokerSummary(SLAVE, answered_ms=NOW_MS - 5000))
+    assert [text for _, text in said(now)] == [
+        "The broker broker-b at h:3 is gone: no name server lists it; it last answered"
+        " 1 min 30 s ago.",
+        "The slave 1 of broker-a at h:2 does not answer; it last answered 5 s ago.",
+        "The group alone has a consumer lag of 3 messages and no member.",
+    ]
+
+
+def test_refusals_of_the_last_hour_and_missing_access_control_are_warnings() -> None:
+    """Accounts are not named, because every viewer sees the sentence."""
+    old = AclRefusal("secret-one", "g", 11, 3, NOW_MS - 3_600_000, "no", "h:9")
+    new = AclRefusal("secret-two", "shop", 10, 3, NOW_MS - 4000, "no", "h:9")
+    now = snapshot(refusals=[new, old], unguarded=[MASTER])
+    assert said(now) == [
+        (
+            "watch",
+            "Access control refused requests of 1 account in the last hour, the last one 4 s ago:"
+            " send message (10) of the group shop.",
+        ),
+        (
+            "watch",
+            "Every client has every permission at broker-a: access control is off (aclEnable).",
+        ),
+    ]

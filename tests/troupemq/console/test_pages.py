@@ -74,7 +74,12 @@ def test_the_overview_shows_problems_as_sentences(live: Visit, traffic: list[Sen
         {
             "level": "fine",
             "text": "No problems: 1 broker answers, no group exceeds its lag thresholds.",
-        }
+        },
+        {
+            "level": "watch",
+            "text": "Every client has every permission at broker-a: access control is off"
+            " (aclEnable).",
+        },
     ]
     (broker,) = live.json("/brokers")["brokers"]
     assert broker["broker"] == "broker-a" and broker["role"] == "master"

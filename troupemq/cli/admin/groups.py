@@ -20,14 +20,24 @@ from troupemq.cli.admin.command import (
 )
 from troupemq.cli.admin.output import Output
 from troupemq.cli.admin.times import COUNT, NUMBER, OFFSET, SECONDS, TIME, WholeNumber
+from troupemq.cli.options import FiniteRange
 from troupemq.client.admin import Admin
 from troupemq.client.admin.base import INT_MAX
 from troupemq.client.admin.groups import STATS_TIMEOUT_MS, GroupSettings
+from troupemq.client.admin.progress import STUCK_AFTER_S
 
 SECTION, PRODUCERS, OFFSETS = "Consumer groups", "Producers", "Offsets"
 RETRIES = WholeNumber(-1, INT_MAX)
 _MEMBERS_OF = option("g", "consumerGroup", "The consumer group.", to="group", required=True)
 _GROUP = option("g", "group", "The consumer group.", required=True)
+_STUCK = click.Option(
+    ["--stuck-after", "stuck_after_s"],
+    type=FiniteRange(min=1, max=86_400),
+    default=STUCK_AFTER_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="A queue is stuck if messages wait and nothing was consumed for this long.",
+)
 
 
 @command(
@@ -118,6 +128,19 @@ def consumer_progress(admin: Admin, out: Output, *, group: str | None, with_clie
         out.footer(f"Total lag: {lag} messages; throughput: {tps:.2f} msg/s.")
 
 
+listing(
+    "memberProgress",
+    SECTION,
+    Admin.member_progress,
+    """Show what each member of a group does: its rate, its current message, and its threads.
+
+    The verdict of a stuck member names the function of the listener that its threads are in.
+    A TroupeMQ extension.
+    """,
+    "The group {group} has no members.",
+    GROUP,
+    _STUCK,
+)
 listing(
     "brokerConsumeStats",
     SECTION,

@@ -4,6 +4,7 @@ answers.py    results, and answers of several servers with their failures
 base.py       connections, routes and requests, the base of all methods
 topics.py     topics and their order; queues.py: queues and traffic
 members.py    members of groups, producers; groups.py: settings and lag; offsets.py: resets
+progress.py   results about what is consumed, in flight and stuck; stacks.py: threads of members
 brokers.py    brokers and name servers; access.py: accounts
 messages.py   messages; reading.py: reader of a queue, traces; trials.py: latency of sends
 transfer.py   export and import of whole tables

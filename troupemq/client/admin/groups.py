@@ -1,11 +1,13 @@
-"""Consumer groups: settings and consumer lag."""
+"""Consumer groups: settings, and requests for their progress."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any, Unpack
 
 from protocol.bodies import MessageQueue, SubscriptionGroupConfig, SubscriptionGroupTable
-from protocol.bodies_admin import ConsumeStatsBody, ConsumeStatsList
+from protocol.bodies_admin import ConsumeStatsList
+from protocol.bodies_own import ProgressList, ProgressStats
 from protocol.codes import RequestCode
 from protocol.headers.admin import (
     DeleteSubscriptionGroupHeader,
@@ -17,7 +19,6 @@ from protocol.table_rules import asked_group_fault
 from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 from troupemq.client.admin.answers import (
     HIDDEN,
-    OPTIONAL,
     Change,
     Failures,
     Result,
@@ -28,9 +29,25 @@ from troupemq.client.admin.answers import (
 )
 from troupemq.client.admin.base import BrokerPlace, Where
 from troupemq.client.admin.members import MemberAdmin
-from troupemq.client.errors import ArgumentIllegal, BrokerError, ClientError, RouteNotFound
+from troupemq.client.admin.progress import (
+    STUCK_AFTER_S,
+    AskedMember,
+    GroupProgress,
+    MemberProgress,
+    ProgressReport,
+    QueueProgress,
+    group_of,
+    members_of_group,
+    queues_of,
+    stats_by_group,
+)
+from troupemq.client.admin.reading import TOOLS_GROUP, QueueReader
+from troupemq.client.errors import ArgumentIllegal, ClientError, RouteNotFound
+from troupemq.client.message import MessageQueue as ClientQueue
 
 STATS_TIMEOUT_MS = 50_000
+READ_QUEUES_MAX = 16
+"""Limit of queues whose first waiting message is read."""
 _KINDS = {"CONSUME_PASSIVELY": "push", "CONSUME_ACTIVELY": "pull"}
 
 
@@ -72,31 +89,6 @@ class GroupDeleted(Change):
 
 
 @dataclass(frozen=True, slots=True)
-class QueueOwner(Result):
-    """The member that has a queue; None: not known."""
-
-    client: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class QueueProgress(Result):
-    topic: str
-    broker: str
-    queue_id: int
-    broker_offset: int
-    consumer_offset: int
-    owner: QueueOwner | None = field(metadata=OPTIONAL)
-    lag: int
-    last_consumed_ms: Time
-    group_tps: float = field(default=0.0, metadata=HIDDEN)
-    """Throughput of the group at this broker, msg/s."""
-
-    @property
-    def client(self) -> str | None:
-        return None if self.owner is None else self.owner.client
-
-
-@dataclass(frozen=True, slots=True)
 class LagOfGroup(Result):
     topic: str
     group: str
@@ -108,19 +100,6 @@ class LagOfGroup(Result):
     last_consumed_ms: Time
     group_tps: float = field(default=0.0, metadata=HIDDEN)
     """Throughput of the group in this topic at this broker, msg/s."""
-
-
-@dataclass(frozen=True, slots=True)
-class GroupProgress(Result):
-    """One group, at all brokers: its members and its consumer lag."""
-
-    group: str
-    members: int
-    version: int | None
-    type: str | None
-    model: str | None
-    tps: float
-    lag: int
 
 
 class GroupAdmin(MemberAdmin):
@@ -183,8 +162,10 @@ class GroupAdmin(MemberAdmin):
     # --- progress
 
     @reads
-    def group_list(self, failures: Failures) -> Iterator[GroupProgress]:
-        """Return the members and the consumer lag of each group."""
+    def group_list(
+        self, failures: Failures, *, stuck_after_s: float = STUCK_AFTER_S
+    ) -> Iterator[GroupProgress]:
+        """Return the members and the progress of each group, with some requests per group."""
         names = [
             topic.removeprefix(RETRY_TOPIC_PREFIX)
             for topic in self.topics()
@@ -195,9 +176,59 @@ class GroupAdmin(MemberAdmin):
                 stats = self._stats_of(failures, name)
             except RouteNotFound:  # deleted in the meantime
                 continue
-            yield self._progress_of(name, stats)
+            yield self._progress_of(name, stats, queues_of(stats, stuck_after_s))
 
-    def _progress_of(self, group: str, stats: Sequence[ConsumeStatsBody]) -> GroupProgress:
+    @reads
+    def all_progress(
+        self,
+        failures: Failures,
+        *,
+        stuck_after_s: float = STUCK_AFTER_S,
+        timeout_ms: float = STATS_TIMEOUT_MS,
+    ) -> Iterator[GroupProgress]:
+        """Return the progress of each group with offsets, with one request per broker.
+
+        Members are not asked, and their number is None.
+        """
+        tables = []
+        header = GetBrokerConsumeStatsHeader(with_progress=True)
+        for place in self.masters():
+            with failures.attempt():
+                code = RequestCode.GET_BROKER_CONSUME_STATS
+                found = self.read(ProgressList, place.address, code, header, timeout_ms)
+                tables += found.consume_stats_list
+        for name, stats in sorted(stats_by_group(tables)):
+            if stats:
+                tps = sum(each.consume_tps for each in stats)
+                yield group_of(name, queues_of(stats, stuck_after_s), tps=tps)
+
+    def progress(
+        self,
+        group: str,
+        *,
+        stuck_after_s: float = STUCK_AFTER_S,
+        with_stacks: bool = True,
+    ) -> ProgressReport:
+        """Return the progress of a group by queue and by member. Raises RouteNotFound."""
+        failures = Failures()
+        found = self._report(failures, group, stuck_after_s, with_stacks=with_stacks)
+        return replace(found, failures=tuple(failures))
+
+    def _report(
+        self, failures: Failures, group: str, stuck_after_s: float, *, with_stacks: bool
+    ) -> ProgressReport:
+        stats = self._stats_of(failures, group)
+        members = self._asked_members(group, with_stacks=with_stacks)
+        queues = queues_of(stats, stuck_after_s, members, self._came_ms(stats))
+        return ProgressReport(
+            self._progress_of(group, stats, queues),
+            tuple(queues),
+            tuple(members_of_group(group, members, queues, stuck_after_s)),
+        )
+
+    def _progress_of(
+        self, group: str, stats: Sequence[ProgressStats], queues: Sequence[QueueProgress]
+    ) -> GroupProgress:
         count, version, kind, model = 0, None, None, None
         try:
             found = self.members_of(group)
@@ -207,14 +238,14 @@ class GroupAdmin(MemberAdmin):
             count = len(found.connection_set)
             version = min((each.version for each in found.connection_set), default=None)
             kind, model = found.consume_type, found.message_model
-        return GroupProgress(
+        return group_of(
             group,
-            count,
-            version,
-            _KINDS.get(kind or "", kind),
-            model,
-            sum(each.consume_tps for each in stats),
-            sum(where.lag for each in stats for where in each.offset_table.values()),
+            queues,
+            tps=sum(each.consume_tps for each in stats),
+            members=count,
+            version=version,
+            kind=_KINDS.get(kind or "", kind),
+            model=model,
         )
 
     @reads
@@ -225,28 +256,27 @@ class GroupAdmin(MemberAdmin):
 
     @reads
     def group_progress(
-        self, failures: Failures, group: str, *, with_clients: bool = False
+        self,
+        failures: Failures,
+        group: str,
+        *,
+        with_clients: bool = False,
+        stuck_after_s: float = STUCK_AFTER_S,
     ) -> Iterator[QueueProgress]:
-        """Return a group's offset and lag in each queue; `with_clients`: also the owners."""
-        found = self._stats_of(failures, group)
-        owners = self._owners(group) if with_clients else {}
-        offsets = [
-            (*item, stats.consume_tps) for stats in found for item in stats.offset_table.items()
-        ]
-        for queue, where, tps in sorted(offsets, key=_place):
-            yield QueueProgress(
-                queue.topic,
-                queue.broker_name,
-                queue.queue_id,
-                where.broker_offset,
-                where.consumer_offset,
-                QueueOwner(owners.get(queue)) if with_clients else None,
-                where.lag,
-                Time(where.last_timestamp),
-                tps,
-            )
+        """Return a group's progress in each queue; `with_clients`: also as its members report."""
+        if with_clients:
+            yield from self._report(failures, group, stuck_after_s, with_stacks=False).queues
+        else:
+            yield from queues_of(self._stats_of(failures, group), stuck_after_s)
 
-    def _stats_of(self, failures: Failures, group: str) -> list[ConsumeStatsBody]:
+    @reads
+    def member_progress(
+        self, failures: Failures, group: str, *, stuck_after_s: float = STUCK_AFTER_S
+    ) -> Iterator[MemberProgress]:
+        """Return the progress of each member, with a sentence on what its threads do."""
+        yield from self._report(failures, group, stuck_after_s, with_stacks=True).members
+
+    def _stats_of(self, failures: Failures, group: str) -> list[ProgressStats]:
         """Return each broker's offsets of a group. Raises RouteNotFound if there are no offsets."""
         try:
             return list(self._asked(failures, group, self.group_brokers(group)))
@@ -259,26 +289,52 @@ class GroupAdmin(MemberAdmin):
 
     def _asked(
         self, failures: Failures, group: str, places: Sequence[BrokerPlace]
-    ) -> Iterator[ConsumeStatsBody]:
-        code, header = RequestCode.GET_CONSUME_STATS, GetConsumeStatsHeader(group)
+    ) -> Iterator[ProgressStats]:
+        code, header = RequestCode.GET_CONSUME_STATS, GetConsumeStatsHeader(group, None, True)
         for place in places:
             with failures.attempt():
-                yield self.read(ConsumeStatsBody, place.address, code, header)
+                yield self.read(ProgressStats, place.address, code, header)
 
-    def _owners(self, group: str) -> dict[MessageQueue, str]:
-        """Return the owner of each queue; members that do not answer (pull consumers) lack."""
-        found: dict[MessageQueue, str] = {}
+    def _asked_members(self, group: str, *, with_stacks: bool) -> list[AskedMember]:
+        """Return the members with what they report; pull consumers of Java report nothing."""
         try:
             members = self.members_of(group).connection_set
-        except BrokerError:  # no member is online
-            return found
+        except ClientError:  # no member is online
+            return []
+        found = []
         for member in members:
             try:
-                info = self.running_info(group, member.client_id)
-            except ClientError:
-                continue
-            for queue in info.queues:
-                found[queue] = member.client_id.split("@")[0]
+                info = self.running_info(group, member.client_id, with_stacks=with_stacks)
+            except ClientError as error:
+                found.append(AskedMember(member, None, str(error)))
+            else:
+                found.append(AskedMember(member, info))
+        return found
+
+    def _came_ms(self, stats: Sequence[ProgressStats]) -> dict[MessageQueue, int]:
+        """Return when the first waiting message came, at brokers that do not report it.
+
+        Reads the message itself, in the queues with the oldest consumption only.
+        """
+        unknown = [
+            (where.last_timestamp, queue, where.consumer_offset)
+            for each in stats
+            if not each.observed_since
+            for queue, where in each.offset_table.items()
+            if where.lag
+        ]
+        if not unknown:
+            return {}
+        addresses = {place.name: place.address for place in self.masters()}
+        found = {}
+        for _, queue, offset in sorted(unknown, key=lambda each: each[0])[:READ_QUEUES_MAX]:
+            address = addresses.get(queue.broker_name)
+            if address is not None:
+                place = ClientQueue(queue.topic, queue.broker_name, queue.queue_id)
+                with suppress(ClientError):
+                    view = QueueReader(self, address, place, "*", TOOLS_GROUP).at(offset)
+                    if view is not None:
+                        found[queue] = view.store_timestamp_ms
         return found
 
     @reads
@@ -313,5 +369,5 @@ class GroupAdmin(MemberAdmin):
                             )
 
 
-def _place(item: tuple[MessageQueue, Any, *tuple[Any, ...]]) -> tuple[str, str, int]:
+def _place(item: tuple[MessageQueue, Any]) -> tuple[str, str, int]:
     return item[0].topic, item[0].broker_name, item[0].queue_id

@@ -25,7 +25,7 @@ from troupemq.client.admin.answers import OPTIONAL, Failures, Result, Time, read
 from troupemq.client.admin.base import INT_MAX, json_object
 from troupemq.client.admin.queues import QueueAdmin
 from troupemq.client.errors import ClientError, RouteNotFound, understood
-from troupemq.numbers import odd_number, whole
+from troupemq.numbers import finite, odd_number, whole
 
 DENIED_MS = 600_000
 """Age of refusals to show. A client retries every 30 s: an older refusal is resolved."""
@@ -119,7 +119,7 @@ class ClientInfo(Result):
 
     @property
     def queues(self) -> list[MessageQueue]:
-        queues = (_queue_named(str(key)) for key in self.table)
+        queues = (queue_named(str(key)) for key in self.table)
         return [queue for queue in queues if queue is not None]
 
     @property
@@ -127,6 +127,19 @@ class ClientInfo(Result):
         """Assigned queues by name, `topic@broker:number`."""
         found = self.said.get("mqTable")
         return found if isinstance(found, dict) else {}
+
+    @property
+    def rates(self) -> tuple[float, float] | None:
+        """Messages consumed and failed per second, of all topics; None if it reports none."""
+        table = self.said.get("statusTable")
+        if not isinstance(table, dict):
+            return None
+        rows = [each for each in table.values() if isinstance(each, dict)]
+        good, bad = (
+            sum(finite(str(each.get(name))) or 0.0 for each in rows)
+            for name in ("consumeOKTPS", "consumeFailedTPS")
+        )
+        return good, bad
 
     def state(self, client: ClientConnection, with_stacks: bool) -> MemberState:
         """Return its figures for a table."""
@@ -343,7 +356,7 @@ def _refused(address: str, refusal: AclRefusal) -> str:
     )
 
 
-def _queue_named(text: str) -> MessageQueue | None:
+def queue_named(text: str) -> MessageQueue | None:
     """Return the queue that `topic@broker:number` names; None for other texts."""
     names, colon, number = text.rpartition(":")
     topic, at, broker = names.rpartition("@")

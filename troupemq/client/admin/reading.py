@@ -31,6 +31,8 @@ from troupemq.client.message import MessageQueue, MessageView, view_of
 from troupemq.numbers import whole
 
 PULLED_MAX = 32
+TOOLS_GROUP = "TOOLS_CONSUMER"
+"""A group that every broker has, for tools."""
 PASSED_OVER = (
     ResponseCode.PULL_NOT_FOUND,
     ResponseCode.PULL_RETRY_IMMEDIATELY,

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 log = client_logger(__name__)
 
+WORKER_NAME = "troupemq-consume"
+"""Start of the names of threads that call listeners; the group follows."""
+
 OVERDUE_LEVEL = 3
 """Delay level of a message with an overdue listener call."""
 
@@ -55,7 +58,7 @@ class Consuming(ABC):
         self._settings = settings
         self._statistics = statistics
         self._on_room = on_room
-        self.workers = Workers("troupemq-consume", settings.consume_threads)
+        self.workers = Workers(f"{WORKER_NAME}-{group}", settings.consume_threads)
         self._spans: ClientSpans | None = None
         self._model = ""
 

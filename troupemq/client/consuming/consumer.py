@@ -116,8 +116,8 @@ class PushConsumer(GroupMember):
             tls,
         )
         self.orderly, self.started_at_ms = orderly, 0
-        self._order_tasks, self._pulling = TaskThread("troupemq-order"), self._new_pulling()
-        shares = not broadcast
+        self._order_tasks = TaskThread(f"troupemq-order-{group}")
+        self._pulling, shares = self._new_pulling(), not broadcast
         locks = MemberLocks(self._client, group, self._lost) if orderly and shares else None
         self._consuming = self._consuming_with(listener, locks)
         self._rebalancing = Rebalancing(

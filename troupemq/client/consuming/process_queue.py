@@ -5,10 +5,13 @@ from collections.abc import Callable, Sequence
 from threading import Condition
 from time import monotonic
 
-from protocol.bodies_client import ProcessQueueInfo
+from protocol.bodies_client import MessageInHand, ProcessQueueInfo
 from troupemq.client.connection.client import now_ms
 from troupemq.client.consuming.consumer_settings import MIB, ConsumerSettings
 from troupemq.client.message import MessageQueue, MessageView
+
+IN_HAND_MAX = 32
+"""Limit of messages in listener calls that a queue reports."""
 
 
 class ProcessQueue:
@@ -48,6 +51,7 @@ class ProcessQueue:
         self._changed = Condition()
         self._waiting: OrderedDict[int, MessageView] = OrderedDict()
         self._begun_s: dict[int, float] = {}
+        self._last_finished: MessageView | None = None
         self._waiting_bytes = 0
         self._last_offset = offset
         self._come_to = offset
@@ -117,6 +121,8 @@ class ProcessQueue:
         """Remove consumed messages; return whether a full queue has room for pulls again."""
         self.last_consume_ms = now_ms()
         with self._changed:
+            if views:
+                self._last_finished = views[-1]
             for view in views:
                 if self._waiting.get(view.queue_offset) is view:
                     del self._waiting[view.queue_offset]
@@ -193,7 +199,7 @@ class ProcessQueue:
 
     def info(self) -> ProcessQueueInfo:
         with self._changed:
-            first = next(iter(self._waiting), 0)
+            first, last = next(iter(self._waiting), 0), self._last_finished
             return ProcessQueueInfo(
                 commit_offset=first if self._waiting else self._come_to,
                 cached_msg_min_offset=first,
@@ -209,4 +215,20 @@ class ProcessQueue:
                 droped=self._dropped,
                 last_pull_timestamp=self.last_pull_ms,
                 last_consume_timestamp=self.last_consume_ms,
+                last_consumed_msg_id=None if last is None else last.message_id,
+                last_consumed_offset=-1 if last is None else last.queue_offset,
+                in_hand=self._in_hand(),
             )
+
+    def _in_hand(self) -> list[MessageInHand]:
+        wall_ms, now_s = now_ms(), self._now_s()
+        return [
+            MessageInHand(
+                view.message_id,
+                offset,
+                wall_ms - round((now_s - self._begun_s[offset]) * 1000),
+                view.reconsume_times,
+            )
+            for offset in sorted(self._begun_s)[:IN_HAND_MAX]
+            if (view := self._waiting.get(offset)) is not None
+        ]

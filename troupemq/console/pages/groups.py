@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from time import time_ns
 
 from troupemq.client.admin import Time
-from troupemq.client.admin.groups import QueueProgress
+from troupemq.client.admin.progress import QueueProgress
 from troupemq.client.errors import ClientError
 from troupemq.client.message import MessageQueue
 from troupemq.console.asking import NotThere, PageRequest, failures_of, page

@@ -8,6 +8,7 @@ from troupemq.console.findings import findings_of
 from troupemq.console.parts import (
     Cells,
     ChartLine,
+    Facts,
     LineChart,
     Link,
     Links,
@@ -18,7 +19,7 @@ from troupemq.console.parts import (
     Share,
     Span,
 )
-from troupemq.console.snapshot import BrokerSummary, GroupSummary
+from troupemq.console.snapshot import BrokerSummary, ClusterSnapshot, GroupSummary
 
 WORST = 10
 REFRESH_S = 5
@@ -27,22 +28,30 @@ NO_BROKERS = "No broker is registered: start one with --namesrv, or check -n of 
 
 @page("/")
 def overview(asked: PageRequest) -> Page:
-    now = asked.snapshot()
+    now = asked.fresh_snapshot()
     findings = findings_of(now, asked.console.alerts.thresholds)
     notes = [each.note for each in findings]
-    if not notes:
+    if all(each.is_standing for each in findings):
         answered = sum(bool(each.says) for each in now.brokers)
         answer = "1 broker answers" if answered == 1 else f"{answered} brokers answer"
-        notes = [Note("fine", f"No problems: {answer}, no group exceeds its lag thresholds.")]
+        fine = f"No problems: {answer}, no group exceeds its lag thresholds."
+        notes.insert(0, Note("fine", fine))
     late = sorted(now.groups.values(), key=lambda each: (-(each.late_ms or 0), -each.lag))
     return Page(
         "Overview",
         [
             Notes("findings", "Current problems", notes),
+            Facts("sums", f"All brokers{now.without}", _sums(now)),
+            RowTable(
+                "late_groups",
+                f"Groups with the largest time lag{now.without}",
+                [group_row(each) for each in late if each.lag][:WORST],
+                "No group has a lag.",
+            ),
             RowTable("brokers", "Brokers", [broker_row(each) for each in now.brokers], NO_BROKERS),
             LineChart(
                 "history_chart",
-                "Throughput and consumer lag",
+                f"Throughput and consumer lag{now.without}",
                 "/api/history",
                 "history",
                 (
@@ -50,12 +59,6 @@ def overview(asked: PageRequest) -> Page:
                     ChartLine("out_tps", "Out (msg/s)", "fine", (8, 4)),
                     ChartLine("lag", "Consumer lag", "trouble", (2, 3), on_the_right=True),
                 ),
-            ),
-            RowTable(
-                "late_groups",
-                "Groups with the largest time lag",
-                [group_row(each) for each in late if each.lag][:WORST],
-                "No group has a lag.",
             ),
             Links(
                 [
@@ -69,6 +72,19 @@ def overview(asked: PageRequest) -> Page:
         REFRESH_S,
         now.taken_ms,
     )
+
+
+def _sums(now: ClusterSnapshot) -> Cells:
+    """Return sums over the masters that answer."""
+    there = [*now.brokers, *now.gone]
+    return {
+        "brokers": f"{sum(bool(each.says) for each in there)} of {len(there)} answer",
+        "in_tps": sum(each.number("putTps") or 0.0 for each in now.masters),
+        "out_tps": sum(each.number("getTransferedTps") or 0.0 for each in now.masters),
+        "lag": sum(each.lag for each in now.groups.values()),
+        "groups_with_lag": sum(bool(each.lag) for each in now.groups.values()),
+        "dead_letters": sum(each.dead_letters or 0 for each in now.groups.values()),
+    }
 
 
 @page("/history")

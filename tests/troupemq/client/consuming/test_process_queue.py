@@ -5,6 +5,7 @@ from threading import Event, Thread
 from hypothesis import given
 from hypothesis import strategies as st
 
+from protocol.bodies_client import MessageInHand
 from protocol.message import MessageRecord
 from troupemq.client.consuming.consumer_settings import ConsumerSettings
 from troupemq.client.consuming.process_queue import ProcessQueue
@@ -151,3 +152,20 @@ def test_one_claims_a_queue_at_a_time() -> None:
     assert not queue.first(2)  # and the claim is over
     queue.put([view(3)], 4)
     assert queue.claim()
+
+
+def test_a_queue_reports_its_listener_calls_and_the_last_finished_message() -> None:
+    now_s = 100.0
+    queue = ProcessQueue(QUEUE, 10, lambda: now_s)
+    queue.put([view(offset) for offset in (10, 11, 12)], 13)
+    assert (queue.info().in_hand, queue.info().last_consumed_offset) == ([], -1)
+    held = queue.first(100)
+    queue.begin(held[1:])
+    now_s = 280.0
+    queue.done(held[2:], LIMITS)
+    found = queue.info()
+    (call,) = found.in_hand
+    assert isinstance(call, MessageInHand)
+    assert (call.queue_offset, call.tries) == (11, 0)
+    assert 179_000 <= found.last_consume_timestamp - call.since <= 181_000
+    assert found.last_consumed_offset == 12
