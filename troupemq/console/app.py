@@ -45,6 +45,7 @@ from troupemq.console.changing import (
     house_changes,
     message_changes,
     offset_changes,
+    topic_changes,
 )
 from troupemq.console.gate import RequestGate
 from troupemq.console.names import known_names, offered
@@ -80,6 +81,7 @@ NOT_UNDERSTOOD = (
 SAID_CHARS_MAX = 200
 ALL_OF_THEM = (
     *(access_changes, cluster_changes, house_changes, message_changes, offset_changes),
+    topic_changes,
     *(access, brokers, groups, house, jobs, live, message, messages, overview, topics, waiting),
 )
 """Modules imported because they register pages and changes."""
