@@ -133,6 +133,8 @@ TABLE: dict[str, Entry] = {
     "troupemq/console/given.py:_TIME": Entry(),
     "troupemq/java.py:_VERSION": Entry("search", ['version "', 'version "1.']),
     "troupemq/numbers.py:_WHOLE": Entry(),
+    "troupemq/setting_meanings.py:_END": Entry(),
+    "troupemq/setting_meanings.py:_NUMBER": Entry(),
     "troupemq/setting_meanings.py:meanings": MATCH,
 }
 
