@@ -29,6 +29,10 @@ class Size(int):
     """Number of bytes."""
 
 
+class Pick(str):
+    """Value of a checkbox; a change gets the checked ones as its field PICKED, with commas."""
+
+
 class Share(float):
     """Fraction of 1; shown in percent."""
 
@@ -73,16 +77,16 @@ class RowTable:
     pager: Pager | None = None
     folded: bool = False
     picks: "Picks | None" = None
+    hidden: frozenset[str] = frozenset()
+    """Keys that only /api shows."""
 
 
 @dataclass(frozen=True)
 class Picks:
-    """Checkbox in each row of a table, and the changes that take the checked rows.
-
-    A change gets the checked values of the column `key`, separated by commas, as its field PICKED.
-    """
+    """Changes of the rows whose Pick is checked."""
 
     key: str
+    """Column of the Picks."""
     changes: Sequence[Link]
     """Text of each button, and the path of its change; the query is sent with it."""
 
