@@ -29,6 +29,10 @@ class Size(int):
     """Number of bytes."""
 
 
+class CommandLine(str):
+    """Command line, shown with a button that copies it."""
+
+
 class Pick(str):
     """Value of a checkbox; a change gets the checked ones as its field PICKED, with commas."""
 
