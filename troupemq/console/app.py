@@ -48,6 +48,8 @@ from troupemq.console.gate import RequestGate
 from troupemq.console.pages import (
     access,
     brokers,
+    clients,
+    group,
     groups,
     house,
     jobs,
@@ -75,7 +77,20 @@ NOT_UNDERSTOOD = (
 SAID_CHARS_MAX = 200
 ALL_OF_THEM = (
     *(access_changes, cluster_changes, house_changes, message_changes, offset_changes),
-    *(access, brokers, groups, house, jobs, message, messages, overview, topics, waiting),
+    *(
+        access,
+        brokers,
+        clients,
+        group,
+        groups,
+        house,
+        jobs,
+        message,
+        messages,
+        overview,
+        topics,
+        waiting,
+    ),
 )
 """Modules imported because they register pages and changes."""
 

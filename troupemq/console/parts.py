@@ -5,7 +5,7 @@ of /api, so that both show the same data with the same rights.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 from urllib.parse import urlencode
@@ -68,6 +68,20 @@ class RowTable:
     nothing: str = "No data."
     about: str = ""
     pager: Pager | None = None
+    marked: Collection[int] = ()
+    """Numbers of the rows that stand out."""
+    only_json: Collection[str] = ()
+    """Keys that pages do not show, in favour of others."""
+
+    @property
+    def shown_rows(self) -> Sequence[Cells]:
+        """The rows as pages show them."""
+        if not self.only_json:
+            return self.rows
+        return [
+            {key: each for key, each in row.items() if key not in self.only_json}
+            for row in self.rows
+        ]
 
 
 @dataclass(frozen=True)
@@ -80,6 +94,13 @@ class Facts:
     folded: bool = False
     as_is: bool = False
     """Show the keys unchanged, because clients or brokers define them."""
+    only_json: Collection[str] = ()
+    """Keys that pages do not show, in favour of others."""
+
+    @property
+    def shown(self) -> Cells:
+        """The properties as pages show them."""
+        return {key: each for key, each in self.facts.items() if key not in self.only_json}
 
 
 @dataclass(frozen=True)
@@ -89,6 +110,8 @@ class Note:
     level: str
     text: str
     link: Link | None = None
+    since_ms: Time | None = None
+    """Begin of the state that the text describes."""
 
 
 @dataclass(frozen=True)
@@ -206,10 +229,15 @@ def as_json(page: Page) -> dict[str, Any]:
             case Facts():
                 found[part.name] = plain(part.facts)
             case Notes():
-                found[part.name] = [{"level": note.level, "text": note.text} for note in part.notes]
+                found[part.name] = [_plain_note(each) for each in part.notes]
             case LongText():
                 found[part.name] = part.text
     return found
+
+
+def _plain_note(note: Note) -> dict[str, Any]:
+    since = {} if note.since_ms is None else {"since_ms": int(note.since_ms)}
+    return {"level": note.level, "text": note.text, **since}
 
 
 def plain(value: object) -> Any:

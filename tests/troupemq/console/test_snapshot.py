@@ -29,6 +29,7 @@ from protocol.command import RemotingCommand
 from protocol.json_body import Body
 from tests.troupemq.console.conftest import GONE
 from tests.troupemq.fake_server import FakeServer
+from troupemq.console import questions
 from troupemq.console import snapshot as module
 from troupemq.console.cluster import DeadlineSession
 from troupemq.console.snapshot import SnapshotTaker
@@ -116,7 +117,7 @@ def test_a_broker_is_not_asked_again_and_again_for_what_it_does_not_serve(
     for _ in range(3):
         taker.take()
     assert sorted(asked) == sorted(OURS)
-    clock_s[0] += module.UNSUPPORTED_S + 1
+    clock_s[0] += questions.UNSUPPORTED_S + 1
     taker.take()
     assert len(asked) == 2 * len(OURS)
 
@@ -193,7 +194,7 @@ def test_access_control_is_asked_for_rarely_and_refusals_not_after_a_refusal(
         assert [each.name for each in found.unguarded] == ["a"]
         clock_s[0] += module.ACCESS_S / 2 + 1
     assert len(asked) == 1 and not any("AclException" in each for each in found.missing)
-    clock_s[0] += module.UNSUPPORTED_S
+    clock_s[0] += questions.UNSUPPORTED_S
     refused = AclRefusals([AclRefusal("acc", "g", 10, 3, NOW_MS, "no", "h:1")])
     serve(broker, RequestCode.GET_ACL_REFUSALS, refused)
     assert taker.take().refusals == taker.take().refusals == refused.refusals
