@@ -210,13 +210,13 @@ def _of_groups(now: ClusterSnapshot, limits: Thresholds) -> Iterator[Alert]:
             late.append(group)
         if group.differs:
             differing.append(group)
+    yield from _stuck(stuck, now.taken_ms)
     yield from _each(
         unattended,
         "unattended",
         "trouble",
         lambda g: f"has a consumer lag of {g.lag:,} messages and no member.",
     )
-    yield from _stuck(stuck, now.taken_ms)
     yield from _each(late, "late", "trouble", _behind)
     yield from _each(
         differing,
@@ -243,7 +243,7 @@ def _stuck(groups: list[GroupSummary], now_ms: int) -> Iterator[Alert]:
             text += "" if at is None else f" and stands at {at.place}"
             text += f", message {at.message_id}" if at is not None and at.message_id else ""
             more = len(group.stuck_members) - 1
-            text += f"; so do {counted(more, 'other member')}" if more else ""
+            text += f"; {counted(more, 'other member')} too" if more else ""
             link = Link("Verdict", "/client", {"group": name, "client": member.client})
         elif group.stuck_queues:
             queue, more = group.stuck_queues[0], len(group.stuck_queues) - 1

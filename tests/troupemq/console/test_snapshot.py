@@ -1,6 +1,8 @@
 """Snapshots name missing servers and keep their deadline."""
 
+import json
 from collections.abc import Iterator
+from time import time_ns
 
 import pytest
 
@@ -23,7 +25,13 @@ from protocol.bodies_admin import (
     TopicOffset,
     TopicStatsTable,
 )
-from protocol.bodies_own import AclRefusal, AclRefusals
+from protocol.bodies_own import (
+    AclRefusal,
+    AclRefusals,
+    OffsetProgress,
+    ProgressList,
+    ProgressStats,
+)
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.json_body import Body
@@ -209,3 +217,30 @@ def test_waiting_for_a_silent_broker_does_not_make_snapshots_rare(
     _, broker, session = cluster
     broker.on(RequestCode.GET_JOBS, lambda command: None)
     assert SnapshotTaker(session, lambda: NOW_MS).take().took_s < 0.3
+
+
+def test_members_of_a_stuck_group_are_asked_for_what_they_hold(
+    cluster: tuple[FakeServer, FakeServer, DeadlineSession],
+) -> None:
+    _, broker, session = cluster
+    now_ms = time_ns() // 1_000_000
+    where = OffsetProgress(10, 7, now_ms - 90_000, waiting_timestamp=now_ms - 60_000)
+    stats = ProgressStats({MessageQueue("T", "a", 0): where}, 0.0, now_ms - 900_000, now_ms)
+    listed = ProgressList([{"g": [stats]}], broker.address, 3)
+    serve(broker, RequestCode.GET_BROKER_CONSUME_STATS, listed)
+    held = {"lastConsumeTimestamp": now_ms - 60_000, "cachedMsgCount": 3, "cachedMsgMinOffset": 7}
+    body = json.dumps({"mqTable": {"T@a:0": held}}).encode()
+    broker.on(RequestCode.GET_CONSUMER_RUNNING_INFO, lambda command: command.answer(body=body))
+    group = SnapshotTaker(session, lambda: now_ms).take().groups["g"]
+    assert group.is_stuck and [each.client for each in group.stuck_members] == ["c"]
+    assert group.stuck_members[0].current is not None
+    assert group.stuck_members[0].current.place == "offset 7 of T, a, queue 0"
+    broker.on(RequestCode.GET_CONSUMER_RUNNING_INFO, lambda command: command.answer(1))
+    group = SnapshotTaker(session, lambda: now_ms).take().groups["g"]
+    assert group.is_stuck and not group.stuck_members, "they refuse to say"
+    assert (
+        not SnapshotTaker(session, lambda: now_ms, stuck_after_s=lambda: 99.0)
+        .take()
+        .groups["g"]
+        .is_stuck
+    )

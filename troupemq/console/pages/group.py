@@ -185,7 +185,7 @@ def _queue_row(
         client = Link(each.client or "", "/client", query)
     text = f"{offset:,}"
     if each.is_stuck:
-        text += f", {stuck_text(True, each.stuck_since_ms)}"
+        text += f", stuck {stuck_text(True, each.stuck_since_ms)}"
     return {
         "topic": Link(each.topic, "/topic", {"name": each.topic}),
         "broker": each.broker,
@@ -282,7 +282,8 @@ def _dead_letters(asked: PageRequest, state: GroupSummary) -> list[Part]:
         }
         for view in found
     ]
-    about = f"The newest of {state.dead_letters:,}." if state.dead_letters > len(rows) else ""
+    total = state.dead_letters
+    about = f"The newest {len(rows)} of {total:,}." if total > len(rows) else ""
     return [
         *failures_of(failures, "letters"),
         RowTable("letters", "Dead letters", rows, "They cannot be read now.", about),

@@ -139,11 +139,11 @@ def group_row(each: GroupSummary) -> Cells:
 
 
 def stuck_text(is_stuck: bool | None, since_ms: int | None) -> str:
-    """Return whether a group, member or queue is stuck, in words."""
+    """Return whether and for how long a group or queue is stuck, in words."""
     if not is_stuck:
         return "unknown" if is_stuck is None else "no"
     span_ms = time_ns() // 1_000_000 - (since_ms or 0)
-    return f"stuck for {spoken(span_ms)}" if since_ms else "stuck"
+    return f"for {spoken(span_ms)}" if since_ms else "yes"
 
 
 def stuck_rows(groups: Sequence[GroupSummary]) -> list[int]:
