@@ -104,10 +104,23 @@ def rows_of_phone(rows: Sequence[Cells]) -> int:
     """Return how many rows of a table a narrow screen shows before the fold."""
     lines = 0
     for number, row in enumerate(rows):
-        lines += sum(1 + len(str(each)) // CHARS_OF_PHONE for each in row.values())
+        lines += sum(map(_lines_of_phone, row.values()))
         if lines > LINES_OF_PHONE and number >= ROWS_OF_PHONE_MIN:
             return number
     return len(rows)
+
+
+def _lines_of_phone(value: object) -> int:
+    match value:
+        case str():
+            return 1 + len(value) // CHARS_OF_PHONE
+        case Link():
+            return _lines_of_phone(value.text)
+        case Mapping():
+            return sum(map(_lines_of_phone, value.values())) or 1
+        case list() | tuple():
+            return sum(map(_lines_of_phone, value)) or 1
+    return 1
 
 
 @pass_context

@@ -61,9 +61,11 @@ def test_hostile_text_stays_text_wherever_it_stands(text: str) -> None:
         [text],
     )
     found = html(page, Viewer(text, "viewer"))
+    assert found.count("<script") == 3
+    found = "\n".join(line for line in found.split("\n") if "integrity=" not in line)
     for part in ("<script>alert", "<img", "<svg", "onmouseover='", "49"):
         assert part not in found
-    assert found.count("<script") == 3 and "{{7*7}}" in html(Page("{{7*7}}"))
+    assert "<script" not in found and "{{7*7}}" in html(Page("{{7*7}}"))
 
 
 def test_control_and_direction_characters_are_shown_as_what_they_are() -> None:
