@@ -51,6 +51,7 @@ FIRING: Mapping[str, tuple[int, Mapping[str, str]]] = {
         9,
         {LATE: "300001x20"},
     ),
+    "ConsumerStuck": (3, {'troupemq_stuck_queues{topic="T",consumer_group="g"}': "0 2x9"}),
     "LagGrows": (
         70,
         {

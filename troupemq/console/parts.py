@@ -10,16 +10,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 from urllib.parse import urlencode
 
+from troupemq.client.admin import Span as Span
 from troupemq.client.admin import Time
 from troupemq.console.given import Rule
 from troupemq.numbers import odd_number
 
 Cells = Mapping[str, Any]
 """Row of a table: text, numbers, booleans, Time, Span, Size, Link, or lists of them."""
-
-
-class Span(int):
-    """Duration in ms."""
 
 
 class Size(int):
