@@ -60,9 +60,7 @@ class Console:
         self.throttle = Throttle()
         self.alerts = Alerts(settings.alerts, settings.data / "thresholds.json")
         self.cluster = WatchedCluster(settings.namesrv)
-        taker = SnapshotTaker(
-            self.cluster.session, stuck_after_s=lambda: self.alerts.thresholds.stuck_seconds
-        )
+        taker = SnapshotTaker(self.cluster.session)
         told = self.alerts.look if settings.alerts.tells else None
         self.watch = ClusterWatch(taker.take, told)
 

@@ -24,8 +24,6 @@ class Thresholds:
     disk_watch_percent: int = 75
     disk_trouble_percent: int = 85
     """Brokers then delete old files before their retention time; at 90 % they refuse sends."""
-    stuck_seconds: int = 30
-    """A queue with waiting messages is stuck if nothing was consumed from it for this long."""
     lag_messages: int = 10_000
     lag_minutes: int = 5
     transaction_minutes: int = 60

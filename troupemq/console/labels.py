@@ -58,7 +58,6 @@ LABELS = {
     "sentence": "Reason",
     "size_of_a_file": "Commit log file size",
     "still_kept": "Next message retained",
-    "stuck_seconds": "Stuck after (s)",
     "texts": "Text",
     "then": "After",
     "times": "Count",

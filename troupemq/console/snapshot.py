@@ -34,7 +34,6 @@ from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 from troupemq.client.admin import BrokerPlace
 from troupemq.client.admin.brokers import properties_of
 from troupemq.client.admin.progress import (
-    STUCK_AFTER_S,
     AskedMember,
     GroupProgress,
     MemberProgress,
@@ -42,6 +41,7 @@ from troupemq.client.admin.progress import (
     group_of,
     members_of_group,
     queues_of,
+    stuck_after_ms,
 )
 from troupemq.client.errors import ClientError
 from troupemq.console.cluster import DeadlineSession, PendingAnswer
@@ -192,11 +192,8 @@ class SnapshotTaker:
         session: DeadlineSession,
         now_ms: Callable[[], int] | None = None,
         clock: Callable[[], float] = monotonic,
-        stuck_after_s: Callable[[], float] = lambda: STUCK_AFTER_S,
     ) -> None:
-        """Prepare snapshots; `stuck_after_s` is the threshold in progress.py."""
         self._session = session
-        self._stuck_after_s = stuck_after_s
         self._now_ms = now_ms or (lambda: time_ns() // 1_000_000)
         self._unsupported = UnsupportedRequests(clock)
         self._answered: dict[tuple[str, str, int], tuple[BrokerPlace, int]] = {}
@@ -221,7 +218,7 @@ class SnapshotTaker:
         self._note_answers(found)
         for group in found.groups.values():
             if group.waiting:
-                queues = queues_of(group.waiting, self._stuck_after_s())
+                queues = queues_of(group.waiting)
                 group.progress = group_of(group.name, queues, tps=group.tps)
         seconds = max(0.5, SNAPSHOT_S - (monotonic() - began_s))
         in_vain, connections = self._second_round(found, seconds)
@@ -392,8 +389,9 @@ class SnapshotTaker:
             told.setdefault(group.name, []).append(about.running_info(address, each, later))
         for name, answers in told.items():
             group = found.groups[name]
-            queues = queues_of(group.waiting, self._stuck_after_s(), answers)
-            there = members_of_group(name, answers, queues, self._stuck_after_s())
+            queues = queues_of(group.waiting, members=answers)
+            after_ms = max(stuck_after_ms(each, None) for each in group.waiting)
+            there = members_of_group(name, answers, queues, after_ms / 1000)
             group.progress = group_of(name, queues, tps=group.tps, members=group.members)
             group.stuck_members = [each for each in there if each.is_stuck]
         return about.in_vain_s

@@ -242,7 +242,7 @@ def incident(servers: Servers, console: ConsoleServer, tmp_path: Path) -> Iterat
     namesrv = f"127.0.0.1:{servers.ports['namesrv']}"
     with Admin(namesrv) as admin:
         admin.create_topic("Incidents", 2)
-    console.console.alerts.set_thresholds({"stuck_seconds": 1})
+        assert not admin.update_broker_setting("stuckAfterSeconds", "1").failures
     script = str(Path(__file__).with_name("stuck_consumer.py"))
     children = [
         Child([sys.executable, script, namesrv, "oncall", how], tmp_path / f"{how}.log", PATH)
@@ -258,7 +258,8 @@ def incident(servers: Servers, console: ConsoleServer, tmp_path: Path) -> Iterat
     finally:
         for each in children:
             each.kill()
-        console.console.alerts.set_thresholds({"stuck_seconds": 30})
+        with Admin(namesrv) as admin:
+            assert not admin.update_broker_setting("stuckAfterSeconds", "30").failures
 
 
 def _stuck(console: ConsoleServer) -> bool:

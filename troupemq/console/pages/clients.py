@@ -3,10 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from time import time_ns
 
-from protocol.bodies_admin import ClientConnection
 from troupemq.client.admin import Time
 from troupemq.client.admin.members import ClientInfo
-from troupemq.client.admin.progress import AskedMember, MemberProgress, members_of_group
+from troupemq.client.admin.progress import MemberProgress
 from troupemq.client.admin.stacks import ThreadStack
 from troupemq.console.asking import PageRequest, failures_of, page
 from troupemq.console.findings import counted, sentence_of
@@ -60,28 +59,29 @@ WANTED = {
 def client(asked: PageRequest) -> Page:
     """Show what one member does, then its state, with the stacks of its threads."""
     name, client_id = asked.needed("group"), asked.needed("client")
-    found = asked.cluster.ask(
-        lambda admin: [admin.running_info(name, client_id, with_stacks=True)], 8.0
-    )
+    found = asked.cluster.ask(lambda admin: [admin.progress(name, client=client_id)], 8.0)
     parts: list[Part] = [Links([Link(f"Group {name}", "/group", {"name": name})])]
-    parts += failures_of(found.failures, "client")
-    if found.found:
-        info = found.found[0]
-        parts += [*_progress(asked, name, client_id, info), *_state(info)]
+    member = next((one for each in found.found for one in each.members), None)
+    failures = [*found.failures, *(one for each in found.found for one in each.failures)]
+    info = None if member is None else member.info
+    if member is None:  # its group has no offsets, or no broker lists it
+        told = asked.cluster.ask(
+            lambda admin: [admin.running_info(name, client_id, with_stacks=True)]
+        )
+        info, failures = next(iter(told.found), None), told.failures
+    parts += failures_of(failures, "client")
+    if member is not None:
+        parts += _progress(member)
+    if info is not None:
+        parts += _state(info)
     return Page(f"Client {client_id}", parts, taken_ms=time_ns() // 1_000_000)
 
 
-def _progress(asked: PageRequest, name: str, client_id: str, info: ClientInfo) -> list[Part]:
+def _progress(member: MemberProgress) -> list[Part]:
     """Return the verdict, the stacks of the workers, and the messages in listener calls."""
-    stuck_s = float(asked.console.alerts.thresholds.stuck_seconds)
-    queues = asked.cluster.ask(lambda admin: admin.group_progress(name, stuck_after_s=stuck_s))
-    parts = failures_of(queues.failures, "progress")
-    asked_member = AskedMember(ClientConnection(client_id, "", "", 0), info)
-    (member,) = members_of_group(name, [asked_member], queues.found, stuck_s)
     level = "trouble" if member.is_stuck else "watch" if member.is_stuck is None else "fine"
     notes = [Note(level, sentence_of(member.verdict), since_ms=member.stuck_since_ms)]
-    parts += [Notes("verdict", "", notes), *_workers(member.threads)]
-    return [*parts, *_in_hand(member)]
+    return [Notes("verdict", "", notes), *_workers(member.threads), *_in_hand(member)]
 
 
 def _workers(threads: Sequence[ThreadStack]) -> list[Part]:

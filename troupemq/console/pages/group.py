@@ -78,11 +78,8 @@ def _report(
     asked: PageRequest, name: str, is_stuck: bool
 ) -> tuple[ProgressReport | None, Sequence[str]]:
     """Return the progress, and failures; a refresh asks for stacks only if the group is stuck."""
-    stuck_s = float(asked.console.alerts.thresholds.stuck_seconds)
     with_stacks = is_stuck or not asked.is_refresh
-    found = asked.cluster.ask(
-        lambda admin: [admin.progress(name, stuck_after_s=stuck_s, with_stacks=with_stacks)]
-    )
+    found = asked.cluster.ask(lambda admin: [admin.progress(name, with_stacks=with_stacks)])
     if not found.found:
         return None, found.failures
     return found.found[0], [*found.failures, *found.found[0].failures]
