@@ -15,6 +15,9 @@ from troupemq.client.admin import Time
 from troupemq.console.given import Rule
 from troupemq.numbers import odd_number
 
+PICKED = "ids"
+"""Field of a form that has a value for each checked row."""
+
 Cells = Mapping[str, Any]
 """Row of a table: text, numbers, booleans, Time, Span, Size, Link, or lists of them."""
 
@@ -69,6 +72,8 @@ class RowTable:
     """Numbers of the rows that stand out."""
     only_json: Collection[str] = ()
     """Keys that pages do not show, in favour of others."""
+    folded: bool = False
+    picks: "Picks | None" = None
 
     @property
     def shown_rows(self) -> Sequence[Cells]:
@@ -79,6 +84,18 @@ class RowTable:
             {key: each for key, each in row.items() if key not in self.only_json}
             for row in self.rows
         ]
+
+
+@dataclass(frozen=True)
+class Picks:
+    """Checkbox in each row of a table, and the changes that take the checked rows.
+
+    A change gets the checked values of the column `key`, separated by commas, as its field PICKED.
+    """
+
+    key: str
+    changes: Sequence[Link]
+    """Text of each button, and the path of its change; the query is sent with it."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +143,8 @@ class LongText:
     title: str
     text: str
     folded: bool = False
+    copies: bool = False
+    """Offer a button that copies the text."""
 
 
 @dataclass(frozen=True)
@@ -141,6 +160,12 @@ class Input:
     needed: bool = False
     rule: Rule | None = None
     """Rule for its value; None selects the rule of its name (given.py)."""
+    offers: str = ""
+    """Kind of names offered while one types: `topics` or `groups`."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Words for choices that are codes."""
+    is_rare: bool = False
+    """Fold it, because most requests leave it empty."""
 
 
 @dataclass(frozen=True)
@@ -196,7 +221,39 @@ class LineChart:
         return json.dumps(asdict(self))
 
 
-Part = RowTable | Facts | Notes | LongText | Form | Links | LineChart
+@dataclass(frozen=True)
+class Tabs:
+    """Links to the sections of a page, of which one is shown."""
+
+    links: Sequence[Link]
+    current: int
+
+
+@dataclass(frozen=True)
+class ProgressLine:
+    """Progress of a search or a live page: a sentence, links, and the facts for /api."""
+
+    name: str
+    text: str
+    facts: Cells
+    links: Sequence[Link] = ()
+    share: float | None = None
+    """Fraction that is done; None for an unknown one."""
+
+
+@dataclass(frozen=True)
+class LivePart:
+    """Parts that the browser requests again, by themselves; without an interval never."""
+
+    name: str
+    parts: "Sequence[Part]"
+    again: Link
+    every_s: int = 0
+
+
+Part = (
+    RowTable | Facts | Notes | LongText | Form | Links | LineChart | Tabs | ProgressLine | LivePart
+)
 
 
 @dataclass
@@ -217,7 +274,12 @@ def as_json(page: Page) -> dict[str, Any]:
     found: dict[str, Any] = {"title": page.title, "missing": list(page.missing)}
     if page.taken_ms:
         found["taken_ms"] = page.taken_ms
-    for part in page.parts:
+    _add_json(found, page.parts)
+    return found
+
+
+def _add_json(found: dict[str, Any], parts: Sequence[Part]) -> None:
+    for part in parts:
         match part:
             case RowTable():
                 found[part.name] = [plain(row) for row in part.rows]
@@ -229,7 +291,10 @@ def as_json(page: Page) -> dict[str, Any]:
                 found[part.name] = [_plain_note(each) for each in part.notes]
             case LongText():
                 found[part.name] = part.text
-    return found
+            case ProgressLine():
+                found[part.name] = {"text": part.text, **plain(part.facts)}
+            case LivePart():
+                _add_json(found, part.parts)
 
 
 def _plain_note(note: Note) -> dict[str, Any]:

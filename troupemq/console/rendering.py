@@ -236,6 +236,10 @@ class Renderer:
             menu={} if viewer is None else _menu_of(viewer),
         )
 
+    def options(self, names: Iterable[str]) -> str:
+        """Return names as the options of a field's list."""
+        return Markup("").join(Markup('<option value="{}">').format(each) for each in names)
+
     def login(self, following: str, sentence: str = "") -> str:
         return self._render(
             "login.html",

@@ -10,7 +10,14 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from time import monotonic, time_ns
 
-from protocol.bodies import KVTable, SubscriptionGroupTable, TopicConfig, TopicConfigTable
+from protocol.bodies import (
+    PERM_READ,
+    PERM_WRITE,
+    KVTable,
+    SubscriptionGroupTable,
+    TopicConfig,
+    TopicConfigTable,
+)
 from protocol.bodies_admin import ClientConnection, TopicStatsTable
 from protocol.bodies_own import (
     AclRefusal,
@@ -125,6 +132,8 @@ class TopicSummary:
     perm: int = 0
     groups: dict[str, int] = field(default_factory=dict)
     """Consumer lag by group."""
+    at: dict[str, TopicConfig] = field(default_factory=dict)
+    """The topic at each master, by the broker's name."""
 
 
 @dataclass
@@ -276,7 +285,7 @@ class SnapshotTaker:
         for each, topics, groups, stats, transactions, jobs in of_masters:
             address = each.place.address
             if (config := about.body(TopicConfigTable, address, topics)) is not None:
-                _add_topics(found, config.topic_configs.values())
+                _add_topics(found, each.place.name, config.topic_configs.values())
             if (known := about.body(SubscriptionGroupTable, address, groups)) is not None:
                 for name in known.subscription_group_table:
                     found.groups.setdefault(name, GroupSummary(name))
@@ -401,13 +410,21 @@ def _identity(place: BrokerPlace) -> tuple[str, str, int]:
     return place.cluster, place.name, place.id
 
 
-def _add_topics(found: ClusterSnapshot, configs: Iterable[TopicConfig]) -> None:
+def permission_words(perm: int) -> str:
+    """Return a permission in words."""
+    words = {PERM_READ | PERM_WRITE: "read and write", PERM_READ: "read only"}
+    words |= {PERM_WRITE: "write only", 0: "none"}
+    return words[perm & (PERM_READ | PERM_WRITE)]
+
+
+def _add_topics(found: ClusterSnapshot, broker: str, configs: Iterable[TopicConfig]) -> None:
     for config in configs:
         state = found.topics.setdefault(config.topic_name, TopicSummary(config.topic_name))
         state.brokers += 1
         state.read_queues += config.read_queue_nums
         state.write_queues += config.write_queue_nums
         state.perm = config.perm
+        state.at[broker] = config
 
 
 def _add_lags(found: ClusterSnapshot, lags: ProgressList) -> None:

@@ -205,6 +205,55 @@ def test_a_setting_is_changed_and_its_old_value_is_noted(live: Visit) -> None:
     assert "hidden-1" not in str(live.console.audit.newest(9))
 
 
+def test_a_change_of_a_topic_is_previewed_by_broker_and_in_words(live: Visit) -> None:
+    live.change("topic", **{**MADE, "topic": "Words"})
+    form = live.get("/change/topic", topic="Words").text
+    assert 'name="read_queues" value="3"' in form and ">read and write</option>" in form
+    wanted = {**MADE, "topic": "Words", "read_queues": "2", "write_queues": "4"}
+    found = live.preview("topic", **{**wanted, "permission": "4"}).text
+    for each in (
+        "3 → 2",
+        "3 → 4",
+        "read and write → read only",
+        "no longer get the messages in queue 2 of broker-a",
+        "send to the queues 2 to 3 of broker-a, which no consumer reads",
+        "Sends to the topic at broker-a are refused",
+    ):
+        assert each in found, each
+    same = live.preview("topic", **{**MADE, "topic": "Words"}).text
+    assert "3 (unchanged)" in same and "No messages or clients are affected" in same
+    given = {"cluster": "DefaultCluster", "topic": "Words", "permission": "2"}
+    assert "Consumers get no messages" in live.preview("topic-permission", **given).text
+    rows = live.json("/topic", name="Words")["at_brokers"]
+    assert rows[0]["permission"] == "read and write" and rows[0]["broker"] == "broker-a"
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "sentence"),
+    [
+        ("topic-permission", {"topic": "orders", "permission": "4"}, "did you mean Orders?"),
+        ("delete-topic", {"topic": "Nowhere"}, "topic Nowhere not found at any broker"),
+        ("delete-group", {"group": "nobody"}, "group nobody not found at any broker"),
+        ("skip", {"group": "nobody", "topic": "Orders"}, "group nobody not found"),
+        ("topic", {**MADE, "topic": "SCHEDULE_TOPIC_XXXX"}, "a topic of the brokers"),
+        ("topic", {**MADE, "topic": "t" * 200}, "longer than"),
+    ],
+)
+def test_an_unknown_name_is_refused_before_the_preview(
+    live: Visit, name: str, given: dict[str, str], sentence: str
+) -> None:
+    for send in (live.preview, live.change):
+        page = send(name, **{"cluster": "DefaultCluster", **given}).text
+        assert sentence in page and "Equal command line" not in page
+    assert [each["what"] for each in live.console.audit.newest(9)] == ["login"]
+
+
+def test_an_unknown_setting_is_refused_before_the_preview(live: Visit) -> None:
+    address = live.console.watch.newest().brokers[0].place.address
+    given = {"address": address, "key": "filereservedtime", "value": "9"}
+    assert "did you mean fileReservedTime?" in live.preview("setting", **given).text
+
+
 def test_groups_are_made_and_deleted(live: Visit) -> None:
     given = {
         "cluster": "DefaultCluster",

@@ -6,6 +6,7 @@ topics.py    topics, their queues, groups and producers
 groups.py    consumer groups; group.py: one, with members, queues, rebalances
 clients.py   one member: verdict, worker stacks, running info
 messages.py  search for messages, and the newest of a topic
+live.py      messages of a topic as they come
 message.py   one message, and traces
 waiting.py   dead letters, open transactions, delayed messages
 jobs.py      Spark jobs

@@ -13,8 +13,9 @@ from troupemq.console.asking import PageRequest, failures_of, page
 from troupemq.console.changes import change_link, change_links
 from troupemq.console.given import legal_name
 from troupemq.console.pages.message import body_of
-from troupemq.console.pages.messages import Search, rows_of
+from troupemq.console.pages.messages import rows_of
 from troupemq.console.parts import Cells, Form, Input, Link, Links, Page, RowTable, Span
+from troupemq.console.search import Filters, MessageSearch
 from troupemq.console.snapshot import BrokerSummary
 from troupemq.numbers import whole
 
@@ -50,7 +51,7 @@ def letters_of_group(asked: PageRequest) -> Page:
     search = _letters(asked, group, asked.number("count", LETTERS, 1, 500))
     given = {name: asked.text(name) for name in ("name", "begin", "end") if asked.text(name)}
     try:
-        found = search.run(asked)
+        found = search.run(asked.cluster.session)
     except ClientError as error:
         return Page(f"Dead letters of {group}", failures_of([str(error)], "letters"))
     now_ms = time_ns() // 1_000_000
@@ -91,9 +92,9 @@ def letters_of_group(asked: PageRequest) -> Page:
     )
 
 
-def _letters(asked: PageRequest, group: str, count: int) -> Search:
-    begin_ms, end_ms = asked.time_ms("begin"), asked.time_ms("end")
-    return Search(DLQ_TOPIC_PREFIX + group, begin_ms, end_ms, count=count)
+def _letters(asked: PageRequest, group: str, count: int) -> MessageSearch[MessageView]:
+    filters = Filters(begin_ms=asked.time_ms("begin"), end_ms=asked.time_ms("end"))
+    return MessageSearch(DLQ_TOPIC_PREFIX + group, filters, count, lambda view: view)
 
 
 def _origin(view: MessageView) -> str | None:
@@ -105,7 +106,9 @@ def export(asked: PageRequest) -> bytes:
 
     Raises NotThere, ClientError.
     """
-    found = _letters(asked, asked.needed("name", legal_name), EXPORTED_MAX).run(asked)
+    found = _letters(asked, asked.needed("name", legal_name), EXPORTED_MAX).run(
+        asked.cluster.session
+    )
     return b"".join(json.dumps(_exported(view)).encode() + b"\n" for view in found)
 
 

@@ -26,13 +26,30 @@
     }
   });
 
-  // Skip a refresh while the user selects text or has the focus in the content, except in a fold.
+  // Skip a refresh while the user selects text or has the focus in what it replaces, except in a fold.
   const FOLD = "summary, input.more";
   document.addEventListener("htmx:beforeRequest", (event) => {
-    const content = document.getElementById("content"), at = document.activeElement;
+    const place = event.detail.elt;
+    if (place.matches("input")) return;
+    const content = place.id === "main" ? document.getElementById("content") : place, at = document.activeElement;
     const busy = document.hidden || !document.getSelection().isCollapsed ||
       (content && content.contains(at) && !at.matches(FOLD));
     if (busy) event.preventDefault();
+  });
+
+  document.addEventListener("click", (event) => {
+    // Copy a text; where the browser forbids it, without TLS, select it.
+    const copy = event.target.closest("button.copy");
+    if (copy) {
+      const text = document.getElementById(copy.dataset.copies);
+      const done = () => { copy.textContent = "Copied"; };
+      if (navigator.clipboard) navigator.clipboard.writeText(text.textContent).then(done, () => {});
+      else { document.getSelection().selectAllChildren(text); if (document.execCommand("copy")) done(); }
+    }
+    // The checkbox in the head of a table selects all rows.
+    if (event.target.matches("input.all")) {
+      event.target.closest("table").querySelectorAll("tbody input[type=checkbox]").forEach((each) => { each.checked = event.target.checked; });
+    }
   });
 
   // Keep open folds open over a refresh, and the focus on its fold.
