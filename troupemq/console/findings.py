@@ -209,12 +209,7 @@ def _of_groups(now: ClusterSnapshot, limits: Thresholds) -> Iterator[Alert]:
         if group.differs:
             differing.append(group)
     yield from _stuck(stuck, now.taken_ms)
-    yield from _each(
-        unattended,
-        "unattended",
-        "trouble",
-        lambda g: f"has a consumer lag of {g.lag:,} messages and no member.",
-    )
+    yield from _each(unattended, "unattended", "trouble", _alone)
     yield from _each(late, "late", "trouble", _behind)
     yield from _each(
         differing,
@@ -254,6 +249,12 @@ def _stuck(groups: list[GroupSummary], now_ms: int) -> Iterator[Alert]:
         yield Alert("stuck others", "trouble", text, Link("groups", "/groups"))
 
 
+def _alone(group: GroupSummary) -> str:
+    text = f"has a consumer lag of {group.lag:,} messages and no member"
+    stuck = group.stuck_queues
+    return f"{text}; it stands at {stuck[0].place}." if stuck else f"{text}."
+
+
 def _behind(group: GroupSummary) -> str:
     text = f"has a consumer lag of {group.lag:,} messages"
     if group.late_ms:
@@ -265,7 +266,10 @@ def _each(groups: list[GroupSummary], kind: str, level: str, text: object) -> It
     assert callable(text)
     for group in groups[:NAMED_MAX]:
         link = Link(group.name, "/group", {"name": group.name})
-        yield Alert(f"{kind} {group.name}", level, f"The group {group.name} {text(group)}", link)
+        sentence = f"The group {group.name} {text(group)}"
+        is_since = kind == "unattended" and group.stuck_since_ms
+        since_ms = Time(group.stuck_since_ms) if is_since else None
+        yield Alert(f"{kind} {group.name}", level, sentence, link, since_ms=since_ms)
     rest = len(groups) - NAMED_MAX
     if rest > 0:
         text_of_rest = f"{rest} more groups have the same problem."

@@ -85,9 +85,9 @@ class GroupSummary:
     name: str
     lag: int = 0
     late_ms: int | None = None
-    """Upper bound of the time lag: the largest over the queues with a lag; None without one.
+    """The largest time lag of a queue; None without one.
 
-    Per queue it is the time since the store time of the last consumed message.
+    Of RocketMQ brokers it is an upper bound: the time since the last consumed message was stored.
     """
     tps: float = 0.0
     topics: dict[str, int] = field(default_factory=dict)
@@ -229,6 +229,8 @@ class SnapshotTaker:
             if group.waiting:
                 queues = queues_of(group.waiting)
                 group.progress = group_of(group.name, queues, tps=group.tps)
+                if group.progress.late_ms is not None:
+                    group.late_ms = int(group.progress.late_ms)
         seconds = max(0.5, SNAPSHOT_S - (monotonic() - began_s))
         in_vain, connections = self._second_round(found, seconds)
         seconds = max(0.5, SNAPSHOT_S - (monotonic() - began_s))

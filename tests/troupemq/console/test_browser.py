@@ -249,7 +249,7 @@ def incident(servers: Servers, console: ConsoleServer, tmp_path: Path) -> Iterat
         for how in ("hangs", "works")
     ]
     try:
-        wait_until(lambda: len(members(console, "oncall")) == 2, "two members", 30.0)
+        wait_until(lambda: _shares(console) == [1, 1], "a queue for each member", 30.0)
         with Producer("shop", namesrv) as producer:
             for number in range(8):
                 producer.send(Message("Incidents", b"x", keys=f"incident-{number}"))
@@ -260,6 +260,12 @@ def incident(servers: Servers, console: ConsoleServer, tmp_path: Path) -> Iterat
             each.kill()
         with Admin(namesrv) as admin:
             assert not admin.update_broker_setting("stuckAfterSeconds", "30").failures
+
+
+def _shares(console: ConsoleServer) -> list[int]:
+    """Return how many queues of Incidents each member has."""
+    found = console.console.cluster.ask(lambda admin: admin.member_states("oncall")).found
+    return [sum("Incidents@" in name for name in each.queue_names) for each in found]
 
 
 def _stuck(console: ConsoleServer) -> bool:
