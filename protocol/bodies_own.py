@@ -38,6 +38,8 @@ class ProgressStats(ConsumeStatsBody):
     """Time since which this broker notes changes of offsets."""
     answered_timestamp: int = 0
     """Time of the answer by the broker's clock."""
+    stuck_after: int = 0
+    """Time in ms without consumption after which a queue with waiting messages is stuck."""
 
 
 @dataclass(slots=True)
@@ -96,7 +98,7 @@ class AclRefusal(Body):
 
 @dataclass(slots=True)
 class AclRefusals(Body):
-    """Refusals of all accounts: GET_ACL_REFUSALS."""
+    """Body of GET_ACL_REFUSALS: counts of refused requests, by account."""
 
     refusals: list[AclRefusal] = field(default_factory=list)
 

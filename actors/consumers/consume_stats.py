@@ -215,7 +215,11 @@ class ConsumeStats(QueueWorker):
             return ConsumeStatsBody()
         since_ms = self._tables.offset_moves.value.since_ms
         now_ms = self.system.clock.now_ms()
-        return ProgressStats(observed_since=since_ms, answered_timestamp=now_ms)
+        return ProgressStats(
+            observed_since=since_ms,
+            answered_timestamp=now_ms,
+            stuck_after=self._config.stuck_after_seconds * 1000,
+        )
 
     def _counted(self, group: str, topic: str, body: ConsumeStatsBody) -> TopicConfig | None:
         """Return the topic and add the group's rate to `body`, or None if it does not count.

@@ -53,6 +53,8 @@ from troupemq.console.names import known_names, offered
 from troupemq.console.pages import (
     access,
     brokers,
+    clients,
+    group,
     groups,
     house,
     jobs,
@@ -83,7 +85,8 @@ SAID_CHARS_MAX = 200
 ALL_OF_THEM = (
     *(access_changes, cluster_changes, house_changes, message_changes, offset_changes),
     *(letter_changes, topic_changes),
-    *(access, brokers, groups, house, jobs, live, message, messages, overview, topics, waiting),
+    *(access, brokers, clients, group, groups, house, jobs, live, message, messages, overview),
+    *(topics, waiting),
 )
 """Modules imported because they register pages and changes."""
 

@@ -4,8 +4,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 
 from protocol.codes import RequestCode
+from troupemq.client.admin import Time
 from troupemq.console.parts import Link, Note
-from troupemq.console.snapshot import ACCESS, BrokerSummary, ClusterSnapshot, GroupSummary
+from troupemq.console.questions import ACCESS
+from troupemq.console.snapshot import BrokerSummary, ClusterSnapshot, GroupSummary
 
 ALL_BROKERS = Link("Brokers", "/brokers")
 NAMED_MAX = 10
@@ -52,10 +54,12 @@ class Alert:
     link: Link | None = None
     is_standing: bool = False
     """Describes a choice of the operator: shown on pages and never sent."""
+    since_ms: Time | None = None
+    """Begin of the problem; None if it is unknown."""
 
     @property
     def note(self) -> Note:
-        return Note(self.level, self.text, self.link)
+        return Note(self.level, self.text, self.link, self.since_ms)
 
 
 def findings_of(now: ClusterSnapshot, limits: Thresholds) -> list[Alert]:
@@ -64,6 +68,7 @@ def findings_of(now: ClusterSnapshot, limits: Thresholds) -> list[Alert]:
         *_of_brokers(now, limits),
         *_of_groups(now, limits),
         *_of_the_rest(now, limits),
+        *_of_access(now),
     ]
     return sorted(found, key=lambda each: each.level != "trouble")
 
@@ -90,7 +95,6 @@ def _of_brokers(now: ClusterSnapshot, limits: Thresholds) -> Iterator[Alert]:
             if behind > limits.replica_mib:
                 text = f"{name} lags {behind:,.0f} MiB behind its master."
                 yield Alert(f"replica {place.address}", "trouble", text, link)
-    yield from _of_access(now)
 
 
 def _of_silence(now: ClusterSnapshot) -> Iterator[Alert]:
@@ -192,22 +196,20 @@ def _name(each: BrokerSummary) -> str:
 
 
 def _of_groups(now: ClusterSnapshot, limits: Thresholds) -> Iterator[Alert]:
-    unattended, late, differing = [], [], []
+    unattended, stuck, late, differing = [], [], [], []
     for group in sorted(now.groups.values(), key=lambda each: -each.lag):
         if group.lag and group.members == 0:
             unattended.append(group)
+        elif group.is_stuck:
+            stuck.append(group)
         elif group.lag >= limits.lag_messages or (
             group.lag and (group.late_ms or 0) > limits.lag_minutes * 60_000
         ):
             late.append(group)
         if group.differs:
             differing.append(group)
-    yield from _each(
-        unattended,
-        "unattended",
-        "trouble",
-        lambda g: f"has a consumer lag of {g.lag:,} messages and no member.",
-    )
+    yield from _stuck(stuck, now.taken_ms)
+    yield from _each(unattended, "unattended", "trouble", _alone)
     yield from _each(late, "late", "trouble", _behind)
     yield from _each(
         differing,
@@ -217,6 +219,40 @@ def _of_groups(now: ClusterSnapshot, limits: Thresholds) -> Iterator[Alert]:
             "has members that subscribe differently: messages are lost. Align their subscriptions."
         ),
     )
+
+
+def _stuck(groups: list[GroupSummary], now_ms: int) -> Iterator[Alert]:
+    """Yield groups that consume nothing, the longest first, with the place where they stand."""
+    groups.sort(key=lambda each: each.stuck_since_ms)
+    for group in groups[:NAMED_MAX]:
+        name, since_ms = group.name, group.stuck_since_ms
+        text, link = f"The group {name} is stuck", Link("Verdict", "/group", {"name": name})
+        span = spoken(now_ms - since_ms)
+        if group.stuck_members:
+            member = group.stuck_members[0]
+            since_ms, at = member.stuck_since_ms or since_ms, member.current
+            span = spoken(now_ms - since_ms)
+            text += f": its member {member.client} has finished nothing for {span}"
+            text += "" if at is None else f" and stands at {at.place}"
+            text += f", message {at.message_id}" if at is not None and at.message_id else ""
+            more = len(group.stuck_members) - 1
+            text += f"; {counted(more, 'other member')} too" if more else ""
+            link = Link("Verdict", "/client", {"group": name, "client": member.client})
+        elif group.stuck_queues:
+            queue, more = group.stuck_queues[0], len(group.stuck_queues) - 1
+            text += f": nothing was consumed for {span} at {queue.place}"
+            text += f" and {counted(more, 'other queue')}" if more else ""
+        text += f". {counted(group.lag, 'message')} {'waits' if group.lag == 1 else 'wait'}."
+        yield Alert(f"stuck {name}", "trouble", text, link, since_ms=Time(since_ms))
+    if len(groups) > NAMED_MAX:
+        text = f"{len(groups) - NAMED_MAX} more groups are stuck."
+        yield Alert("stuck others", "trouble", text, Link("groups", "/groups"))
+
+
+def _alone(group: GroupSummary) -> str:
+    text = f"has a consumer lag of {group.lag:,} messages and no member"
+    stuck = group.stuck_queues
+    return f"{text}; it stands at {stuck[0].place}." if stuck else f"{text}."
 
 
 def _behind(group: GroupSummary) -> str:
@@ -230,7 +266,10 @@ def _each(groups: list[GroupSummary], kind: str, level: str, text: object) -> It
     assert callable(text)
     for group in groups[:NAMED_MAX]:
         link = Link(group.name, "/group", {"name": group.name})
-        yield Alert(f"{kind} {group.name}", level, f"The group {group.name} {text(group)}", link)
+        sentence = f"The group {group.name} {text(group)}"
+        is_since = kind == "unattended" and group.stuck_since_ms
+        since_ms = Time(group.stuck_since_ms) if is_since else None
+        yield Alert(f"{kind} {group.name}", level, sentence, link, since_ms=since_ms)
     rest = len(groups) - NAMED_MAX
     if rest > 0:
         text_of_rest = f"{rest} more groups have the same problem."
@@ -263,6 +302,11 @@ def _of_the_rest(now: ClusterSnapshot, limits: Thresholds) -> Iterator[Alert]:
             if run.state == "failed":
                 text = f"The last run of the job {name} at {address} failed: {run.sentence}"
                 yield Alert(f"job {address} {name}", "watch", text, Link(name, "/jobs"))
+
+
+def sentence_of(verdict: str) -> str:
+    """Return a verdict as a sentence."""
+    return f"{verdict[:1].upper()}{verdict[1:]}."
 
 
 def counted(count: int, what: str) -> str:

@@ -5,11 +5,12 @@ of /api, so that both show the same data with the same rights.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 from urllib.parse import urlencode
 
+from troupemq.client.admin import Span as Span
 from troupemq.client.admin import Time
 from troupemq.console.given import Rule
 from troupemq.numbers import odd_number
@@ -19,10 +20,6 @@ PICKED = "ids"
 
 Cells = Mapping[str, Any]
 """Row of a table: text, numbers, booleans, Time, Span, Size, Link, or lists of them."""
-
-
-class Span(int):
-    """Duration in ms."""
 
 
 class Size(int):
@@ -79,10 +76,22 @@ class RowTable:
     nothing: str = "No data."
     about: str = ""
     pager: Pager | None = None
+    marked: Collection[int] = ()
+    """Numbers of the rows that stand out."""
+    only_json: Collection[str] = ()
+    """Keys that pages do not show, in favour of others."""
     folded: bool = False
     picks: "Picks | None" = None
-    hidden: frozenset[str] = frozenset()
-    """Keys that only /api shows."""
+
+    @property
+    def shown_rows(self) -> Sequence[Cells]:
+        """The rows as pages show them."""
+        if not self.only_json:
+            return self.rows
+        return [
+            {key: each for key, each in row.items() if key not in self.only_json}
+            for row in self.rows
+        ]
 
 
 @dataclass(frozen=True)
@@ -105,6 +114,13 @@ class Facts:
     folded: bool = False
     as_is: bool = False
     """Show the keys unchanged, because clients or brokers define them."""
+    only_json: Collection[str] = ()
+    """Keys that pages do not show, in favour of others."""
+
+    @property
+    def shown(self) -> Cells:
+        """The properties as pages show them."""
+        return {key: each for key, each in self.facts.items() if key not in self.only_json}
 
 
 @dataclass(frozen=True)
@@ -114,6 +130,8 @@ class Note:
     level: str
     text: str
     link: Link | None = None
+    since_ms: Time | None = None
+    """Begin of the state that the text describes."""
 
 
 @dataclass(frozen=True)
@@ -276,13 +294,18 @@ def _add_json(found: dict[str, Any], parts: Sequence[Part]) -> None:
             case Facts():
                 found[part.name] = plain(part.facts)
             case Notes():
-                found[part.name] = [{"level": note.level, "text": note.text} for note in part.notes]
+                found[part.name] = [_plain_note(each) for each in part.notes]
             case LongText():
                 found[part.name] = part.text
             case ProgressLine():
                 found[part.name] = {"text": part.text, **plain(part.facts)}
             case LivePart():
                 _add_json(found, part.parts)
+
+
+def _plain_note(note: Note) -> dict[str, Any]:
+    since = {} if note.since_ms is None else {"since_ms": int(note.since_ms)}
+    return {"level": note.level, "text": note.text, **since}
 
 
 def plain(value: object) -> Any:

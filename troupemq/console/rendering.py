@@ -25,7 +25,10 @@ HERE = Path(__file__).parent
 STATIC = HERE / "static"
 CELL_CHARS_MAX = 4000
 LINES_OF_PHONE = 80
-"""Lines that a table has on a narrow screen before its fold; a row has a line per column."""
+"""Lines that a table has on a narrow screen before its fold, where each cell has its own."""
+
+CHARS_OF_PHONE = 28
+"""Characters of a cell that such a line holds."""
 
 ROWS_OF_PHONE_MIN = 4
 
@@ -99,7 +102,25 @@ def numbers(rows: Iterable[Cells]) -> set[str]:
 
 def rows_of_phone(rows: Sequence[Cells]) -> int:
     """Return how many rows of a table a narrow screen shows before the fold."""
-    return max(ROWS_OF_PHONE_MIN, LINES_OF_PHONE // max(1, len(rows[0])))
+    lines = 0
+    for number, row in enumerate(rows):
+        lines += sum(map(_lines_of_phone, row.values()))
+        if lines > LINES_OF_PHONE and number >= ROWS_OF_PHONE_MIN:
+            return number
+    return len(rows)
+
+
+def _lines_of_phone(value: object) -> int:
+    match value:
+        case str():
+            return 1 + len(value) // CHARS_OF_PHONE
+        case Link():
+            return _lines_of_phone(value.text)
+        case Mapping():
+            return sum(map(_lines_of_phone, value.values())) or 1
+        case list() | tuple():
+            return sum(map(_lines_of_phone, value)) or 1
+    return 1
 
 
 @pass_context

@@ -5,11 +5,10 @@ topics, groups and consumer lags. The second asks for members and dead letters, 
 number of groups. Servers that do not answer are listed in `missing`.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import inf
 from time import monotonic, time_ns
-from typing import TypeVar
 
 from protocol.bodies import (
     PERM_READ,
@@ -19,30 +18,41 @@ from protocol.bodies import (
     TopicConfig,
     TopicConfigTable,
 )
-from protocol.bodies_admin import ConsumerConnection, ConsumeStatsList, TopicStatsTable
+from protocol.bodies_admin import ClientConnection, TopicStatsTable
 from protocol.bodies_own import (
     AclRefusal,
     AclRefusals,
     GroupChanges,
     Jobs,
     OpenTransactions,
+    ProgressList,
+    ProgressStats,
     StoreState,
 )
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from protocol.codes import RequestCode
 from protocol.headers.admin import (
     ConsumerGroupHeader,
     GetBrokerConsumeStatsHeader,
     TopicHeader,
 )
-from protocol.headers.fields import Header
+from protocol.headers.client import GetConsumerRunningInfoHeader
 from protocol.headers.transaction import OpenTransactionsHeader
-from protocol.json_body import Body
 from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 from troupemq.client.admin import BrokerPlace
 from troupemq.client.admin.brokers import properties_of
-from troupemq.client.errors import BrokerError, ClientError, understood
+from troupemq.client.admin.progress import (
+    AskedMember,
+    GroupProgress,
+    MemberProgress,
+    QueueProgress,
+    group_of,
+    members_of_group,
+    queues_of,
+    stuck_after_ms,
+)
+from troupemq.client.errors import ClientError
 from troupemq.console.cluster import DeadlineSession, PendingAnswer
+from troupemq.console.questions import SnapshotQuestions, UnsupportedRequests
 from troupemq.numbers import first_finite
 from troupemq.text import one_line
 
@@ -54,20 +64,18 @@ GROUPS_ASKED_MAX = 200
 """Limit of groups to ask for members, those with the largest lag first."""
 
 DEAD_LETTERS_ASKED_MAX = 200
+STUCK_ASKED_MAX = 10
+"""Limit of stuck groups to ask for what their members hold, the longest stuck first."""
 
-UNSUPPORTED_S = 600.0
-"""Pause before an unsupported request is sent again; official brokers log each one."""
+MEMBERS_ASKED_MAX = 20
+"""Limit of members of a stuck group to ask."""
+
 
 ACCESS_S = 30.0
 """Interval at which brokers are asked for access control, whose answers may be long."""
 
 GONE_KEPT_MS = 86_400_000
 """Time for which a broker counts as gone after its last answer; then it counts as removed."""
-
-ACCESS = "AclException"
-"""Part of each refusal of access control, in 4.9.7 and in TroupeMQ."""
-
-Found = TypeVar("Found", bound=Body)
 
 
 @dataclass
@@ -77,9 +85,9 @@ class GroupSummary:
     name: str
     lag: int = 0
     late_ms: int | None = None
-    """Upper bound of the time lag: the largest over the queues with a lag; None without one.
+    """The largest time lag of a queue; None without one.
 
-    Per queue it is the time since the store time of the last consumed message.
+    Of RocketMQ brokers it is an upper bound: the time since the last consumed message was stored.
     """
     tps: float = 0.0
     topics: dict[str, int] = field(default_factory=dict)
@@ -89,6 +97,28 @@ class GroupSummary:
     differs: bool = False
     """Members subscribe differently; only TroupeMQ brokers report it."""
     dead_letters: int | None = None
+    waiting: list[ProgressStats] = field(default_factory=list)
+    """Progress in the queues with a lag, by broker."""
+    progress: GroupProgress | None = None
+    """Progress in the queues with a lag; None without one."""
+    stuck_members: Sequence[MemberProgress] = ()
+    """Members of a stuck group that finish nothing; empty if not asked or not known."""
+
+    @property
+    def is_stuck(self) -> bool | None:
+        """Whether messages wait and none is consumed; None if no server reports it."""
+        return False if self.progress is None else self.progress.is_stuck
+
+    @property
+    def stuck_queues(self) -> list[QueueProgress]:
+        """The stuck queues, the longest first."""
+        queues = () if self.progress is None else self.progress.queues
+        stuck = (each for each in queues if each.is_stuck)
+        return sorted(stuck, key=lambda each: each.stuck_since_ms or 0)
+
+    @property
+    def stuck_since_ms(self) -> int:
+        return int(self.progress.stuck_since_ms or 0) if self.progress else 0
 
 
 @dataclass
@@ -162,6 +192,9 @@ class ClusterSnapshot:
         return sorted({each.place.cluster for each in self.brokers})
 
 
+_Connections = tuple[str, Sequence[ClientConnection]]
+"""Address of the broker that was asked for members, and the members."""
+
 _AskedAccess = tuple[BrokerPlace, PendingAnswer | None, PendingAnswer | None]
 """A broker with its pending settings and its pending refusals."""
 
@@ -175,7 +208,7 @@ class SnapshotTaker:
     ) -> None:
         self._session = session
         self._now_ms = now_ms or (lambda: time_ns() // 1_000_000)
-        self._unsupported = _Unsupported(clock)
+        self._unsupported = UnsupportedRequests(clock)
         self._answered: dict[tuple[str, str, int], tuple[BrokerPlace, int]] = {}
         """The brokers that have answered, and when; keys are cluster, name and id."""
         self._unguarded: list[BrokerPlace] = []
@@ -196,7 +229,16 @@ class SnapshotTaker:
         found.brokers = [BrokerSummary(place) for place in places]
         in_vain_s = self._first_round(found, ROUND_S)
         self._note_answers(found)
-        in_vain_s += self._second_round(found, max(0.5, SNAPSHOT_S - (monotonic() - began_s)))
+        for group in found.groups.values():
+            if group.waiting:
+                queues = queues_of(group.waiting)
+                group.progress = group_of(group.name, queues, tps=group.tps)
+                if group.progress.late_ms is not None:
+                    group.late_ms = int(group.progress.late_ms)
+        seconds = max(0.5, SNAPSHOT_S - (monotonic() - began_s))
+        in_vain, connections = self._second_round(found, seconds)
+        seconds = max(0.5, SNAPSHOT_S - (monotonic() - began_s))
+        in_vain_s += in_vain + self._third_round(found, connections, seconds)
         found.took_s = monotonic() - began_s - in_vain_s
         return found
 
@@ -216,7 +258,7 @@ class SnapshotTaker:
 
     def _first_round(self, found: ClusterSnapshot, seconds: float) -> float:
         """Ask all brokers for their lists; return the seconds of waiting for answers in vain."""
-        about = _Questions(self._session, found, seconds, self._unsupported)
+        about = SnapshotQuestions(self._session, found.missing, seconds, self._unsupported)
         runtime = [
             (
                 each,
@@ -225,7 +267,7 @@ class SnapshotTaker:
             )
             for each in found.brokers
         ]
-        stats_header = GetBrokerConsumeStatsHeader(False)
+        stats_header = GetBrokerConsumeStatsHeader(False, True)
         of_masters = [
             (
                 each,
@@ -254,7 +296,7 @@ class SnapshotTaker:
             if (known := about.body(SubscriptionGroupTable, address, groups)) is not None:
                 for name in known.subscription_group_table:
                     found.groups.setdefault(name, GroupSummary(name))
-            if (lags := about.body(ConsumeStatsList, address, stats)) is not None:
+            if (lags := about.body(ProgressList, address, stats)) is not None:
                 _add_lags(found, lags)
             if (ends := about.body(OpenTransactions, address, transactions, True)) is not None:
                 found.transactions[address] = ends
@@ -263,7 +305,7 @@ class SnapshotTaker:
         self._add_access(found, about, access)
         return about.in_vain_s
 
-    def _ask_access(self, found: ClusterSnapshot, about: "_Questions") -> list[_AskedAccess]:
+    def _ask_access(self, found: ClusterSnapshot, about: SnapshotQuestions) -> list[_AskedAccess]:
         """Ask for the setting of access control and for refusals, if the last answers are old."""
         if self._clock() - self._access_asked_s < ACCESS_S:
             return []
@@ -278,7 +320,7 @@ class SnapshotTaker:
         ]
 
     def _add_access(
-        self, found: ClusterSnapshot, about: "_Questions", asked: Sequence[_AskedAccess]
+        self, found: ClusterSnapshot, about: SnapshotQuestions, asked: Sequence[_AskedAccess]
     ) -> None:
         """Add the newest answers about access control."""
         if asked:
@@ -291,12 +333,18 @@ class SnapshotTaker:
                 self._refusals += refused.refusals
         found.unguarded, found.refusals = self._unguarded, self._refusals
 
-    def _second_round(self, found: ClusterSnapshot, seconds: float) -> float:
-        """Ask for members, which every broker knows, and for the topics of dead letters."""
-        about = _Questions(self._session, found, seconds, self._unsupported)
+    def _second_round(
+        self, found: ClusterSnapshot, seconds: float
+    ) -> tuple[float, dict[str, _Connections]]:
+        """Ask for members, which every broker knows, and for the topics of dead letters.
+
+        Return the seconds of waiting in vain, and the members of each group with their broker.
+        """
+        connections: dict[str, _Connections] = {}
+        about = SnapshotQuestions(self._session, found.missing, seconds, self._unsupported)
         masters = [each.place.address for each in found.masters if each.says]
         if not masters:
-            return 0.0
+            return 0.0, connections
         consumed = [each for each in found.groups.values() if each.topics]
         asked = sorted(consumed, key=lambda each: -each.lag)[:GROUPS_ASKED_MAX]
         there = []
@@ -323,7 +371,9 @@ class SnapshotTaker:
             for address in masters
         ]
         for group, address, members, changes in there:
-            group.members = about.members(address, members)
+            if (known_members := about.members(address, members)) is not None:
+                group.members = len(known_members.connection_set)
+                connections[group.name] = address, known_members.connection_set
             known = about.body(GroupChanges, address, changes, True)
             group.differs = known is not None and bool(known.mismatches)
         for name, address, later in letters:
@@ -334,108 +384,37 @@ class SnapshotTaker:
                     each.max_offset - each.min_offset for each in ends.offset_table.values()
                 )
                 state.dead_letters = (state.dead_letters or 0) + count
+        return about.in_vain_s, connections
+
+    def _third_round(
+        self, found: ClusterSnapshot, connections: Mapping[str, _Connections], seconds: float
+    ) -> float:
+        """Ask the members of stuck groups for what they hold; return the seconds in vain."""
+        about = SnapshotQuestions(self._session, found.missing, seconds, self._unsupported)
+        stuck = [each for each in found.groups.values() if each.is_stuck and each.members]
+        stuck.sort(key=lambda each: each.stuck_since_ms)
+        code = RequestCode.GET_CONSUMER_RUNNING_INFO
+        asked = []
+        for group in stuck[:STUCK_ASKED_MAX]:
+            address, members = connections[group.name]
+            for each in members[:MEMBERS_ASKED_MAX]:
+                header = GetConsumerRunningInfoHeader(group.name, each.client_id)
+                asked.append((group, address, each, about.ask(address, code, header)))
+        told: dict[str, list[AskedMember]] = {}
+        for group, address, each, later in asked:
+            told.setdefault(group.name, []).append(about.running_info(address, each, later))
+        for name, answers in told.items():
+            group = found.groups[name]
+            queues = queues_of(group.waiting, members=answers)
+            after_ms = max(stuck_after_ms(each, None) for each in group.waiting)
+            there = members_of_group(name, answers, queues, after_ms / 1000)
+            group.progress = group_of(name, queues, tps=group.tps, members=group.members)
+            group.stuck_members = [each for each in there if each.is_stuck]
         return about.in_vain_s
 
 
 def _identity(place: BrokerPlace) -> tuple[str, str, int]:
     return place.cluster, place.name, place.id
-
-
-class _Unsupported:
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._since_s: dict[tuple[str, int], float] = {}
-
-    def holds(self, address: str, code: int) -> bool:
-        since_s = self._since_s.get((address, code))
-        return since_s is not None and self._clock() - since_s < UNSUPPORTED_S
-
-    def note(self, address: str, code: int) -> None:
-        self._since_s[address, code] = self._clock()
-
-
-class _Questions:
-    def __init__(
-        self,
-        session: DeadlineSession,
-        found: ClusterSnapshot,
-        seconds: float,
-        unsupported: _Unsupported,
-    ) -> None:
-        self._session = session
-        self._unsupported = unsupported
-        self._found = found
-        self._timeout_ms = seconds * 1000
-        self.in_vain_s = 0.0
-        """Time of waiting for answers that did not come."""
-
-    def ask(
-        self, address: str, code: RequestCode, header: Header | None = None
-    ) -> PendingAnswer | None:
-        """Send a request; return None if the broker does not support it."""
-        if self._unsupported.holds(address, code):
-            return None
-        command = RemotingCommand(code, {} if header is None else header.encode())
-        return self._session.call_later(address, command, self._timeout_ms)
-
-    def answer(
-        self, address: str, later: PendingAnswer | None, perhaps: bool = False
-    ) -> RemotingCommand | None:
-        """Return a successful answer, or None and a sentence in `missing`.
-
-        `perhaps`: not all brokers support the request; a refusal adds no sentence.
-        """
-        if later is None:
-            return None
-        began_s = monotonic()
-        try:
-            answer = later.answer()
-        except ClientError as error:
-            self.in_vain_s += monotonic() - began_s
-            self._miss(str(error) if address in str(error) else f"{address}: {error}")
-            return None
-        if answer.code == ResponseCode.SUCCESS:
-            return answer
-        is_unknown = answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-        is_refused = later.code == RequestCode.GET_ACL_REFUSALS and ACCESS in (answer.remark or "")
-        if perhaps and (is_unknown or is_refused):  # each further request would be a refusal
-            self._unsupported.note(address, later.code)
-        if not perhaps:
-            self._miss(f"{address} refuses: {BrokerError(answer.code, answer.remark, address)}")
-        return None
-
-    def body(
-        self, kind: type[Found], address: str, later: PendingAnswer | None, perhaps: bool = False
-    ) -> Found | None:
-        """Return the body of a successful answer, or None, as `answer` does."""
-        answer = self.answer(address, later, perhaps)
-        if answer is None:
-            return None
-        try:
-            return understood(kind.decode, answer.body)
-        except ClientError as error:
-            self._miss(str(error) if address in str(error) else f"{address}: {error}")
-        return None
-
-    def members(self, address: str, later: PendingAnswer | None) -> int | None:
-        """Return the number of members; None without an answer."""
-        if later is None:
-            return None
-        try:
-            answer = later.answer()
-            if answer.code == ResponseCode.CONSUMER_NOT_ONLINE:
-                return 0
-            if answer.code != ResponseCode.SUCCESS:
-                return None
-            return len(understood(ConsumerConnection.decode, answer.body).connection_set)
-        except ClientError as error:
-            self._miss(str(error) if address in str(error) else f"{address}: {error}")
-            return None
-
-    def _miss(self, sentence: str) -> None:
-        sentence = one_line(sentence)
-        if sentence not in self._found.missing and len(self._found.missing) < 50:
-            self._found.missing.append(sentence)
 
 
 def permission_words(perm: int) -> str:
@@ -454,7 +433,7 @@ def _add_topics(found: ClusterSnapshot, configs: Iterable[TopicConfig]) -> None:
         state.perm = config.perm
 
 
-def _add_lags(found: ClusterSnapshot, lags: ConsumeStatsList) -> None:
+def _add_lags(found: ClusterSnapshot, lags: ProgressList) -> None:
     for table in lags.consume_stats_list:
         for name, several in table.items():
             group = found.groups.setdefault(name, GroupSummary(name))
@@ -469,6 +448,9 @@ def _add_lags(found: ClusterSnapshot, lags: ConsumeStatsList) -> None:
                     if where.lag and where.last_timestamp > 0:
                         late_ms = max(0, found.taken_ms - where.last_timestamp)
                         group.late_ms = max(group.late_ms or 0, late_ms)
+                waiting = {queue: each for queue, each in stats.offset_table.items() if each.lag}
+                if waiting:
+                    group.waiting.append(replace(stats, offset_table=waiting))
 
 
 def own_topics(names: Sequence[str], system: frozenset[str]) -> list[str]:

@@ -1,9 +1,12 @@
 """Pages in Debian's chromium by playwright, one walk for each subject."""
 
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from shutil import which
+from time import monotonic
 from typing import Literal
 from urllib.parse import quote
 
@@ -12,6 +15,7 @@ from playwright.sync_api import Page, Response, ViewportSize, sync_playwright
 
 from protocol.bodies_own import JobRun, Jobs
 from protocol.properties import RETRY_TOPIC
+from tests.compat.child import Child
 from tests.compat.patience import wait_until
 from troupemq import Message, Producer, PullConsumer, PushConsumer
 from troupemq.client.admin import Admin
@@ -26,6 +30,7 @@ WAIT_MS = 60_000.0
 DESK: ViewportSize = {"width": 1280, "height": 800}
 PHONE: ViewportSize = {"width": 390, "height": 844}
 WIDTHS = (390, 1120, 1600)
+SCREENS_MAX = 10
 CHANGES_SHOWN = ("topic", "acl-account", "reset-offset", "setting", "thresholds")
 ASKED = {
     "/topic": "name=Orders",
@@ -42,6 +47,9 @@ ASKED = {
     "/jobs/history": "job=archive",
 }
 """Queries of pages about one object."""
+
+PATH = {"PYTHONPATH": str(Path(__file__).parents[3]), "PYTHONDONTWRITEBYTECODE": "1"}
+"""Environment of a script that imports the packages of this clone."""
 
 NO_RUN = "/job"
 """Page of a job run, of which no broker here has any."""
@@ -198,7 +206,10 @@ def test_nothing_of_any_page_is_cut_off_at_any_width_and_its_controls_have_names
     paths += [f"/change/{name}" for name in CHANGES_SHOWN]
     paths += [f"/broker?address={{broker}}&tab={tab}" for tab in ("traffic", "settings")]
     for path in [each.format(broker=broker, client=client) for each in paths]:
+        page.set_viewport_size(PHONE)
         go(page, path)
+        screens = page.evaluate("document.documentElement.scrollHeight") / PHONE["height"]
+        assert screens <= SCREENS_MAX, f"{path} has {screens} screens on a phone, with its folds"
         page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
         for width in WIDTHS:
             page.set_viewport_size({"width": width, "height": PHONE["height"]})
@@ -212,6 +223,92 @@ def test_nothing_of_any_page_is_cut_off_at_any_width_and_its_controls_have_names
         )
         assert nameless == 0 and page.locator("h1").count() == 1, path
     page.set_viewport_size(DESK)
+
+
+@pytest.mark.slow
+def test_the_menu_is_one_row_at_1280_and_behind_a_button_on_a_phone(browser_page: Page) -> None:
+    page = browser_page
+    go(page, "/")
+    tops = page.evaluate("[...document.querySelectorAll('nav a')].map(each => each.offsetTop)")
+    assert len(tops) == 14 and len(set(tops)) == 1
+    page.set_viewport_size(PHONE)
+    assert not page.is_visible("nav") and page.locator("header").bounding_box()["height"] < 60  # type: ignore[index]
+    page.click("label[for=menu]")
+    page.click("nav >> text=Alerts")
+    page.wait_for_selector("h1 >> text=Alerts")
+    page.set_viewport_size(DESK)
+
+
+@pytest.fixture
+def incident(servers: Servers, console: ConsoleServer, tmp_path: Path) -> Iterator[None]:
+    """Two consumers of a group as processes, one of them stuck in its own code for a second."""
+    namesrv = f"127.0.0.1:{servers.ports['namesrv']}"
+    with Admin(namesrv) as admin:
+        admin.create_topic("Incidents", 2)
+        assert not admin.update_broker_setting("stuckAfterSeconds", "1").failures
+    script = str(Path(__file__).with_name("stuck_consumer.py"))
+    children = [
+        Child([sys.executable, script, namesrv, "oncall", how], tmp_path / f"{how}.log", PATH)
+        for how in ("hangs", "works")
+    ]
+    try:
+        wait_until(lambda: _shares(console) == [1, 1], "a queue for each member", 30.0)
+        with Producer("shop", namesrv) as producer:
+            for number in range(8):
+                producer.send(Message("Incidents", b"x", keys=f"incident-{number}"))
+        wait_until(lambda: _stuck(console), "the group to be stuck", 30.0)
+        yield
+    finally:
+        for each in children:
+            each.kill()
+        with Admin(namesrv) as admin:
+            assert not admin.update_broker_setting("stuckAfterSeconds", "30").failures
+
+
+def _shares(console: ConsoleServer) -> list[int]:
+    """Return how many queues of Incidents each member has."""
+    found = console.console.cluster.ask(lambda admin: admin.member_states("oncall")).found
+    return [sum("Incidents@" in name for name in each.queue_names) for each in found]
+
+
+def _stuck(console: ConsoleServer) -> bool:
+    console.console.watch.renew(0.1)
+    found = console.console.watch.newest().groups.get("oncall")
+    return found is not None and bool(found.stuck_members)
+
+
+@pytest.mark.slow
+def test_an_operator_finds_the_function_of_a_stuck_consumer_in_three_clicks_and_ten_seconds(
+    browser_page: Page, incident: None
+) -> None:
+    page = browser_page
+    began_s = monotonic()
+    go(page, "/")
+    sentence = page.inner_text("#findings .note >> nth=0")
+    assert "The group oncall is stuck: its member" in sentence
+    assert "offset 0 of Incidents, broker-a, queue" in sentence and "Since 20" in sentence
+    page.click("#findings >> text=Verdict")
+    verdict = page.inner_text("#verdict")
+    assert "2 of 2 threads busy in slow(), stuck_consumer.py:" in verdict
+    assert monotonic() - began_s < 10.0
+    workers = page.inner_text("#workers")
+    assert workers.startswith("2 threads busy: troupemq-consume-oncall-") and "library" in workers
+    page.click("main >> text=Group oncall")
+    assert "stuck for" in page.inner_text("#queues tr.marked >> nth=0")
+    assert "slow(), stuck_consumer.py" in page.inner_text("#members tr.marked")
+    page.click("#members tr.marked a >> nth=1")
+    page.wait_for_selector("h1 >> text=Message")
+
+
+@pytest.mark.slow
+def test_a_fold_stays_open_and_focused_over_a_refresh(browser_page: Page) -> None:
+    page = browser_page
+    go(page, "/group?name=here")
+    page.click("#fold_how summary")
+    page.evaluate("document.getElementById('content').dataset.is = 'old'")
+    page.wait_for_selector("#content:not([data-is])")
+    assert page.is_visible("#how")
+    assert page.evaluate("document.activeElement.parentElement.id") == "fold_how"
 
 
 @pytest.mark.slow

@@ -1,6 +1,8 @@
 """Snapshots name missing servers and keep their deadline."""
 
+import json
 from collections.abc import Iterator
+from time import time_ns
 
 import pytest
 
@@ -23,12 +25,19 @@ from protocol.bodies_admin import (
     TopicOffset,
     TopicStatsTable,
 )
-from protocol.bodies_own import AclRefusal, AclRefusals
+from protocol.bodies_own import (
+    AclRefusal,
+    AclRefusals,
+    OffsetProgress,
+    ProgressList,
+    ProgressStats,
+)
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.json_body import Body
 from tests.troupemq.console.conftest import GONE
 from tests.troupemq.fake_server import FakeServer
+from troupemq.console import questions
 from troupemq.console import snapshot as module
 from troupemq.console.cluster import DeadlineSession
 from troupemq.console.snapshot import SnapshotTaker
@@ -116,7 +125,7 @@ def test_a_broker_is_not_asked_again_and_again_for_what_it_does_not_serve(
     for _ in range(3):
         taker.take()
     assert sorted(asked) == sorted(OURS)
-    clock_s[0] += module.UNSUPPORTED_S + 1
+    clock_s[0] += questions.UNSUPPORTED_S + 1
     taker.take()
     assert len(asked) == 2 * len(OURS)
 
@@ -193,7 +202,7 @@ def test_access_control_is_asked_for_rarely_and_refusals_not_after_a_refusal(
         assert [each.name for each in found.unguarded] == ["a"]
         clock_s[0] += module.ACCESS_S / 2 + 1
     assert len(asked) == 1 and not any("AclException" in each for each in found.missing)
-    clock_s[0] += module.UNSUPPORTED_S
+    clock_s[0] += questions.UNSUPPORTED_S
     refused = AclRefusals([AclRefusal("acc", "g", 10, 3, NOW_MS, "no", "h:1")])
     serve(broker, RequestCode.GET_ACL_REFUSALS, refused)
     assert taker.take().refusals == taker.take().refusals == refused.refusals
@@ -208,3 +217,28 @@ def test_waiting_for_a_silent_broker_does_not_make_snapshots_rare(
     _, broker, session = cluster
     broker.on(RequestCode.GET_JOBS, lambda command: None)
     assert SnapshotTaker(session, lambda: NOW_MS).take().took_s < 0.3
+
+
+def test_members_of_a_stuck_group_are_asked_for_what_they_hold(
+    cluster: tuple[FakeServer, FakeServer, DeadlineSession],
+) -> None:
+    _, broker, session = cluster
+    now_ms = time_ns() // 1_000_000
+    where = OffsetProgress(10, 7, now_ms - 90_000, waiting_timestamp=now_ms - 60_000)
+    stats = ProgressStats({MessageQueue("T", "a", 0): where}, 0.0, now_ms - 900_000, now_ms)
+    listed = ProgressList([{"g": [stats]}], broker.address, 3)
+    serve(broker, RequestCode.GET_BROKER_CONSUME_STATS, listed)
+    held = {"lastConsumeTimestamp": now_ms - 60_000, "cachedMsgCount": 3, "cachedMsgMinOffset": 7}
+    body = json.dumps({"mqTable": {"T@a:0": held}}).encode()
+    broker.on(RequestCode.GET_CONSUMER_RUNNING_INFO, lambda command: command.answer(body=body))
+    group = SnapshotTaker(session, lambda: now_ms).take().groups["g"]
+    assert group.is_stuck and [each.client for each in group.stuck_members] == ["c"]
+    assert group.stuck_members[0].current is not None
+    assert group.stuck_members[0].current.place == "offset 7 of T, a, queue 0"
+    broker.on(RequestCode.GET_CONSUMER_RUNNING_INFO, lambda command: command.answer(1))
+    group = SnapshotTaker(session, lambda: now_ms).take().groups["g"]
+    assert group.is_stuck and not group.stuck_members, "they refuse to say"
+    stats.stuck_after = 99_000
+    serve(broker, RequestCode.GET_BROKER_CONSUME_STATS, listed)
+    group = SnapshotTaker(session, lambda: now_ms).take().groups["g"]
+    assert not group.is_stuck, "the broker is set to wait longer"

@@ -11,12 +11,12 @@ transfer.py   export and import of whole tables
 """
 
 from troupemq.client.admin.access import AccessAdmin
-from troupemq.client.admin.answers import Answers, Change, Result, Time
+from troupemq.client.admin.answers import Answers, Change, Result, Span, Time
 from troupemq.client.admin.base import BrokerPlace
 from troupemq.client.admin.transfer import TransferAdmin
 from troupemq.client.admin.trials import TrialAdmin
 
-__all__ = ["Admin", "Answers", "BrokerPlace", "Change", "Result", "Time"]
+__all__ = ["Admin", "Answers", "BrokerPlace", "Change", "Result", "Span", "Time"]
 
 
 class Admin(TransferAdmin, AccessAdmin, TrialAdmin):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Unpack
 
 from protocol.bodies import MessageQueue, SubscriptionGroupConfig, SubscriptionGroupTable
-from protocol.bodies_admin import ConsumeStatsList
+from protocol.bodies_admin import ConsumerConnection, ConsumeStatsList
 from protocol.bodies_own import ProgressList, ProgressStats
 from protocol.codes import RequestCode
 from protocol.headers.admin import (
@@ -30,7 +30,6 @@ from troupemq.client.admin.answers import (
 from troupemq.client.admin.base import BrokerPlace, Where
 from troupemq.client.admin.members import MemberAdmin
 from troupemq.client.admin.progress import (
-    STUCK_AFTER_S,
     AskedMember,
     GroupProgress,
     MemberProgress,
@@ -40,12 +39,15 @@ from troupemq.client.admin.progress import (
     members_of_group,
     queues_of,
     stats_by_group,
+    stuck_after_ms,
 )
 from troupemq.client.admin.reading import TOOLS_GROUP, QueueReader
 from troupemq.client.errors import ArgumentIllegal, ClientError, RouteNotFound
 from troupemq.client.message import MessageQueue as ClientQueue
 
 STATS_TIMEOUT_MS = 50_000
+MEMBERS_ASKED_MAX = 200
+"""Limit of members that are asked for their progress."""
 READ_QUEUES_MAX = 16
 """Limit of queues whose first waiting message is read."""
 _KINDS = {"CONSUME_PASSIVELY": "push", "CONSUME_ACTIVELY": "pull"}
@@ -163,7 +165,7 @@ class GroupAdmin(MemberAdmin):
 
     @reads
     def group_list(
-        self, failures: Failures, *, stuck_after_s: float = STUCK_AFTER_S
+        self, failures: Failures, *, stuck_after_s: float | None = None
     ) -> Iterator[GroupProgress]:
         """Return the members and the progress of each group, with some requests per group."""
         names = [
@@ -176,14 +178,15 @@ class GroupAdmin(MemberAdmin):
                 stats = self._stats_of(failures, name)
             except RouteNotFound:  # deleted in the meantime
                 continue
-            yield self._progress_of(name, stats, queues_of(stats, stuck_after_s))
+            _, there = self._members_at(name)
+            yield _progress_of(name, stats, queues_of(stats, stuck_after_s), there)
 
     @reads
     def all_progress(
         self,
         failures: Failures,
         *,
-        stuck_after_s: float = STUCK_AFTER_S,
+        stuck_after_s: float | None = None,
         timeout_ms: float = STATS_TIMEOUT_MS,
     ) -> Iterator[GroupProgress]:
         """Return the progress of each group with offsets, with one request per broker.
@@ -206,46 +209,35 @@ class GroupAdmin(MemberAdmin):
         self,
         group: str,
         *,
-        stuck_after_s: float = STUCK_AFTER_S,
+        client: str | None = None,
+        stuck_after_s: float | None = None,
         with_stacks: bool = True,
     ) -> ProgressReport:
-        """Return the progress of a group by queue and by member. Raises RouteNotFound."""
+        """Return the progress of a group by queue and by member. Raises RouteNotFound.
+
+        `client`: ask only this member.
+        """
         failures = Failures()
-        found = self._report(failures, group, stuck_after_s, with_stacks=with_stacks)
+        found = self._report(failures, group, stuck_after_s, with_stacks=with_stacks, client=client)
         return replace(found, failures=tuple(failures))
 
     def _report(
-        self, failures: Failures, group: str, stuck_after_s: float, *, with_stacks: bool
+        self,
+        failures: Failures,
+        group: str,
+        stuck_after_s: float | None,
+        *,
+        with_stacks: bool,
+        client: str | None = None,
     ) -> ProgressReport:
         stats = self._stats_of(failures, group)
-        members = self._asked_members(group, with_stacks=with_stacks)
+        there, members = self._asked_members(group, client, with_stacks=with_stacks)
         queues = queues_of(stats, stuck_after_s, members, self._came_ms(stats))
+        after_ms = max(stuck_after_ms(each, stuck_after_s) for each in stats or [ProgressStats()])
         return ProgressReport(
-            self._progress_of(group, stats, queues),
+            _progress_of(group, stats, queues, there),
             tuple(queues),
-            tuple(members_of_group(group, members, queues, stuck_after_s)),
-        )
-
-    def _progress_of(
-        self, group: str, stats: Sequence[ProgressStats], queues: Sequence[QueueProgress]
-    ) -> GroupProgress:
-        count, version, kind, model = 0, None, None, None
-        try:
-            found = self.members_of(group)
-        except ClientError:
-            pass
-        else:
-            count = len(found.connection_set)
-            version = min((each.version for each in found.connection_set), default=None)
-            kind, model = found.consume_type, found.message_model
-        return group_of(
-            group,
-            queues,
-            tps=sum(each.consume_tps for each in stats),
-            members=count,
-            version=version,
-            kind=_KINDS.get(kind or "", kind),
-            model=model,
+            tuple(members_of_group(group, members, queues, after_ms / 1000)),
         )
 
     @reads
@@ -261,7 +253,7 @@ class GroupAdmin(MemberAdmin):
         group: str,
         *,
         with_clients: bool = False,
-        stuck_after_s: float = STUCK_AFTER_S,
+        stuck_after_s: float | None = None,
     ) -> Iterator[QueueProgress]:
         """Return a group's progress in each queue; `with_clients`: also as its members report."""
         if with_clients:
@@ -271,7 +263,7 @@ class GroupAdmin(MemberAdmin):
 
     @reads
     def member_progress(
-        self, failures: Failures, group: str, *, stuck_after_s: float = STUCK_AFTER_S
+        self, failures: Failures, group: str, *, stuck_after_s: float | None = None
     ) -> Iterator[MemberProgress]:
         """Return the progress of each member, with a sentence on what its threads do."""
         yield from self._report(failures, group, stuck_after_s, with_stacks=True).members
@@ -295,21 +287,21 @@ class GroupAdmin(MemberAdmin):
             with failures.attempt():
                 yield self.read(ProgressStats, place.address, code, header)
 
-    def _asked_members(self, group: str, *, with_stacks: bool) -> list[AskedMember]:
-        """Return the members with what they report; pull consumers of Java report nothing."""
-        try:
-            members = self.members_of(group).connection_set
-        except ClientError:  # no member is online
-            return []
-        found = []
-        for member in members:
-            try:
-                info = self.running_info(group, member.client_id, with_stacks=with_stacks)
-            except ClientError as error:
-                found.append(AskedMember(member, None, str(error)))
-            else:
-                found.append(AskedMember(member, info))
-        return found
+    def _asked_members(
+        self, group: str, client: str | None = None, *, with_stacks: bool
+    ) -> tuple[ConsumerConnection, list[AskedMember]]:
+        """Return the members, and what each of them, or `client` alone, reports."""
+        address, there = self._members_at(group)
+        some = [each for each in there.connection_set if client in (None, each.client_id)]
+        some = some[:MEMBERS_ASKED_MAX]
+        names = [each.client_id for each in some]
+        infos = self._infos_of(group, address, names, with_stacks=with_stacks) if some else ()
+        return there, [
+            AskedMember(member, None, str(info))
+            if isinstance(info, ClientError)
+            else AskedMember(member, info)
+            for member, info in zip(some, infos, strict=True)
+        ]
 
     def _came_ms(self, stats: Sequence[ProgressStats]) -> dict[MessageQueue, int]:
         """Return when the first waiting message came, at brokers that do not report it.
@@ -367,6 +359,23 @@ class GroupAdmin(MemberAdmin):
                                 Time(where.last_timestamp),
                                 stats.consume_tps,
                             )
+
+
+def _progress_of(
+    group: str,
+    stats: Sequence[ProgressStats],
+    queues: Sequence[QueueProgress],
+    members: ConsumerConnection,
+) -> GroupProgress:
+    return group_of(
+        group,
+        queues,
+        tps=sum(each.consume_tps for each in stats),
+        members=len(members.connection_set),
+        version=min((each.version for each in members.connection_set), default=None),
+        kind=_KINDS.get(members.consume_type or "", members.consume_type),
+        model=members.message_model,
+    )
 
 
 def _place(item: tuple[MessageQueue, Any]) -> tuple[str, str, int]:

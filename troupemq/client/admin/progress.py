@@ -19,13 +19,14 @@ from typing import NamedTuple
 from protocol.bodies import MessageQueue
 from protocol.bodies_admin import ClientConnection
 from protocol.bodies_own import OffsetProgress, ProgressStats
-from troupemq.client.admin.answers import HIDDEN, OPTIONAL, Result, Time
+from troupemq.client.admin.answers import HIDDEN, OPTIONAL, Result, Span, Time
 from troupemq.client.admin.members import ClientInfo, queue_named
 from troupemq.client.admin.stacks import ThreadStack, busy_sentence, stacks_of
 from troupemq.numbers import whole
 from troupemq.text import one_line, span_text
 
 STUCK_AFTER_S = 30.0
+"""The time at brokers that have no setting for it (stuckAfterSeconds)."""
 IN_HAND_MAX = 100
 """Limit of messages in listener calls that are read from one queue of one member."""
 _MEMBER_CHARS_MAX = 200
@@ -82,7 +83,7 @@ class QueueProgress(Result):
     lag: int
     last_consumed_ms: Time
     """Store time of the last consumed message."""
-    late_ms: int | None
+    late_ms: Span | None
     """Time lag: age of the first message that is not consumed; None without one."""
     in_flight: int | None
     """Messages that members have pulled and not consumed."""
@@ -122,7 +123,7 @@ class GroupProgress(Result):
     model: str | None
     tps: float
     lag: int
-    late_ms: int | None
+    late_ms: Span | None
     in_flight: int | None
     consumed_at_ms: Time | None
     stuck_queues: int | None
@@ -162,6 +163,7 @@ class MemberProgress(Result):
     threads: tuple[ThreadStack, ...] = field(default=(), metadata=HIDDEN)
     """Busy workers first."""
     queue_names: tuple[str, ...] = field(default=(), metadata=HIDDEN)
+    info: ClientInfo | None = field(default=None, metadata=HIDDEN)
 
     def row(self) -> dict[str, object]:
         return Result.row(self) | _of_current(self.current, *_PLACE)
@@ -258,13 +260,14 @@ def _held(queue: MessageQueue, said: Mapping[str, object]) -> HeldQueue:
 
 def queues_of(
     stats: Iterable[ProgressStats],
-    stuck_after_s: float = STUCK_AFTER_S,
+    stuck_after_s: float | None = None,
     members: Sequence[AskedMember] | None = None,
     came_ms: Mapping[MessageQueue, int] | None = None,
 ) -> list[QueueProgress]:
     """Return the progress in each queue, in order.
 
-    `members`: None if not asked. `came_ms`: times of first waiting messages that no broker tells.
+    `stuck_after_s`: by default as each broker is set. `members`: None if not asked. `came_ms`:
+    times of first waiting messages that no broker reports.
     """
     held = {
         each.queue: (asked.connection.client_id, each)
@@ -273,12 +276,12 @@ def queues_of(
     }
     found = []
     for each in stats:
-        now_ms = each.answered_timestamp or _now_ms()
+        now_ms, after_ms = each.answered_timestamp or _now_ms(), stuck_after_ms(each, stuck_after_s)
         for queue, where in each.offset_table.items():
             owner, at_member = held.get(queue, (None, None))
             came = where.waiting_timestamp or (came_ms or {}).get(queue, 0)
             since_ms = _idle_since(where, each.observed_since, came, at_member)
-            is_stuck = None if since_ms is None else now_ms - since_ms >= stuck_after_s * 1000
+            is_stuck = None if since_ms is None else now_ms - since_ms >= after_ms
             if not where.lag:
                 is_stuck = False
             known = [where.moved_timestamp, 0 if at_member is None else at_member.consumed_at_ms]
@@ -293,7 +296,7 @@ def queues_of(
                     None if members is None else QueueOwner(owner),
                     where.lag,
                     Time(where.last_timestamp),
-                    max(0, now_ms - came) if where.lag and came else None,
+                    Span(max(0, now_ms - came)) if where.lag and came else None,
                     _in_flight(where, at_member),
                     Time(max(known)) if is_told else None,
                     is_stuck,
@@ -303,6 +306,11 @@ def queues_of(
                 )
             )
     return sorted(found, key=lambda each: (each.topic, each.broker, each.queue_id))
+
+
+def stuck_after_ms(stats: ProgressStats, given_s: float | None) -> float:
+    """Return the given time without consumption, else the broker's setting."""
+    return given_s * 1000 if given_s is not None else stats.stuck_after or STUCK_AFTER_S * 1000
 
 
 def _now_ms() -> int:
@@ -437,6 +445,7 @@ def _member(
         tuple(in_hand),
         threads,
         tuple(sorted(str(name) for name in asked.info.table)),
+        asked.info,
     )
     return replace(found, verdict=_member_verdict(found, now_ms))
 

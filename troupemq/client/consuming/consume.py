@@ -125,8 +125,10 @@ class Consuming(ABC):
     ) -> None:
         self._statistics.consumed(process_queue.queue.topic, len(good), len(bad), took_ms)
 
-    def _done(self, process_queue: ProcessQueue, views: Sequence[MessageView]) -> None:
-        if process_queue.done(views, self._settings):
+    def _done(
+        self, process_queue: ProcessQueue, views: Sequence[MessageView], *, in_call: bool = False
+    ) -> None:
+        if process_queue.done(views, self._settings, in_call=in_call):
             self._on_room(process_queue)
 
 
@@ -213,4 +215,4 @@ class ConcurrentConsuming(Consuming):
                 if view is None or not self._sending_back.give_back(view, OVERDUE_LEVEL, late):
                     break
                 log.warning("overdue message returned to broker", id=view.message_id)
-                self._done(process_queue, (view,))
+                self._done(process_queue, (view,), in_call=True)

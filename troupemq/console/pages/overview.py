@@ -1,10 +1,11 @@
 """Overview page: current problems, brokers, and charts of the last hour."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from time import time_ns
 
 from troupemq.client.admin import Time
 from troupemq.console.asking import PageRequest, page
-from troupemq.console.findings import findings_of
+from troupemq.console.findings import findings_of, spoken
 from troupemq.console.parts import (
     Cells,
     ChartLine,
@@ -36,17 +37,21 @@ def overview(asked: PageRequest) -> Page:
         answer = "1 broker answers" if answered == 1 else f"{answered} brokers answer"
         fine = f"No problems: {answer}, no group exceeds its lag thresholds."
         notes.insert(0, Note("fine", fine))
-    late = sorted(now.groups.values(), key=lambda each: (-(each.late_ms or 0), -each.lag))
+    late = sorted(
+        (each for each in now.groups.values() if each.lag),
+        key=lambda each: (not each.is_stuck, -(each.late_ms or 0), -each.lag),
+    )[:WORST]
     return Page(
         "Overview",
         [
             Notes("findings", "Current problems", notes),
-            Facts("sums", f"All brokers{now.without}", _sums(now)),
+            Facts("sums", f"Sums of all brokers{now.without}", _sums(now)),
             RowTable(
                 "late_groups",
                 f"Groups with the largest time lag{now.without}",
-                [group_row(each) for each in late if each.lag][:WORST],
+                [group_row(each) for each in late],
                 "No group has a lag.",
+                marked=stuck_rows(late),
             ),
             RowTable("brokers", "Brokers", [broker_row(each) for each in now.brokers], NO_BROKERS),
             LineChart(
@@ -83,6 +88,7 @@ def _sums(now: ClusterSnapshot) -> Cells:
         "out_tps": sum(each.number("getTransferedTps") or 0.0 for each in now.masters),
         "lag": sum(each.lag for each in now.groups.values()),
         "groups_with_lag": sum(bool(each.lag) for each in now.groups.values()),
+        "stuck_groups": sum(bool(each.is_stuck) for each in now.groups.values()),
         "dead_letters": sum(each.dead_letters or 0 for each in now.groups.values()),
     }
 
@@ -128,7 +134,21 @@ def group_row(each: GroupSummary) -> Cells:
         "consumed_tps": each.tps,
         "topics": [Link(name, "/topic", {"name": name}) for name in own_first(each.topics)[:3]],
         "dead_letters": each.dead_letters,
+        "stuck": stuck_text(each.is_stuck, each.stuck_since_ms),
     }
+
+
+def stuck_text(is_stuck: bool | None, since_ms: int | None) -> str:
+    """Return whether and for how long a group or queue is stuck, in words."""
+    if not is_stuck:
+        return "unknown" if is_stuck is None else "no"
+    span_ms = time_ns() // 1_000_000 - (since_ms or 0)
+    return f"for {spoken(span_ms)}" if since_ms else "yes"
+
+
+def stuck_rows(groups: Sequence[GroupSummary]) -> list[int]:
+    """Return the numbers of the rows of stuck groups."""
+    return [number for number, each in enumerate(groups) if each.is_stuck]
 
 
 def own_first(names: Iterable[str]) -> list[str]:

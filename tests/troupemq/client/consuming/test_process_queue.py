@@ -169,3 +169,18 @@ def test_a_queue_reports_its_listener_calls_and_the_last_finished_message() -> N
     assert (call.queue_offset, call.tries) == (11, 0)
     assert 179_000 <= found.last_consume_timestamp - call.since <= 181_000
     assert found.last_consumed_offset == 12
+
+
+def test_a_returned_message_stays_in_the_hands_of_its_listener_until_the_call_ends() -> None:
+    """Regression: a member looked alive each time its overdue messages were returned."""
+    queue = queue_with(10, 11)
+    (first, _) = queue.first(100)
+    queue.begin([first])
+    queue.last_consume_ms = 7
+    queue.done([first], LIMITS, in_call=True)
+    found = queue.info()
+    assert (found.last_consume_timestamp, found.last_consumed_offset) == (7, -1)
+    assert ([each.queue_offset for each in found.in_hand], queue.committable()) == ([10], 11)
+    queue.done([first], LIMITS)
+    found = queue.info()
+    assert (found.in_hand, found.last_consumed_offset) == ([], 10)
