@@ -43,6 +43,7 @@ from troupemq.console.changing import (
     access_changes,
     cluster_changes,
     house_changes,
+    letter_changes,
     message_changes,
     offset_changes,
     topic_changes,
@@ -83,7 +84,7 @@ NOT_UNDERSTOOD = (
 SAID_CHARS_MAX = 200
 ALL_OF_THEM = (
     *(access_changes, cluster_changes, house_changes, message_changes, offset_changes),
-    topic_changes,
+    *(letter_changes, topic_changes),
     *(access, brokers, clients, group, groups, house, jobs, live, message, messages, overview),
     *(topics, waiting),
 )

@@ -48,7 +48,6 @@ LABELS = {
     "next_due_ms": "Next due time",
     "next_ms": "Next run",
     "now": "Before",
-    "not_read": "Not read",
     "of": "Messages in all",
     "offset_now": "Offset before",
     "offset_then": "Offset after",

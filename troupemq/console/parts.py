@@ -26,6 +26,14 @@ class Size(int):
     """Number of bytes."""
 
 
+class CommandLine(str):
+    """Command line, shown with a button that copies it."""
+
+
+class Pick(str):
+    """Value of a checkbox; a change gets the checked ones as its field PICKED, with commas."""
+
+
 class Share(float):
     """Fraction of 1; shown in percent."""
 
@@ -70,30 +78,18 @@ class RowTable:
     pager: Pager | None = None
     marked: Collection[int] = ()
     """Numbers of the rows that stand out."""
-    only_json: Collection[str] = ()
-    """Keys that pages do not show, in favour of others."""
     folded: bool = False
     picks: "Picks | None" = None
-
-    @property
-    def shown_rows(self) -> Sequence[Cells]:
-        """The rows as pages show them."""
-        if not self.only_json:
-            return self.rows
-        return [
-            {key: each for key, each in row.items() if key not in self.only_json}
-            for row in self.rows
-        ]
+    hidden: Collection[str] = ()
+    """Keys that only /api shows."""
 
 
 @dataclass(frozen=True)
 class Picks:
-    """Checkbox in each row of a table, and the changes that take the checked rows.
-
-    A change gets the checked values of the column `key`, separated by commas, as its field PICKED.
-    """
+    """Changes of the rows whose Pick is checked."""
 
     key: str
+    """Column of the Picks."""
     changes: Sequence[Link]
     """Text of each button, and the path of its change; the query is sent with it."""
 
@@ -108,13 +104,8 @@ class Facts:
     folded: bool = False
     as_is: bool = False
     """Show the keys unchanged, because clients or brokers define them."""
-    only_json: Collection[str] = ()
-    """Keys that pages do not show, in favour of others."""
-
-    @property
-    def shown(self) -> Cells:
-        """The properties as pages show them."""
-        return {key: each for key, each in self.facts.items() if key not in self.only_json}
+    hidden: Collection[str] = ()
+    """Keys that only /api shows."""
 
 
 @dataclass(frozen=True)

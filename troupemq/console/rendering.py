@@ -17,7 +17,7 @@ from troupemq.client.admin import Time
 from troupemq.console.accounts import Viewer
 from troupemq.console.findings import spoken
 from troupemq.console.labels import GLOSSARY, heading
-from troupemq.console.parts import Cells, Link, Page, Share, Size, Span
+from troupemq.console.parts import PICKED, Cells, CommandLine, Link, Page, Pick, Share, Size, Span
 from troupemq.numbers import odd_number
 from troupemq.text import escaped
 
@@ -138,6 +138,12 @@ def cell(context: Context, value: object) -> Markup:
             return Markup('<span title="{} ms">{}</span>').format(int(value), spoken(value))
         case Size():
             return Markup('<span title="{} bytes">{}</span>').format(int(value), size_text(value))
+        case CommandLine():
+            shape = '<code>{}</code> <button type="button" class="quiet copy">Copy</button>'
+            return Markup(shape).format(shown(value))
+        case Pick():
+            shape = '<input type="checkbox" name="{}" value="{}" aria-label="Select {}">'
+            return Markup(shape).format(PICKED, value, value)
         case Share():
             return Markup("{:.0f} %").format(value * 100)
         case int():

@@ -132,8 +132,6 @@ class TopicSummary:
     perm: int = 0
     groups: dict[str, int] = field(default_factory=dict)
     """Consumer lag by group."""
-    at: dict[str, TopicConfig] = field(default_factory=dict)
-    """The topic at each master, by the broker's name."""
 
 
 @dataclass
@@ -160,6 +158,8 @@ class ClusterSnapshot:
     took_s: float = 0.0
     brokers: list[BrokerSummary] = field(default_factory=list)
     topics: dict[str, TopicSummary] = field(default_factory=dict)
+    configs: dict[str, dict[str, TopicConfig]] = field(default_factory=dict)
+    """Topics of each master, by the broker's name."""
     groups: dict[str, GroupSummary] = field(default_factory=dict)
     transactions: dict[str, OpenTransactions] = field(default_factory=dict)
     """Count and oldest of the open transactions by broker address; TroupeMQ brokers only."""
@@ -182,6 +182,10 @@ class ClusterSnapshot:
     @property
     def masters(self) -> list[BrokerSummary]:
         return [each for each in self.brokers if each.place.is_master]
+
+    def topic_at(self, topic: str) -> dict[str, TopicConfig]:
+        """Return the topic at each master that has it, by the broker's name."""
+        return {broker: some[topic] for broker, some in self.configs.items() if topic in some}
 
     @property
     def clusters(self) -> list[str]:
@@ -287,7 +291,8 @@ class SnapshotTaker:
         for each, topics, groups, stats, transactions, jobs in of_masters:
             address = each.place.address
             if (config := about.body(TopicConfigTable, address, topics)) is not None:
-                _add_topics(found, each.place.name, config.topic_configs.values())
+                found.configs[each.place.name] = config.topic_configs
+                _add_topics(found, config.topic_configs.values())
             if (known := about.body(SubscriptionGroupTable, address, groups)) is not None:
                 for name in known.subscription_group_table:
                     found.groups.setdefault(name, GroupSummary(name))
@@ -419,14 +424,13 @@ def permission_words(perm: int) -> str:
     return words[perm & (PERM_READ | PERM_WRITE)]
 
 
-def _add_topics(found: ClusterSnapshot, broker: str, configs: Iterable[TopicConfig]) -> None:
+def _add_topics(found: ClusterSnapshot, configs: Iterable[TopicConfig]) -> None:
     for config in configs:
         state = found.topics.setdefault(config.topic_name, TopicSummary(config.topic_name))
         state.brokers += 1
         state.read_queues += config.read_queue_nums
         state.write_queues += config.write_queue_nums
         state.perm = config.perm
-        state.at[broker] = config
 
 
 def _add_lags(found: ClusterSnapshot, lags: ProgressList) -> None:

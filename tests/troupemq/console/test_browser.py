@@ -14,12 +14,14 @@ import pytest
 from playwright.sync_api import Page, Response, ViewportSize, sync_playwright
 
 from protocol.bodies_own import JobRun, Jobs
+from protocol.properties import RETRY_TOPIC
 from tests.compat.child import Child
 from tests.compat.patience import wait_until
 from troupemq import Message, Producer, PullConsumer, PushConsumer
 from troupemq.client.admin import Admin
 from troupemq.client.admin.groups import GroupSettings
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
+from troupemq.console import search
 from troupemq.console.asking import PLACES, ConsoleSettings
 from troupemq.console.server import ConsoleServer
 from troupemq.servers import Servers
@@ -202,6 +204,7 @@ def test_nothing_of_any_page_is_cut_off_at_any_width_and_its_controls_have_names
     assert ASKED.keys() <= PLACES.keys()
     paths = [f"{path}?{ASKED.get(path, '')}" for path in PLACES if path != NO_RUN]
     paths += [f"/change/{name}" for name in CHANGES_SHOWN]
+    paths += [f"/broker?address={{broker}}&tab={tab}" for tab in ("traffic", "settings")]
     for path in [each.format(broker=broker, client=client) for each in paths]:
         page.set_viewport_size(PHONE)
         go(page, path)
@@ -331,6 +334,87 @@ def test_live_messages_appear_without_a_reload(browser_page: Page, servers: Serv
     with Producer("shop", f"127.0.0.1:{servers.ports['namesrv']}") as producer:
         producer.send(Message("Orders", b"fresh", keys="fresh-key"))
     page.wait_for_selector("#messages >> text=fresh-key")
+
+
+@pytest.mark.slow
+def test_live_messages_pause_and_go_on(browser_page: Page, servers: Servers) -> None:
+    page = browser_page
+    go(page, "/tail?topic=Orders")
+    page.click("#live >> text=Pause")
+    page.wait_for_selector("#progress >> text=Paused.")
+    with Producer("shop", f"127.0.0.1:{servers.ports['namesrv']}") as producer:
+        producer.send(Message("Orders", b"later", keys="paused-key"))
+    assert page.locator("#messages >> text=paused-key").count() == 0
+    page.click("#live >> text=Continue")
+    page.wait_for_selector("#messages >> text=paused-key")
+    page.click("#live >> text=Stop")
+    page.wait_for_selector("#progress >> text=Ended.")
+
+
+@pytest.mark.slow
+def test_a_topic_is_offered_and_a_search_goes_on_until_it_is_stopped(
+    browser_page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each step of the search reads one message only."""
+    page = browser_page
+    monkeypatch.setattr(search, "PULLED_MAX", 1)
+    monkeypatch.setattr(search, "STEP_READ_MAX", 1)
+    go(page, "/messages")
+    page.fill("main [name=topic]", "ord")
+    page.wait_for_selector("#offered-topic option[value=Orders]", state="attached")
+    page.fill("main [name=topic]", "Orders")
+    page.fill("main [name=text]", "nowhere")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#progress >> text=/Searching. Read [23] of/")
+    page.click("#progress >> text=Stop")
+    page.wait_for_selector("#progress >> text=/Stopped. Read [2-5] of/")
+    assert page.locator("[hx-trigger^=every]").count() == 0
+
+
+@pytest.mark.slow
+def test_the_command_line_of_a_message_is_copied(browser_page: Page) -> None:
+    page = browser_page
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    go(page, "/message?topic=Orders&broker=broker-a&queue=0&offset=0")
+    page.click("#commands button >> nth=0")
+    page.wait_for_selector("#commands >> text=Copied")
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied.startswith("troupemq admin queryMsgByOffset -t Orders -b broker-a -i 0 -o 0")
+
+
+@pytest.mark.slow
+def test_a_change_of_a_topic_shows_each_broker_before_and_after(browser_page: Page) -> None:
+    page = browser_page
+    go(page, "/topic?name=Orders")
+    page.click("text=Change queues")
+    assert page.input_value("[name=topic]") == "Orders"
+    page.fill("[name=read_queues]", "3")
+    page.click("text=Preview")
+    assert "2 → 3" in page.inner_text("#brokers")
+    go(page, "/change/topic-permission?topic=orders")
+    page.click("text=Preview")
+    page.wait_for_selector("#faults >> text=did you mean Orders?")
+
+
+@pytest.mark.slow
+def test_chosen_dead_letters_are_redriven(browser_page: Page, servers: Servers) -> None:
+    page, namesrv = browser_page, f"127.0.0.1:{servers.ports['namesrv']}"
+    with Admin(namesrv) as admin, Producer("shop", namesrv) as producer:
+        admin.create_topic("%DLQ%late", 1)
+        wait_until(lambda: len(admin.queues("%DLQ%late")) == 1, "the topic")
+        own = {RETRY_TOPIC: "Orders"}
+        for number in range(3):
+            letter = Message("%DLQ%late", b"dead %d" % number, system_properties=own)
+            producer.send(letter)
+        wait_until(lambda: admin.message_count("%DLQ%late") == 3, "the dead letters")
+    go(page, "/dead-letters/group?name=late")
+    page.check("input.all")
+    assert page.locator("#letters tbody input:checked").count() == 3
+    page.uncheck("#letters tbody tr:nth-child(1) input")
+    page.click("button >> text=Redrive")
+    page.wait_for_selector("text=2 dead letters are sent")
+    page.click("text=Apply")
+    page.wait_for_selector("#result >> text=2 dead letters of late were sent")
 
 
 @pytest.mark.slow

@@ -167,6 +167,74 @@ def test_dead_letters_are_shown_and_sent_back_once(live: Visit, namesrv: str) ->
     assert "not a dead letter" in live.change("redrive-one", **{**one, "group": "other"}).text
 
 
+@pytest.fixture
+def dead(live: Visit, namesrv: str) -> list[str]:
+    """Broker's ids of five dead letters of the group cursed."""
+    topic = DLQ_TOPIC_PREFIX + "cursed"
+    live.change("topic", **{**MADE, "topic": "Target"})
+    with Admin(namesrv) as admin:
+        admin.create_topic(topic, 1)
+        live.console.watch.forget()
+        wait_until(lambda: queue_count(namesrv, topic) == 1, "the topic")
+        with Producer("shop", namesrv) as producer:
+            own = {"RETRY_TOPIC": "Target", "TROUPE_FAILURE": "ValueError: no sum"}
+            start = admin.message_count(topic)
+            sent = [producer.send(_dead_letter(topic, number, own)) for number in range(5)]
+            wait_until(lambda: admin.message_count(topic) == start + 5, "all to be indexed")
+    return [each.offset_message_id for each in sent]
+
+
+def test_chosen_dead_letters_are_redriven_together_with_preview_and_audit(
+    live: Visit, dead: list[str]
+) -> None:
+    rows = live.json("/dead-letters/group", name="cursed")["letters"]
+    assert {row["state"] for row in rows} == {"waiting"} and rows[0]["offset_message_id"] in dead
+    page = live.get("/dead-letters/group", name="cursed").text
+    assert f'<input type="checkbox" name="ids" value="{dead[0]}"' in page
+    form = [("group", "cursed"), ("csrf", live.csrf), *(("ids", each) for each in dead[1:4])]
+    answer = live.client.post(
+        "/change/redrive-some",
+        content="&".join(f"{name}={value}" for name, value in form),
+        headers={"Content-Type": "application/x-www-form-urlencoded"},
+    ).text
+    assert "3 dead letters are sent" in answer and answer.count("ValueError: no sum") == 3
+    assert f"job redrive cursed --id {dead[1]} --id {dead[2]}" in answer
+    given = {"group": "cursed", "ids": ",".join(dead[1:4])}
+    assert "3 dead letters of cursed were sent" in live.change("redrive-some", **given).text
+    done, begun = live.console.audit.newest(2)
+    assert done["what"] == "redrive-some" and begun["before"]["ids"] == dead[1:4]  # type: ignore[index]
+    assert "3 had been sent before" in live.change("redrive-some", **given).text
+    none = live.preview("redrive-some", group="cursed", ids="")
+    assert "Dead letters is missing" in none.text
+    many = live.preview(
+        "redrive-some", group="cursed", ids=",".join(f"{n:032X}" for n in range(501))
+    )
+    assert "choose 1 to 500" in many.text
+
+
+def test_a_discard_says_what_it_takes_besides_the_chosen_ones(live: Visit, dead: list[str]) -> None:
+    given = {"group": "cursed", "ids": dead[2]}
+    before = live.json("/dead-letters/group", name="cursed")
+    preview = live.preview("discard", **given).text
+    older = sum(row["state"] == "waiting" for row in before["letters"]) - 3
+    assert f"{older + 1} dead letter" in preview and "that you did not choose" in preview
+    assert live.json("/dead-letters/group", name="cursed")["waiting"] == before["waiting"]
+    assert "of cursed in broker-a:0 are discarded" in live.change("discard", **given).text
+    states = [row["state"] for row in live.json("/dead-letters/group", name="cursed")["letters"]]
+    assert states[:3] == ["waiting", "waiting", "redriven or discarded"]
+    assert live.console.audit.newest(2)[1]["before"]["offsets"]  # type: ignore[index]
+    assert "2 dead letters are discarded" in live.preview("discard-all", group="cursed").text
+    live.change("discard-all", group="cursed")
+    found = live.json("/dead-letters/group", name="cursed")
+    assert found["waiting"] == []
+    live.console.accounts.new_password("somebody", "operator")
+    assert live.preview("discard", **given).status_code == 403
+    page = live.get("/dead-letters/group", name="cursed").text
+    assert "/change/redrive-some" in page and "/change/discard" not in page
+    live.console.accounts.new_password("somebody", "viewer")
+    assert 'name="ids"' not in live.get("/dead-letters/group", name="cursed").text
+
+
 def test_a_role_without_bodies_gets_no_export_of_dead_letters(live: Visit) -> None:
     object.__setattr__(live.console.settings, "hide_bodies", True)
     live.console.accounts.new_password("somebody", "viewer")

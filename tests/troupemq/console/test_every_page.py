@@ -142,7 +142,13 @@ def test_of_a_broker_that_hangs_the_others_messages_are_shown(
 
 def fields(change: ConsoleChange, asked: PageRequest, broker: str) -> dict[str, str]:
     """Something that fits into each field of its form."""
-    known = {"id": MESSAGE_ID, "address": broker, "broker": broker, "key": "transactionCheckMax"}
+    known = {
+        "id": MESSAGE_ID,
+        "ids": MESSAGE_ID,
+        "address": broker,
+        "broker": broker,
+        "key": "transactionCheckMax",
+    }
     known |= {"topic": "Orders", "group": "reader", "from_group": "reader"}
     known |= {"job": "archive", "account": "somebody-new"}
     kinds = {"number": "1", "time": "2020-01-01T00:00", "secret": "a-long-secret"}

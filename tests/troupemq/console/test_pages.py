@@ -1,6 +1,7 @@
 """Every page with a TroupeMQ broker under traffic, as HTML and as JSON."""
 
 import json
+import shlex
 from collections.abc import Iterator
 
 import pytest
@@ -148,7 +149,13 @@ def test_a_message_shows_its_body_and_consumption(live: Visit, traffic: list[Sen
     assert json.loads(str(found["json"]))["order"] == 0
     assert [row["group"] for row in found["consumers"]] == ["billing"]
     assert found["properties"]["p"] == HOSTILE
+    lines = found["commands"]
+    assert lines["show_it"].startswith("troupemq admin queryMsgByOffset -t Orders -b broker-a")
+    assert shlex.split(lines["send_a_message_like_it"])[6] == found["body"]
+    page = live.get("/message", **place_of(traffic[0])).text
+    assert page.count(">Copy</button>") == 3 and "/change/resend?id=" in page
     binary = live.json("/message", **place_of(traffic[-1]))
+    assert binary["commands"].keys() == {"show_it", "send_it_again"}
     assert str(binary["hex"]).startswith("000000  ff 00 1b 5b 32 4a")
     assert "\x1b" not in live.get("/message", **place_of(traffic[-1])).text
     body = live.get("/message/body", **place_of(traffic[-1]))
@@ -167,6 +174,7 @@ def test_viewers_see_no_bodies_if_these_are_hidden(
     live.console.accounts.new_password("somebody", "viewer")
     message = live.json("/message", **place_of(traffic[0]))
     assert "json" not in message and "body" not in message and "hex" not in message
+    assert "send_a_message_like_it" not in message["commands"]
     rows = live.json("/messages", topic="Orders")["messages"]
     assert {row["body"] for row in rows} == {None}
     for path in ("/messages", "/tail"):

@@ -38,9 +38,9 @@ def _permission_input(value: str) -> Input:
 
 def _configs(now: ClusterSnapshot, topic: str, cluster: str) -> dict[str, TopicConfig | None]:
     """Return the topic as each master of a cluster has it; None: it does not."""
-    state = now.topics.get(topic)
+    at = now.topic_at(topic)
     return {
-        each.place.name: None if state is None else state.at.get(each.place.name)
+        each.place.name: at.get(each.place.name)
         for each in now.masters
         if each.place.cluster == cluster
     }
@@ -52,8 +52,7 @@ def _configs(now: ClusterSnapshot, topic: str, cluster: str) -> dict[str, TopicC
 def _inputs(asked: PageRequest) -> Sequence[Input]:
     """Return the form with the topic's present values; hints name brokers that differ."""
     topic = asked.text("topic")
-    state = asked.snapshot().topics.get(topic)
-    at = {} if state is None else state.at
+    at = asked.snapshot().topic_at(topic)
     first = next(iter(at.values()), None)
 
     def number(name: str, label: str) -> Input:
@@ -133,7 +132,7 @@ def _preview(asked: PageRequest, given: Given) -> Preview:
             "permission": state.perm,
             "at": {
                 broker: f"{each.read_queue_nums} {each.write_queue_nums} {each.perm}"
-                for broker, each in state.at.items()
+                for broker, each in now.topic_at(topic).items()
             },
         }
     table = RowTable("brokers", "Changes by broker", rows, "The cluster has no master.")

@@ -1,6 +1,7 @@
 """Pages of one message: body, consumption by group, and trace."""
 
 import json
+from collections.abc import Mapping, Sequence
 
 from protocol.compression import CompressionError
 from protocol.properties import TROUPE_FAILURE
@@ -14,6 +15,8 @@ from troupemq.console.asking import NotThere, PageRequest, failures_of, page
 from troupemq.console.changes import change_links
 from troupemq.console.pages.messages import place_of
 from troupemq.console.parts import (
+    Cells,
+    CommandLine,
     Facts,
     Form,
     Input,
@@ -33,6 +36,9 @@ from troupemq.console.reading import found_by_key
 BODY_SHOWN_BYTES = 64 << 10
 HEX_COLUMNS = 16
 HEX_BYTES_MAX = 4 << 10
+LIKE_BYTES_MAX = 1_000
+"""Bytes of a body that a link or a command line may hold."""
+
 HIDDEN = "Your role cannot see message bodies."
 HIDDEN_TRACES = f"Your role can see traces in {TRACE_TOPIC} only."
 
@@ -80,37 +86,64 @@ def message(asked: PageRequest) -> Page:
     properties = dict(view.properties)
     if not asked.sees_bodies():  # exceptions often quote the body
         properties.pop(TROUPE_FAILURE, None)
+    links = [
+        Link("Trace", "/trace", {"id": view.message_id}),
+        Link("Neighbouring messages", "/messages", _around(view)),
+        *([Link("Body as a file", "/message/body", place_of(view))] if asked.sees_bodies() else []),
+    ]
     return Page(
         "Message",
         [
+            Links([*links, *_changes(asked, view, tracks.found).links]),
             Facts("message", "", facts),
+            *(_body(view) if asked.sees_bodies() else [_HIDDEN_BODY]),
             RowTable("consumers", "Consumption by group", rows, "No group consumes the topic."),
             *failures_of(tracks.failures, "consumers"),
-            *(_body(view) if asked.sees_bodies() else [_HIDDEN_BODY]),
             Facts("properties", "Properties", properties, as_is=True),
-            Links(
-                [
-                    Link("Trace", "/trace", {"id": view.message_id}),
-                    Link("Neighbouring messages", "/messages", _around(view)),
-                    Link("Body as a file", "/message/body", place_of(view)),
-                ]
-            ),
-            change_links(
-                asked,
-                [
-                    ("Send again", "resend", {"id": view.offset_message_id}),
-                    (
-                        "Consume again by one member",
-                        "consume-again",
-                        {
-                            "id": view.offset_message_id,
-                            "group": tracks.found[0].group if tracks.found else "",
-                        },
-                    ),
-                ],
-            ),
+            Facts("commands", "Command lines", _commands(asked, view)),
         ],
     )
+
+
+def _changes(asked: PageRequest, view: MessageView, tracks: Sequence[MessageTrack]) -> Links:
+    """Return links to the changes of a message."""
+    given = {"id": view.offset_message_id}
+    wanted: list[tuple[str, str, Mapping[str, object]]] = [("Send again", "resend", given)]
+    if (text := _short_text(view)) is not None:
+        tag, keys = view.tags or "", " ".join(view.keys)
+        like = {"topic": view.queue.topic, "body": text, "tag": tag, "key": keys}
+        wanted.append(("Send a message like it", "send", like))
+    group = tracks[0].group if tracks else ""
+    wanted.append(("Consume again by one member", "consume-again", {**given, "group": group}))
+    return change_links(asked, wanted)
+
+
+def _short_text(view: MessageView) -> str | None:
+    """Return the body if it is a text that fits into a link and a command line."""
+    try:
+        text = view.body.decode()
+    except (CompressionError, UnicodeDecodeError):
+        return None
+    return text if len(view.body) <= LIKE_BYTES_MAX and "\0" not in text else None
+
+
+def _commands(asked: PageRequest, view: MessageView) -> Cells:
+    """Return the command lines that show and send this message."""
+    line, queue = asked.cluster.line, view.queue
+    place = ["-b", queue.broker_name, "-i", str(queue.queue_id), "-o", str(view.queue_offset)]
+    found = {
+        "show_it": CommandLine(line(["admin", "queryMsgByOffset", "-t", queue.topic, *place])),
+        "send_it_again": CommandLine(
+            line(["admin", "queryMsgById", "-i", view.offset_message_id, "-s", "true"])
+        ),
+    }
+    text = _short_text(view) if asked.sees_bodies() else None
+    if text is not None and text.isprintable():
+        words = ["admin", "sendMessage", "-t", queue.topic, "-p", text]
+        words += ["-c", view.tags] if view.tags else []
+        words += ["-k", " ".join(view.keys)] if view.keys else []
+        found["send_a_message_like_it"] = CommandLine(line(words))
+    return found
 
 
 def _around(view: MessageView) -> dict[str, object]:

@@ -68,7 +68,7 @@ def topics(asked: PageRequest) -> Page:
         "Topics",
         [
             Form("", "/topics", inputs, "Filter"),
-            RowTable("topics", "", [_row(each) for each in some], nothing, pager=pager),
+            RowTable("topics", "", [_row(now, each) for each in some], nothing, pager=pager),
             change_links(asked, [("Create a topic", "topic", {})]),
         ],
         now.missing,
@@ -81,32 +81,32 @@ def kind_here(name: str, now: ClusterSnapshot) -> str:
     return "system" if _is_made_by_a_broker(name, now) else kind_of(name)
 
 
-def _row(each: TopicSummary) -> Cells:
+def _row(now: ClusterSnapshot, each: TopicSummary) -> Cells:
     newest = Link("Newest", "/messages", {"topic": each.name})
-    return {**_facts(each), "messages": newest}
+    return {**_facts(now, each), "messages": newest}
 
 
-def _facts(each: TopicSummary) -> Cells:
+def _facts(now: ClusterSnapshot, each: TopicSummary) -> Cells:
     groups = sorted(each.groups, key=lambda name: -each.groups[name])
     return {
         "topic": Link(each.name, "/topic", {"name": each.name}),
         "brokers": each.brokers,
         "read_queues": each.read_queues,
         "write_queues": each.write_queues,
-        "may": _permission(each),
+        "may": _permission(now, each),
         "groups": [Link(name, "/group", {"name": name}) for name in groups[:3]],
         "lag": sum(each.groups.values()) if groups else None,
     }
 
 
-def _permission(each: TopicSummary) -> str:
-    found = {config.perm for config in each.at.values()} or {each.perm}
+def _permission(now: ClusterSnapshot, each: TopicSummary) -> str:
+    found = {config.perm for config in now.topic_at(each.name).values()} or {each.perm}
     if len(found) > 1:
         return "differs by broker"
     return PERMISSIONS.get(each.perm, str(each.perm))
 
 
-def _by_broker(state: TopicSummary) -> RowTable:
+def _by_broker(now: ClusterSnapshot, name: str) -> RowTable:
     """Return the settings of a topic at each master, in words."""
     rows = [
         {
@@ -116,7 +116,7 @@ def _by_broker(state: TopicSummary) -> RowTable:
             "permission": permission_words(config.perm),
             "order": "ordered" if config.order else "not ordered",
         }
-        for broker, config in sorted(state.at.items())
+        for broker, config in sorted(now.topic_at(name).items())
     ]
     return RowTable("at_brokers", "Settings by broker", rows, "No master has answered.")
 
@@ -160,9 +160,9 @@ def topic(asked: PageRequest) -> Page:
                 ]
             ),
             _changes(asked, name),
-            Facts("topic", "", {**_facts(state), **_rates(asked, now, name)}),
+            Facts("topic", "", {**_facts(now, state), **_rates(asked, now, name)}),
             RowTable("groups", "Consumer groups", groups, NO_GROUPS),
-            _by_broker(state),
+            _by_broker(now, name),
             *failures_of(queues.failures, "queues"),
             RowTable("queues", "Queues", rows, no_queues),
             *_route(asked, name),

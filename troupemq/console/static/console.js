@@ -41,7 +41,7 @@
     // Copy a text; where the browser forbids it, without TLS, select it.
     const copy = event.target.closest("button.copy");
     if (copy) {
-      const text = document.getElementById(copy.dataset.copies);
+      const text = copy.dataset.copies ? document.getElementById(copy.dataset.copies) : copy.previousElementSibling;
       const done = () => { copy.textContent = "Copied"; };
       if (navigator.clipboard) navigator.clipboard.writeText(text.textContent).then(done, () => {});
       else { document.getSelection().selectAllChildren(text); if (document.execCommand("copy")) done(); }
