@@ -25,7 +25,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "conf/deploy/container"))
 from debian import Apt, DebianError, run, unpack, write_launcher
 
-EXTRAS = ("console", "metrics", "otel", "top")
+EXTRAS = ("console", "metrics", "otel")
 TOOLS = ("pytest", "pytest-xdist", "hypothesis", "httpx2", "trustme")
 PACKAGES = ("protocol", "storage", "remoting", "actors", "troupemq")
 NEEDS_SPARK = ("troupemq.datasource", "troupemq.cluster_demo")

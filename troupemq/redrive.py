@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from protocol.properties import RESERVED_NAMES, RETRY_TOPIC
 from protocol.topic_names import DLQ_TOPIC_PREFIX
 from troupemq.client.admin import Admin, Change
+from troupemq.client.admin.life import REDRIVE_MARK
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.consuming.pull_consumer import PullConsumer
 from troupemq.client.errors import ClientError, MessageIllegal, RouteNotFound
@@ -23,7 +24,6 @@ from troupemq.client.producing.producer import Producer
 from troupemq.client.producing.queue_choice import RoundRobin
 from troupemq.copier import Copier
 
-MARK = "redrive:"
 GROUP_PREFIX = "REDRIVE_"
 POLL_MS = 1000.0
 SILENT_POLLS_MAX = 30
@@ -121,7 +121,7 @@ class Redrive:
             believes = self._believes or not self._has_accounts
             source = view if believes else admin.original_of(view)
             if topic and source:
-                mark = MARK + view.offset_message_id
+                mark = REDRIVE_MARK + view.offset_message_id
                 self._copier.copy(_copy(source, topic, mark), mark, self._choose, admin, producer)
             elif topic:
                 self._without_original += 1
@@ -153,7 +153,7 @@ def redrive_some(
                 if not origin or source is None:
                     yield Redriven(without_origin=not origin, without_original=bool(origin))
                     continue
-                mark, sent = MARK + view.offset_message_id, copier.sent
+                mark, sent = REDRIVE_MARK + view.offset_message_id, copier.sent
                 copier.copy(_copy(source, origin, mark), mark, choose, admin, producer)
                 yield Redriven(sent=copier.sent - sent, found=1 - (copier.sent - sent))
             except ClientError as error:

@@ -65,3 +65,26 @@ def span_text(seconds: float) -> str:
         if seconds < limit:
             return f"{seconds / divisor:.0f} {unit}"
     return f"{seconds / 86_400:.0f} d"
+
+
+def size_text(count: float) -> str:
+    """Return a number of bytes in the unit that suits it: 1.5 KiB."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(value) < 1024:
+            return f"{value:,.0f} {unit}" if unit == "B" else f"{value:,.1f} {unit}"
+        value /= 1024
+    return f"{value:,.1f} TiB"
+
+
+def cut(text: str, width: int) -> str:
+    """Return the start of a text that is at most `width` columns wide; `…` marks a cut."""
+    if width_of(text) <= width:
+        return text
+    used, kept = 0, []
+    for each in text:
+        used += width_of(each)
+        if used >= width:
+            break
+        kept.append(each)
+    return "".join(kept) + "…"

@@ -78,10 +78,20 @@ class RowTable:
     pager: Pager | None = None
     marked: Collection[int] = ()
     """Numbers of the rows that stand out."""
+    only_json: Collection[str] = ()
+    """Keys that pages do not show, in favour of others."""
     folded: bool = False
     picks: "Picks | None" = None
-    hidden: Collection[str] = ()
-    """Keys that only /api shows."""
+
+    @property
+    def shown_rows(self) -> Sequence[Cells]:
+        """The rows as pages show them."""
+        if not self.only_json:
+            return self.rows
+        return [
+            {key: each for key, each in row.items() if key not in self.only_json}
+            for row in self.rows
+        ]
 
 
 @dataclass(frozen=True)
@@ -104,8 +114,13 @@ class Facts:
     folded: bool = False
     as_is: bool = False
     """Show the keys unchanged, because clients or brokers define them."""
-    hidden: Collection[str] = ()
-    """Keys that only /api shows."""
+    only_json: Collection[str] = ()
+    """Keys that pages do not show, in favour of others."""
+
+    @property
+    def shown(self) -> Cells:
+        """The properties as pages show them."""
+        return {key: each for key, each in self.facts.items() if key not in self.only_json}
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from troupemq.console.findings import spoken
 from troupemq.console.labels import GLOSSARY, heading
 from troupemq.console.parts import PICKED, Cells, CommandLine, Link, Page, Pick, Share, Size, Span
 from troupemq.numbers import odd_number
-from troupemq.text import escaped
+from troupemq.text import escaped, size_text
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
@@ -192,15 +192,6 @@ def moment(value: Time, zone: tzinfo) -> Markup:
         f"{there:%Y-%m-%d}",
         f"{there:%H:%M:%S}",
     )
-
-
-def size_text(count: int) -> str:
-    value = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if abs(value) < 1024 or unit == "TiB":
-            return f"{value:,.0f} {unit}" if unit == "B" else f"{value:,.1f} {unit}"
-        value /= 1024
-    raise AssertionError(value)
 
 
 @cache

@@ -13,7 +13,7 @@ from troupemq.console.search import STEP_S, Filters
 
 Made = TypeVar("Made")
 
-TAIL_SHOWN = 100
+TAIL_SHOWN = 50
 """Messages that a live page keeps."""
 
 TAIL_FIRST = 20

@@ -16,11 +16,12 @@ from tests.troupemq.client.copies import (
 )
 from troupemq.cli import cli
 from troupemq.client.admin import Admin
+from troupemq.client.admin.life import REDRIVE_MARK as MARK
 from troupemq.client.consuming.pull_consumer import PullConsumer
 from troupemq.client.errors import BrokerError, ClientError, RouteNotFound
 from troupemq.client.message import Message, MessageView
 from troupemq.client.producing.producer import Producer
-from troupemq.redrive import MARK, Redrive, Redriven, discard, redrive_some, to_discard
+from troupemq.redrive import Redrive, Redriven, discard, redrive_some, to_discard
 from troupemq.servers import Servers
 
 GROUP, DEAD = "billing", 12

@@ -27,7 +27,8 @@ from troupemq.console.parts import (
     Span,
     as_json,
 )
-from troupemq.console.rendering import MENU, STATIC, Renderer, size_text, static_files
+from troupemq.console.rendering import MENU, STATIC, Renderer, static_files
+from troupemq.text import size_text
 
 HOSTILE = [
     "<script>alert(1)</script>",

@@ -193,17 +193,43 @@ class GroupAdmin(MemberAdmin):
 
         Members are not asked, and their number is None.
         """
-        tables = []
+        found, trouble = self.progress_at(
+            self.masters(), stuck_after_s=stuck_after_s, timeout_ms=timeout_ms
+        )
+        for sentence in trouble.values():
+            failures.add(sentence)
+        yield from found
+
+    def progress_at(
+        self,
+        places: Sequence[BrokerPlace],
+        *,
+        stuck_after_s: float | None = None,
+        timeout_ms: float = STATS_TIMEOUT_MS,
+    ) -> tuple[list[GroupProgress], dict[str, str]]:
+        """Return the progress of each group at these brokers, and reasons of missing answers.
+
+        The reasons are by address.
+        """
+        tables: list[dict[str, list[ProgressStats]]] = []
+        trouble: dict[str, str] = {}
+        code = RequestCode.GET_BROKER_CONSUME_STATS
         header = GetBrokerConsumeStatsHeader(with_progress=True)
-        for place in self.masters():
-            with failures.attempt():
-                code = RequestCode.GET_BROKER_CONSUME_STATS
+        for place in places:
+            try:
                 found = self.read(ProgressList, place.address, code, header, timeout_ms)
+            except ClientError as error:
+                trouble[place.address] = str(error)
+            else:
                 tables += found.consume_stats_list
-        for name, stats in sorted(stats_by_group(tables)):
-            if stats:
-                tps = sum(each.consume_tps for each in stats)
-                yield group_of(name, queues_of(stats, stuck_after_s), tps=tps)
+        groups = [
+            group_of(
+                name, queues_of(stats, stuck_after_s), tps=sum(each.consume_tps for each in stats)
+            )
+            for name, stats in sorted(stats_by_group(tables))
+            if stats
+        ]
+        return groups, trouble
 
     def progress(
         self,

@@ -461,9 +461,9 @@ def _member_idle_since(
     now_ms: int,
 ) -> int | None:
     """Return since when messages wait at a member and it finishes none."""
-    waits = [now_ms - each.late_ms for each in queues if each.late_ms is not None]
+    waits: list[int] = [now_ms - each.late_ms for each in queues if each.late_ms is not None]
     if current is not None and current.since_ms:
-        waits.append(int(current.since_ms))
+        waits.append(current.since_ms)
     return max(idle_ms, min(waits)) if idle_ms and waits else None
 
 

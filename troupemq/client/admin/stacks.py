@@ -17,7 +17,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from protocol.java_numbers import plain_number
 from troupemq.client.admin.answers import Result
+from troupemq.client.admin.base import INT_MAX
 
 TEXT_CHARS_MAX = 4 << 20
 """Limit of the text that is read; the rest is left out."""
@@ -151,7 +153,7 @@ def _frame(call: str) -> StackFrame:
     function, _, place = call.partition("(")
     place = place.removesuffix(")")
     file, _, number = place.rpartition(":")
-    line = int(number) if number.isascii() and number.isdigit() and len(number) < 10 else None
+    line = plain_number(number, INT_MAX)
     if line is None:
         file = place
     is_java = "." in function

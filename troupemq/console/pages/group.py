@@ -67,7 +67,7 @@ def group(asked: PageRequest) -> Page:
         parts.append(Notes("verdict", "", _verdicts(report)))
     hidden = ("group", "late_at_most_ms") if report else ("group",)
     title = f"Sums of all brokers{now.without}" if now.without else ""
-    parts.append(Facts("group", title, facts, hidden=hidden))
+    parts.append(Facts("group", title, facts, only_json=hidden))
     members, subscriptions = _members(asked, name, report)
     parts += [*members, *_queues(asked, report), *subscriptions, *history]
     parts += [*_dead_letters(asked, state), *_settings(asked, name)]
@@ -148,7 +148,7 @@ def _queues(asked: PageRequest, report: ProgressReport | None) -> list[Part]:
             rows,
             "No offsets yet: start a consumer of the group.",
             marked=[number for number, each in enumerate(ordered) if each.is_stuck],
-            hidden=hidden,
+            only_json=hidden,
         ),
     ]
 
@@ -235,7 +235,7 @@ def _members(
     }
     marked = [number for number, (_, each) in enumerate(known) if each and each.is_stuck]
     hidden = ("address", "language", "version")
-    return [RowTable("members", "Members", rows, marked=marked, hidden=hidden)], [
+    return [RowTable("members", "Members", rows, marked=marked, only_json=hidden)], [
         RowTable("subscriptions", "Subscriptions", wanted, "No subscriptions."),
         Facts("how", "Consumption mode", kinds, True),
     ]

@@ -36,7 +36,7 @@ from troupemq.redrive import to_discard
 _OFFSET = "scheduleMessageOffset_"
 LETTERS = 50
 EXPORTED_MAX = 1000
-HIDDEN_COLUMNS = frozenset(("tags", "queue", "queue_offset", "bytes", "age_ms", "send_back"))
+ONLY_JSON = frozenset(("tags", "queue", "queue_offset", "bytes", "age_ms", "send_back"))
 EXPORT = "/dead-letters/export"
 WHY = "TroupeMQ consumers report the failure to the broker; other clients only log it."
 
@@ -109,7 +109,7 @@ def letters_of_group(asked: PageRequest) -> Page:
                 "No dead letters in this time range.",
                 WHY,
                 picks=picks,
-                hidden=HIDDEN_COLUMNS,
+                only_json=ONLY_JSON,
             ),
             Links(
                 [
