@@ -86,7 +86,7 @@ def _of_brokers(now: ClusterSnapshot, limits: Thresholds) -> Iterator[Alert]:
         if not each.says:
             continue
         name, place = _name(each), each.place
-        link = Link(name, "/broker", {"address": place.address})
+        link = Link(place.name, "/broker", {"address": place.address})
         yield from _of_disk(each, limits, link)
         yield from _of_damage(each, link)
         end, own = ends.get(place.name), each.number("commitLogMaxOffset")
@@ -108,7 +108,7 @@ def _of_silence(now: ClusterSnapshot) -> Iterator[Alert]:
     for each in now.brokers:
         if not each.says:
             text = f"{_name(each)} at {each.place.address} does not answer"
-            link = Link(_name(each), "/broker", {"address": each.place.address})
+            link = Link(each.place.name, "/broker", {"address": each.place.address})
             yield Alert(_key("silent", each), "trouble", text + _last_answer(each, now), link)
     for name in sorted(
         {each.place.name for each in now.brokers} - {each.place.name for each in now.masters}

@@ -7,6 +7,7 @@ LABELS = {
     "behind": "Replication lag",
     "average_size": "Average message size",
     "before": "State before",
+    "cached": "Cached messages",
     "consume_from_where": "First start offset",
     "content": "Fingerprint",
     "consumed_at_ms": "Last consumed",

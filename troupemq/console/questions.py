@@ -18,6 +18,9 @@ from troupemq.text import one_line
 UNSUPPORTED_S = 600.0
 """Pause before an unsupported request is sent again; official brokers log each one."""
 
+SILENT_MS = 1000.0
+"""Timeout for a broker that did not answer the last snapshot."""
+
 MISSING_MAX = 50
 """Limit of sentences about missing answers."""
 
@@ -67,7 +70,9 @@ class SnapshotQuestions:
         if self._unsupported.holds(address, code):
             return None
         command = RemotingCommand(code, {} if header is None else header.encode())
-        return self._session.call_later(address, command, self._timeout_ms)
+        is_silent = self._session.is_silent(address)
+        timeout_ms = min(self._timeout_ms, SILENT_MS) if is_silent else self._timeout_ms
+        return self._session.call_later(address, command, timeout_ms)
 
     def answer(
         self, address: str, later: PendingAnswer | None, perhaps: bool = False
@@ -83,8 +88,12 @@ class SnapshotQuestions:
             answer = later.answer()
         except ClientError as error:
             self.in_vain_s += monotonic() - began_s
+            if later.code == RequestCode.GET_BROKER_RUNTIME_INFO:
+                self._session.note_silence(address, error)
             self._miss(str(error) if address in str(error) else f"{address}: {error}")
             return None
+        if later.code == RequestCode.GET_BROKER_RUNTIME_INFO:
+            self._session.note_silence(address, None)
         if answer.code == ResponseCode.SUCCESS:
             return answer
         is_unknown = answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED

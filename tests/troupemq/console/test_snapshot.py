@@ -37,6 +37,7 @@ from protocol.command import RemotingCommand
 from protocol.json_body import Body
 from tests.troupemq.console.conftest import GONE
 from tests.troupemq.fake_server import FakeServer
+from troupemq.client.errors import ClientError
 from troupemq.console import questions
 from troupemq.console import snapshot as module
 from troupemq.console.cluster import DeadlineSession
@@ -242,3 +243,21 @@ def test_members_of_a_stuck_group_are_asked_for_what_they_hold(
     serve(broker, RequestCode.GET_BROKER_CONSUME_STATS, listed)
     group = SnapshotTaker(session, lambda: now_ms).take().groups["g"]
     assert not group.is_stuck, "the broker is set to wait longer"
+
+
+def test_a_broker_that_hangs_delays_the_next_requests_no_more_until_it_answers(
+    cluster: tuple[FakeServer, FakeServer, DeadlineSession], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: each page waited for it again, so that the way to a verdict took 11 s."""
+    monkeypatch.setattr(module, "ROUND_S", 0.3)
+    monkeypatch.setattr(questions, "SILENT_MS", 150.0)
+    _, broker, session = cluster
+    code = RequestCode.GET_BROKER_RUNTIME_INFO
+    broker.on(code, lambda command: None)
+    taker = SnapshotTaker(session, lambda: NOW_MS)
+    taker.take()
+    assert session.is_silent(broker.address)
+    (answer,) = session.ask_all([broker.address], RequestCode.GET_ALL_TOPIC_CONFIG).values()
+    assert isinstance(answer, ClientError), "it fails at once"
+    serve(broker, code, KVTable({"putTps": "1"}))
+    assert taker.take().brokers[0].says and not session.is_silent(broker.address)

@@ -8,7 +8,9 @@ from troupemq.console.parts import Form, Input, Link, Links, Note, Notes, Page, 
 from troupemq.console.snapshot import GroupSummary
 
 NO_GROUPS = "No group has consumed yet: start a consumer, or create a group."
-ORDERS = ("late", "lag", "name")
+ORDERS = {"late": "time lag", "lag": "consumer lag", "name": "name"}
+"""Words for the orders of the list; stuck groups come first in the order by time lag."""
+
 STUCK_FIRST = 1 << 62
 """Sort key of stuck groups, before each time lag."""
 
@@ -30,7 +32,7 @@ def groups(asked: PageRequest) -> Page:
     some, pager = asked.rows_of_page("/groups", found, given)
     inputs = [
         Input("filter", "Name contains", value=wanted),
-        Input("order", "Sort by", "choice", order, ORDERS),
+        Input("order", "Sort by", "choice", order, [*ORDERS], labels=ORDERS),
         Input("which", "Groups", "choice", "all" if shows_all else "used", ("used", "all")),
     ]
     nothing = f"No group contains {wanted!r}: change the filter." if wanted else NO_GROUPS

@@ -53,7 +53,6 @@ def overview(asked: PageRequest) -> Page:
                 "No group has a lag.",
                 marked=stuck_rows(late),
             ),
-            RowTable("brokers", "Brokers", [broker_row(each) for each in now.brokers], NO_BROKERS),
             LineChart(
                 "history_chart",
                 f"Throughput and consumer lag{now.without}",
@@ -65,6 +64,7 @@ def overview(asked: PageRequest) -> Page:
                     ChartLine("lag", "Consumer lag", "trouble", (2, 3), on_the_right=True),
                 ),
             ),
+            RowTable("brokers", "Brokers", [broker_row(each) for each in now.brokers], NO_BROKERS),
             Links(
                 [
                     Link("Message search", "/messages"),
