@@ -227,6 +227,8 @@ def test_a_discard_says_what_it_takes_besides_the_chosen_ones(live: Visit, dead:
     live.change("discard-all", group="cursed")
     found = live.json("/dead-letters/group", name="cursed")
     assert found["waiting"] == []
+    redrive = {"group": "REDRIVE_cursed", "topic": DLQ_TOPIC_PREFIX + "cursed"}
+    assert "consumed again" in live.preview("skip", **redrive).text, "a group of offsets alone"
     live.console.accounts.new_password("somebody", "operator")
     assert live.preview("discard", **given).status_code == 403
     page = live.get("/dead-letters/group", name="cursed").text
