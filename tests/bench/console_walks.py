@@ -70,7 +70,7 @@ def finds_a_message(walk: Walk) -> None:
 def looks_into_a_late_group(walk: Walk) -> None:
     walk.go("/", 3)
     walk.click("#late_groups tbody a >> text=late", 8)
-    walk.click("#queues tbody >> text=Show", 6)
+    walk.click("#queues tbody a[href*='/message?'] >> nth=0", 6)
     walk.page.go_back()
     walk.think(4)
     walk.click("text=Reset offsets to a time", 3)

@@ -302,9 +302,9 @@ def test_a_change_of_a_topic_is_previewed_by_broker_and_in_words(live: Visit) ->
     ("name", "given", "sentence"),
     [
         ("topic-permission", {"topic": "orders", "permission": "4"}, "did you mean Orders?"),
-        ("delete-topic", {"topic": "Nowhere"}, "topic Nowhere not found at any broker"),
-        ("delete-group", {"group": "nobody"}, "group nobody not found at any broker"),
-        ("skip", {"group": "nobody", "topic": "Orders"}, "group nobody not found"),
+        ("delete-topic", {"topic": "Nowhere"}, "Topic Nowhere not found at any broker"),
+        ("delete-group", {"group": "nobody"}, "Group nobody not found at any broker"),
+        ("skip", {"group": "nobody", "topic": "Orders"}, "Group nobody not found"),
         ("topic", {**MADE, "topic": "SCHEDULE_TOPIC_XXXX"}, "a topic of the brokers"),
         ("topic", {**MADE, "topic": "t" * 200}, "longer than"),
     ],
