@@ -90,7 +90,6 @@ TESTED_ELSEWHERE = {
     "troupemq/console/changing/": "tests/troupemq/console/test_changes.py: each is carried out",
     "troupemq/console/pages/": "tests/troupemq/console/test_pages.py: every page by its path;"
     " beside it those with more of their own",
-    "troupemq/console/reading.py": "tests/troupemq/console/test_pages.py: messages are found by it",
     "troupemq/cli/redrive.py": "tests/troupemq/client/test_redrive.py: what it runs",
     "troupemq/client/arguments.py": "tests/troupemq/client/test_misuse.py: what is refused",
     "troupemq/client/connection/client.py": "tests/troupemq/client/consuming/test_consuming.py",

@@ -128,10 +128,13 @@ TABLE: dict[str, Entry] = {
     "troupemq/console/given.py:_ADDRESS": Entry(),
     "troupemq/console/given.py:_WORD": Entry(),
     "troupemq/console/given.py:_PERMISSIONS": Entry(),
+    "troupemq/console/given.py:_IDS": Entry(),
     "troupemq/console/given.py:_NUMBER": Entry(),
     "troupemq/console/given.py:_TIME": Entry(),
     "troupemq/java.py:_VERSION": Entry("search", ['version "', 'version "1.']),
     "troupemq/numbers.py:_WHOLE": Entry(),
+    "troupemq/setting_meanings.py:_END": Entry(),
+    "troupemq/setting_meanings.py:_NUMBER": Entry(),
     "troupemq/setting_meanings.py:meanings": MATCH,
 }
 

@@ -12,6 +12,7 @@ from storage.access.account import ACCESS_KEY, SECRET_KEY
 from tests.compat.patience import wait_until
 from tests.troupemq.console.conftest import MakeVisit, Visit
 from troupemq.cli.servers import SMALL_FILES
+from troupemq.console import snapshot
 from troupemq.servers import Servers
 
 ROOT_SECRET = "a-secret-of-root"
@@ -173,9 +174,14 @@ def test_refusals_are_counted_for_each_account(
 ) -> None:
     monkeypatch.setenv(ACCESS_KEY, "unknown-key")
     monkeypatch.setenv(SECRET_KEY, "whatever-that-is")
+    monkeypatch.setattr(snapshot, "ACCESS_S", 0.0)
     stranger = visit_to(namesrv=f"127.0.0.1:{guarded.ports['namesrv']}")
     findings = stranger.json("/")["findings"]
     assert any("give it an account" in each["text"] for each in findings)
+    admin.console.watch.forget()
+    (warning,) = [each for each in admin.json("/")["findings"] if each["level"] == "watch"]
+    assert "refused requests of 1 account in the last hour, the last one" in warning["text"]
+    assert "unknown-key" not in json.dumps(admin.json("/"))
     rows = admin.json("/access")["refusals"]
     assert any("unknown-key" in row["why"] and row["account"] == "unknown" for row in rows)
 

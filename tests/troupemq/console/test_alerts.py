@@ -170,3 +170,13 @@ def test_invalid_settings_are_one_sentence(tmp_path: Path, text: str, sentence: 
         load_alert_settings(tmp_path / "none")
     path.write_text('{"webhook": "https://chat.example/x"}')
     assert load_alert_settings(path).tells and not load_alert_settings(None).tells
+
+
+def test_a_choice_of_the_operator_is_no_alert(tmp_path: Path) -> None:
+    """A broker without access control is a warning on pages, not news at each start."""
+    alerts = Alerts(AlertSettings(), tmp_path / "thresholds.json")
+    for _ in range(3):
+        alerts.look(
+            ClusterSnapshot(5, brokers=[BrokerSummary(PLACE, {"x": "y"})], unguarded=[PLACE])
+        )
+    assert list(alerts.told) == []

@@ -53,6 +53,8 @@ def test_no_change_gets_a_request_signed_for_a_server_that_no_name_server_lists(
             "resend": {"id": id_at(address)},
             "consume-again": {"id": id_at(address), "group": "g", "client": "c"},
             "redrive-one": {"id": id_at(address), "group": "g"},
+            "redrive-some": {"ids": id_at(address), "group": "g"},
+            "discard": {"ids": id_at(address), "group": "g"},
         }
         for name, fields in given.items():
             answer = live.client.post(
@@ -165,6 +167,7 @@ def test_no_parameter_of_a_page_goes_unchecked(visit_to: MakeVisit) -> None:
         "/job": "broker",
         "/messages": "id",
         "/message": "topic",
+        "/message/life": "topic",
         "/tail": "topic",
         "/trace": "id",
         "/client": "group",

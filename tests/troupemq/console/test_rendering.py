@@ -62,9 +62,11 @@ def test_hostile_text_stays_text_wherever_it_stands(text: str) -> None:
         [text],
     )
     found = html(page, Viewer(text, "viewer"))
+    assert found.count("<script") == 3
+    found = "\n".join(line for line in found.split("\n") if "integrity=" not in line)
     for part in ("<script>alert", "<img", "<svg", "onmouseover='", "49"):
         assert part not in found
-    assert found.count("<script") == 3 and "{{7*7}}" in html(Page("{{7*7}}"))
+    assert "<script" not in found and "{{7*7}}" in html(Page("{{7*7}}"))
 
 
 def test_control_and_direction_characters_are_shown_as_what_they_are() -> None:
@@ -133,7 +135,15 @@ def test_the_menu_has_what_a_role_may_see_and_each_key_once() -> None:
     viewers = html(Page("x"), Viewer("v", "viewer"))
     assert ">Audit</a>" not in viewers and ">Topics</a>" in viewers
     assert ">Audit</a>" in html(Page("x")) and 'aria-current="page">Topics' in html(Page("x"))
-    assert len({key for *_, key in MENU}) == len(MENU)
+    entries = [each for some in MENU.values() for each in some]
+    assert len({each.key for each in entries}) == len(entries)
+
+
+def test_a_long_table_has_a_fold_for_narrow_screens() -> None:
+    rows = [{"a": number, "b": number} for number in range(41)]
+    found = html(Page("x", [RowTable("t", "", rows)]))
+    assert "Show all 41 rows" in found and found.count('class=" later"') == 1
+    assert "Show all" not in html(Page("x", [RowTable("t", "", rows[:40])]))
 
 
 def test_a_pager_says_what_there_is() -> None:

@@ -1,11 +1,20 @@
 """The watch takes one snapshot for all requests, and never two at once."""
 
 from concurrent.futures import ThreadPoolExecutor
+from math import inf
+from queue import SimpleQueue
 from threading import Event, Lock
 
 from troupemq.client.admin import BrokerPlace
 from troupemq.console.snapshot import BrokerSummary, ClusterSnapshot, GroupSummary
-from troupemq.console.watch import HISTORY_COUNT, INTERVAL_S, SHARE, ClusterWatch
+from troupemq.console.watch import (
+    FRESH_S,
+    HISTORY_COUNT,
+    INTERVAL_S,
+    SHARE,
+    STALE_INTERVALS,
+    ClusterWatch,
+)
 
 PLACE = BrokerPlace("C", "a", 0, "h:1")
 WAIT_S = 20.0
@@ -50,6 +59,47 @@ def test_those_that_take_long_are_rarer() -> None:
     assert watch.newest().taken_ms == 1
     taker.now_s += 2
     assert watch.newest().taken_ms == 2
+
+
+def test_a_page_that_opens_fresh_has_no_state_older_than_two_seconds() -> None:
+    taker = Taker()
+    watch = ClusterWatch(taker, clock=lambda: taker.now_s)
+    watch.renew()
+    taker.now_s += FRESH_S - 0.1
+    watch.renew()
+    assert watch.newest().taken_ms == 1
+    taker.now_s += 0.1
+    watch.renew()
+    assert watch.newest().taken_ms == 2
+    taker.took_s = 4.0
+    taker.now_s += 2 * FRESH_S
+    watch.renew()
+    taker.now_s += FRESH_S
+    watch.renew()
+    assert taker.count == 3, "a snapshot that takes long may be as old"
+
+
+def test_an_idle_console_shows_no_old_state_while_its_thread_pauses() -> None:
+    """Regression: the first page after a pause had a snapshot of up to a minute before."""
+    taker = Taker()
+    watch = ClusterWatch(taker, clock=lambda: taker.now_s)
+    watch.newest()
+    watch.start()
+    try:
+        taker.now_s += STALE_INTERVALS * INTERVAL_S + 0.1
+        assert watch.newest().taken_ms >= 2
+    finally:
+        assert watch.stop(WAIT_S)
+
+
+def test_the_thread_sends_alerts_of_a_snapshot_that_a_page_has_taken() -> None:
+    taker = Taker()
+    told: SimpleQueue[int] = SimpleQueue()
+    watch = ClusterWatch(taker, lambda snapshot: told.put(snapshot.taken_ms))
+    watch.newest()
+    watch._round(-inf)
+    watch._round(watch._taken_s)
+    assert [told.get(timeout=WAIT_S) for _ in range(2)] == [1, 2]
 
 
 def test_concurrent_requests_wait_for_one_snapshot() -> None:

@@ -235,19 +235,29 @@ class GroupAdmin(MemberAdmin):
         self,
         group: str,
         *,
+        client: str | None = None,
         stuck_after_s: float | None = None,
         with_stacks: bool = True,
     ) -> ProgressReport:
-        """Return the progress of a group by queue and by member. Raises RouteNotFound."""
+        """Return the progress of a group by queue and by member. Raises RouteNotFound.
+
+        `client`: ask only this member.
+        """
         failures = Failures()
-        found = self._report(failures, group, stuck_after_s, with_stacks=with_stacks)
+        found = self._report(failures, group, stuck_after_s, with_stacks=with_stacks, client=client)
         return replace(found, failures=tuple(failures))
 
     def _report(
-        self, failures: Failures, group: str, stuck_after_s: float | None, *, with_stacks: bool
+        self,
+        failures: Failures,
+        group: str,
+        stuck_after_s: float | None,
+        *,
+        with_stacks: bool,
+        client: str | None = None,
     ) -> ProgressReport:
         stats = self._stats_of(failures, group)
-        there, members = self._asked_members(group, with_stacks=with_stacks)
+        there, members = self._asked_members(group, client, with_stacks=with_stacks)
         queues = queues_of(stats, stuck_after_s, members, self._came_ms(stats))
         after_ms = max(stuck_after_ms(each, stuck_after_s) for each in stats or [ProgressStats()])
         return ProgressReport(
@@ -304,11 +314,12 @@ class GroupAdmin(MemberAdmin):
                 yield self.read(ProgressStats, place.address, code, header)
 
     def _asked_members(
-        self, group: str, *, with_stacks: bool
+        self, group: str, client: str | None = None, *, with_stacks: bool
     ) -> tuple[ConsumerConnection, list[AskedMember]]:
-        """Return the members, and what each of them reports."""
+        """Return the members, and what each of them, or `client` alone, reports."""
         address, there = self._members_at(group)
-        some = there.connection_set[:MEMBERS_ASKED_MAX]
+        some = [each for each in there.connection_set if client in (None, each.client_id)]
+        some = some[:MEMBERS_ASKED_MAX]
         names = [each.client_id for each in some]
         infos = self._infos_of(group, address, names, with_stacks=with_stacks) if some else ()
         return there, [
