@@ -116,7 +116,13 @@ class Broker(Parts):
         if self.config.is_slave:  # its master sends it the delivered messages
             return [*table_children(self), *shared, *slave_children(self)]
         recent_bytes = physical_memory_bytes() // 10
-        schedule = schedule_children(self.store, recent_bytes, self.system.address)
+        schedule = schedule_children(
+            self.store,
+            recent_bytes,
+            self.timer_rules,
+            self.timer_figures,
+            self.system.address,
+        )
         return [*table_children(self), *master_children(self), *shared, *schedule]
 
     def network_children(self, listeners: Sequence[tuple[Listener, socket]]) -> list[ChildSpec]:

@@ -303,6 +303,8 @@ class DelayOffsetTable(Body):
     """Offsets by delay level: GET_ALL_DELAY_OFFSET, delayOffset.json."""
 
     offset_table: dict[int, int] = field(default_factory=dict)
+    delivered_ahead: dict[int, str] | None = None
+    """Messages behind these offsets that are done; a TroupeMQ extension, absent without timers."""
 
 
 @dataclass(frozen=True, slots=True)

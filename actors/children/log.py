@@ -2,6 +2,7 @@
 
 from actors.config import BrokerConfig
 from actors.delays.delay_offsets import DelayOffsets
+from actors.delays.schedule import schedule_name
 from actors.dispatching.reput import Reput
 from actors.engine.supervisor import ChildSpec
 from actors.parts import Parts
@@ -99,7 +100,9 @@ def _put_message(
         topics=topics,
         groups=parts.group_finder(),
         preparer=PropertyRewriter(
-            config.broker_cluster_name, delay_levels_ms(store.config.message_delay_level)
+            config.broker_cluster_name,
+            delay_levels_ms(store.config.message_delay_level),
+            parts.timer_rules,
         ),
         appender=appender,
         answers=answers,
@@ -137,6 +140,7 @@ def _put_message(
         stats=parts.put_stats,
         slaves=slaves,
         group_commit=address("group_commit"),
+        schedule=lambda level: address(schedule_name(level)),
     )
 
 
@@ -146,7 +150,9 @@ def _sink(parts: Parts) -> Sink:
         parts.store,
         parts.config,
         topics=parts.tables.topics,
-        preparer=PropertyRewriter(parts.config.broker_cluster_name, delays_ms),
+        preparer=PropertyRewriter(
+            parts.config.broker_cluster_name, delays_ms, parts.timer_rules
+        ),
         random=parts.random,
         put_message=parts.system.address("put_message"),
     )

@@ -175,6 +175,7 @@ def _send_back(parts: Parts) -> SendBack:
         topics=parts.tables.topics,
         groups=parts.group_finder(),
         delays_ms=delay_levels_ms(parts.store.config.message_delay_level),
+        timers=parts.timer_rules,
         hooks=parts.hooks,
         random=parts.random,
         stats=parts.put_stats,
@@ -205,6 +206,7 @@ def _transactions(parts: Parts) -> Transactions:
         producers=parts.tables.producers,
         recent_halves=parts.recent_halves,
         stats=parts.transaction_stats,
+        timers=parts.timer_rules,
         addresses={name: parts.system.address(name) for name in names},
     )
 

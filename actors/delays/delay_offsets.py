@@ -8,7 +8,8 @@ config_writer.
 
 The file is saved every few seconds and at the stop. It never passes what is synced: a message
 counts as delivered once its copy is flushed, so that no crash loses it. Messages delivered after
-the last save are delivered again after a crash.
+the last save are delivered again after a crash. With the offset of a level go the messages behind
+it that are done, which are timers; after these the file is saved within a second.
 
 Source: store/schedule/ScheduleMessageService.java.
 """
@@ -22,13 +23,17 @@ from actors.engine.actor_address import ActorAddress
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.request import Request, serves
 from actors.sending.messages import Sync, Synced
-from actors.tables.persisted import TickedTable
+from actors.tables.persisted import Save, TickedTable, Then
 from protocol.bodies import DelayOffsetTable
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.topic_names import SCHEDULE_TOPIC
 from storage.log.commit_log import CommitLog
+from storage.tables.ahead_set import AheadSet
 from storage.tables.delay_offsets import format_delay_offsets, parse_delay_offsets
+
+URGENT_MS = 1000.0
+"""Time from the delivery of a timer to the save of its level's offset."""
 
 
 class DelayOffsets(TickedTable):
@@ -56,6 +61,10 @@ class DelayOffsets(TickedTable):
         self._published, self._begin_at = offsets, begin_at
         self._offsets: dict[int, int] = {}
         self._safe: dict[int, int] = {}
+        self._ahead: dict[int, AheadSet] = {}
+        self._safe_ahead: dict[int, AheadSet] = {}
+        self._thens: list[Then] = []
+        self._is_hurrying = False
         self._unflushed: deque[Delivered] = deque()
         self._changed = False
         self._syncing = False
@@ -67,7 +76,9 @@ class DelayOffsets(TickedTable):
         loaded = self.load(parse_delay_offsets)
         if loaded.value is not None:
             self._safe = loaded.value.offset_table
+            self._safe_ahead = _ahead_sets(loaded.value)
         self._offsets = dict(self._safe)
+        self._ahead = {level: each.copy() for level, each in self._safe_ahead.items()}
         self._published.value = dict(self._offsets)
         if self._begin_at is not None and self.incarnation == 1:
             for level, offset in self._offsets.items():  # else new ones count as delivered
@@ -78,15 +89,20 @@ class DelayOffsets(TickedTable):
     @handles(GetDelayOffset)
     def on_get_delay_offset(self, message: GetDelayOffset) -> None:
         """Answer a level that starts or restarts."""
-        known = self._offsets.get(message.level)
-        message.reply_to.tell(DelayOffsetReply(known or 0, known is not None))
+        known, ahead = self._offsets.get(message.level), self._ahead.get(message.level)
+        copy = AheadSet() if ahead is None else ahead.copy()
+        message.reply_to.tell(DelayOffsetReply(known or 0, known is not None, copy))
 
     @handles(Delivered)
     def on_delivered(self, message: Delivered) -> None:
         """Record that a level has advanced, or was moved to the edge of its queue."""
         self._offsets[message.level] = message.next_offset
+        _note_ahead(self._ahead, message)
         self._published.value = dict(self._offsets)
         self._unflushed.append(message)
+        if message.is_urgent and not self._is_hurrying:
+            self._is_hurrying = True
+            self.after(0 if message.then is not None else URGENT_MS, Save())
 
     @handles(TakeDelayOffsets)
     def on_take(self, message: TakeDelayOffsets) -> None:
@@ -96,11 +112,13 @@ class DelayOffsets(TickedTable):
             self._taken = text
             self._safe = dict(message.table.offset_table)
             self._offsets = dict(self._safe)
+            self._safe_ahead, self._ahead = _ahead_sets(message.table), _ahead_sets(message.table)
             self._published.value = dict(self._offsets)
             self.save(lambda: text)
 
     def save_changes(self) -> None:
         """Save what is flushed, and request a sync of the rest."""
+        self._is_hurrying = False
         self._sync()
         self._save_flushed()
 
@@ -118,11 +136,15 @@ class DelayOffsets(TickedTable):
         """Save the offsets of the copies that are flushed now."""
         self._syncing = False
         self._sync_failed = message.failure is not None
+        for each in self._unflushed if message.failure is not None else ():
+            then, each.then = each.then, None
+            if then is not None:
+                then(message.failure or "")
         self._save_flushed()
 
     @serves(RequestCode.GET_ALL_DELAY_OFFSET)
     def all_offsets(self, request: Request) -> RemotingCommand:
-        return request.command.answer(body=DelayOffsetTable(dict(self._offsets)).encode())
+        return request.command.answer(body=_table(self._offsets, self._ahead).encode())
 
     def _save_flushed(self) -> None:
         """Save the offsets of flushed copies.
@@ -134,8 +156,37 @@ class DelayOffsets(TickedTable):
         while self._unflushed and self._unflushed[0].end <= flushed:
             message = self._unflushed.popleft()
             self._safe[message.level] = message.next_offset
+            _note_ahead(self._safe_ahead, message)
+            if message.then is not None:
+                self._thens.append(message.then)
             self._changed = True
         if self._changed:
             self._changed = False
-            table = DelayOffsetTable(dict(sorted(self._safe.items())))
-            self.save(lambda: format_delay_offsets(table))
+            offsets = dict(sorted(self._safe.items()))
+            ahead = {level: each.copy() for level, each in self._safe_ahead.items()}
+            thens, self._thens = self._thens, []
+            self.save(lambda: format_delay_offsets(_table(offsets, ahead)), *thens)
+
+
+def _note_ahead(sets: dict[int, AheadSet], message: Delivered) -> None:
+    found = sets.get(message.level)
+    if found is None:
+        if not message.ahead:
+            return
+        found = sets[message.level] = AheadSet()
+    for offset in message.ahead:
+        found.add(offset)
+    found.forget_below(message.next_offset)
+    if not found:
+        del sets[message.level]
+
+
+def _ahead_sets(table: DelayOffsetTable) -> dict[int, AheadSet]:
+    return {
+        level: AheadSet.decode(text) for level, text in (table.delivered_ahead or {}).items()
+    }
+
+
+def _table(offsets: Mapping[int, int], ahead: Mapping[int, AheadSet]) -> DelayOffsetTable:
+    texts = {level: text for level, each in sorted(ahead.items()) if (text := each.encode())}
+    return DelayOffsetTable(dict(offsets), texts or None)

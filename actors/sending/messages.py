@@ -165,6 +165,13 @@ def answer_flushed(appends: Sequence[InternalAppend], code: int) -> None:
 
 
 @dataclass(slots=True)
+class TimersStored:
+    """Report to a delay level that timers were stored: due time in ms, queue offset."""
+
+    timers: Sequence[tuple[int, int]]
+
+
+@dataclass(slots=True)
 class CommitUpTo(Message):
     """Request to answer `stored` and `own` when the log is durable up to `offset`.
 

@@ -2,7 +2,11 @@
 
     {"offsetTable": {delay level: next queue offset}}
 
-Levels count from 1 and are keys without quotes, all on one line.
+Levels count from 1 and are keys without quotes, all on one line. A level with timers may have
+messages behind its offset that are delivered; the file then has a second table, which 4.9.7 ignores
+(a TroupeMQ extension):
+
+    "deliveredAhead": {delay level: text (storage/tables/ahead_set.py)}
 
 Source: store/schedule/ScheduleMessageService.java, DelayOffsetSerializeWrapper.java.
 """
@@ -11,16 +15,30 @@ from protocol.bodies import DelayOffsetTable
 from protocol.fastjson import dumps
 from protocol.json_body import integer_of
 from protocol.table_rules import delay_offset_fault
+from storage.tables.ahead_set import AheadSet
 from storage.tables.json_config import parsed_table
 from storage.tables.skipped_entry import LeftOuts, raise_fault, taken_entries
 
-_TABLE = "offsetTable"
+_TABLE, _AHEAD = "offsetTable", "deliveredAhead"
 
 
 def parse_delay_offsets(text: str | bytes, left_out: LeftOuts | None = None) -> DelayOffsetTable:
     """Return the table in the file's text, in its order (a Parse: skipped_entry.py)."""
-    _, levels = parsed_table(text, _TABLE)
-    return DelayOffsetTable(taken_entries(levels, _offset, left_out, (_TABLE,)))
+    whole, levels = parsed_table(text, _TABLE)
+    table = DelayOffsetTable(taken_entries(levels, _offset, left_out, (_TABLE,)))
+    ahead = whole.get(_AHEAD)
+    if isinstance(ahead, dict):
+        table.delivered_ahead = taken_entries(ahead, _ahead, left_out, (_AHEAD,))
+    return table
+
+
+def _ahead(key: object, value: object) -> tuple[int, str]:
+    level = integer_of(key)
+    raise_fault(delay_offset_fault(level, 0))
+    if not isinstance(value, str):
+        raise ValueError("the set of delivered messages is not a text")
+    AheadSet.decode(value)
+    return level, value
 
 
 def _offset(key: object, value: object) -> tuple[int, int]:
