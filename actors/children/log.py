@@ -36,7 +36,7 @@ def log_children(parts: Parts) -> list[ChildSpec]:
         trace_on=config.trace_on,
         language=LanguageCode.PYTHON,
     )
-    answers = PutAnswers(replies, parts.hooks, parts.put_stats)
+    answers = PutAnswers(replies, parts.hooks, parts.put_stats, config.broker_name)
     slaves = SlaveNotifier(parts.replicas, address("ha_master"), store.config.is_sync_flush)
     return [
         ChildSpec("flusher", lambda _: Flusher(store.commit_log, parts.sync_ms)),

@@ -356,14 +356,16 @@ class Schedule(Actor):
             self._timers.ahead.add(own.queue_offset)
             done.append(own.queue_offset)
         if done:
-            self._report(self._offset, end, done)
+            self._report(self._offset, end, done, is_urgent=True)
         if failed:
             self._timers.rests_until_ms = self.system.clock.monotonic_ms() + RETRY_MS
         self._note_failing(message.remark, is_failing=failed)
         self._look()
 
-    def _report(self, next_offset: int, end: int, ahead: Sequence[int] = ()) -> None:
-        delivered = Delivered(self._level, next_offset, end, ahead, is_urgent=bool(ahead))
+    def _report(
+        self, next_offset: int, end: int, ahead: Sequence[int] = (), *, is_urgent: bool
+    ) -> None:
+        delivered = Delivered(self._level, next_offset, end, ahead, is_urgent)
         self._to["delay_offsets"].tell(delivered)
 
     @handles(_ScanMore)
@@ -466,14 +468,15 @@ class Schedule(Actor):
             else:
                 failed = own.queue_offset
                 break
-        self._done(due, due.next_offset if failed < 0 else failed, end)
+        is_urgent = any(own.due_ms for own in due.messages)
+        self._done(due, due.next_offset if failed < 0 else failed, end, is_urgent=is_urgent)
         if failed < 0:
             self._sleep(max(due.wait_ms, STEP_MS) if due.wait_ms else due.wait_ms)
         else:
             self._sleep(RETRY_MS)
         self._note_failing(message.remark, is_failing=failed >= 0)
 
-    def _done(self, due: Due, next_offset: int, end: int) -> None:
+    def _done(self, due: Due, next_offset: int, end: int, *, is_urgent: bool = False) -> None:
         """Record that everything below `next_offset` is delivered or skipped."""
         skipped = [each for each in due.skipped if each[0] < next_offset]
         if skipped:
@@ -481,7 +484,7 @@ class Schedule(Actor):
         if next_offset != self._offset:
             self._offset = next_offset
             self._timers.ahead.forget_below(next_offset)
-            self._report(next_offset, end)
+            self._report(next_offset, end, is_urgent=is_urgent)
 
     def _log_skipped(self, skipped: Sequence[tuple[int, str]]) -> None:
         first, reason = skipped[0]
