@@ -23,6 +23,7 @@ from actors.consumers.consume_stats import ConsumeStats
 from actors.consumers.consumer_calls import ConsumerCalls
 from actors.consumers.offset_reset import OffsetReset
 from actors.delays.delay_offsets import DelayOffsets
+from actors.delays.recalls import Recalls
 from actors.delays.schedule import schedule_children
 from actors.engine.supervisor import ChildSpec
 from actors.network.connections import Connections, Listener
@@ -52,6 +53,7 @@ RESPONDERS: Responders = (
     ("groups", GroupTable),
     ("consumer_offsets", ConsumerOffsets),
     ("delay_offsets", DelayOffsets),
+    ("recalls", Recalls),
     ("clients", Clients),
     ("pull_message", PullMessage),
     ("queue_offsets", QueueOffsets),

@@ -6,6 +6,7 @@ from actors.admin.broker_info import BrokerInfo
 from actors.consumers.consume_stats import ConsumeStats
 from actors.consumers.consumer_calls import ConsumerCalls
 from actors.consumers.offset_reset import OffsetReset
+from actors.delays.recalls import Recalls
 from actors.dispatching.catch_up import CatchUp
 from actors.dispatching.part_pool import open_key_parts
 from actors.engine.supervisor import ChildSpec
@@ -101,6 +102,10 @@ def _place_children(parts: Parts, probe: PageProbe) -> list[ChildSpec]:
         ),
         ChildSpec("query_message", lambda _: QueryMessage(store, reput, checker)),
         ChildSpec("send_back", lambda _: _send_back(parts)),
+        ChildSpec(
+            "recalls",
+            lambda _: Recalls(store, parts.config, topics=parts.tables.topics, reput=reput),
+        ),
     ]
 
 

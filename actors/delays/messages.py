@@ -85,12 +85,24 @@ class TakeDelayOffsets:
 
 @dataclass(slots=True)
 class CancelTimer(Message):
-    """Request to a delay level not to deliver the timer at this queue offset."""
+    """Request to a delay level not to deliver the timer at this queue offset.
+
+    TimerCancelled answers, once that is on the disk.
+    """
 
     queue_offset: int
-    settle: "Callable[..., object]"
-    """Called with `is_cancelled`, once that is on the disk."""
+    token: int
+    reply_to: ActorAddress
 
     def on_undelivered(self, _remark: str) -> None:
-        """Report that it is not cancelled: the level has stopped."""
-        self.settle(is_cancelled=False)
+        """Answer that it is not cancelled: the level has stopped."""
+        self.reply_to.tell(TimerCancelled(self.token, False))
+
+
+@dataclass(slots=True)
+class TimerCancelled:
+    """Answer to CancelTimer."""
+
+    token: int
+    is_cancelled: bool
+    """Whether the timer waited and is not delivered."""

@@ -33,6 +33,7 @@ from actors.delays.messages import (
     Delivered,
     GetDelayOffset,
     ScanTimers,
+    TimerCancelled,
     TimersFound,
 )
 from actors.delays.timer_scan import SCAN_UNITS, TimerScan
@@ -317,7 +318,7 @@ class Schedule(Actor):
         return max(0.0, self._timers.rests_until_ms - self.system.clock.monotonic_ms())
 
     def _looks_at_timers(self, queue: ConsumeQueue, cold_reads: int) -> bool:
-        """Deliver due timers if it is their turn; return False if there are none."""
+        """Deliver due timers if it is their turn; return False without one."""
         timers, now_ms = self._timers, self.system.clock.now_ms()
         if not timers.taken:
             if not self._is_timers_turn or self._pause_ms() > 0:
@@ -408,7 +409,7 @@ class Schedule(Actor):
             offset in (own.queue_offset for own in due.messages) or offset < due.next_offset
         )
         if not self._is_started or is_busy or offset < self._offset or offset in self._timers.ahead:
-            message.settle(is_cancelled=False)
+            message.reply_to.tell(TimerCancelled(message.token, False))
             return
         self._timers.recalled(offset)
         self._to["delay_offsets"].tell(
@@ -418,7 +419,9 @@ class Schedule(Actor):
                 0,
                 (offset,),
                 is_urgent=True,
-                then=lambda failure: message.settle(is_cancelled=not failure),
+                then=lambda failure: message.reply_to.tell(
+                    TimerCancelled(message.token, not failure)
+                ),
             )
         )
 
