@@ -244,10 +244,14 @@ class PropertyRewriter:
         return _is_half(pairs)
 
     def batch_suffix(self, properties: bytes) -> BatchSuffix:
-        """Return the properties of a batch as a suffix for its records."""
+        """Return the properties of a batch as a suffix for its records.
+
+        Raises RefusedError for a timer.
+        """
         suffix = self._suffixes.get(properties)
         if suffix is None:
             pairs = dict(find_pairs(properties))
+            self._refuse_timer_in_batch(pairs)
             pairs[b"CLUSTER"] = self._cluster
             waits = pairs.get(b"WAIT", b"true").lower() == b"true"
             if len(self._suffixes) >= _SUFFIXES_MAX:
@@ -281,13 +285,16 @@ class PropertyRewriter:
         elif TIMER_NAMES.isdisjoint(pairs):
             self._batch_shapes.learn(own, pairs)
         pairs |= suffix.pairs
-        if self._timers is not None and self._timers.is_asked(pairs):
-            raise RefusedError(ResponseCode.MESSAGE_ILLEGAL, _TIMER_IN_BATCH)
+        self._refuse_timer_in_batch(pairs)
         tags = pairs.get(b"TAGS")
         code = 0 if tags is None else self._tag_codes.get(tags)
         if code is None:
             code = self._learn_tag(tags or b"")
         return text, code, self._keys_of(self.batch_topic, pairs)
+
+    def _refuse_timer_in_batch(self, pairs: dict[bytes, bytes]) -> None:
+        if self._timers is not None and self._timers.is_asked(pairs):
+            raise RefusedError(ResponseCode.MESSAGE_ILLEGAL, _TIMER_IN_BATCH)
 
     def is_delayed(self, properties: bytes) -> bool:
         """Return whether the send names a delay level. Raises RemoteError as `delay_level` does."""
