@@ -1,6 +1,12 @@
 """Figures of pending timers, by delay level."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+
+from protocol.java_numbers import plain_number
+
+
+TIMERS_OF_LEVEL = "timersOfLevel_"
+"""Name of a level's figures in an answer to code 28, followed by the level."""
 
 
 @dataclass(slots=True)
@@ -21,6 +27,21 @@ class LevelTimers:
     """Greatest lateness of a delivery since the start."""
     unread: int = 0
     """Messages of the level that the start has still to look at."""
+
+
+    @property
+    def is_used(self) -> bool:
+        return bool(self.pending or self.stored_count or self.delivered_count)
+
+    def encode(self) -> str:
+        """Return the numbers in the order of their fields, as an answer to code 28 has them."""
+        return ",".join(str(getattr(self, each.name)) for each in fields(self))
+
+    @classmethod
+    def decode(cls, text: str) -> "LevelTimers":
+        """Return the figures of a text that `encode` or a later version has made."""
+        numbers = (plain_number(each) for each in text.split(",")[: len(fields(cls))])
+        return cls(*(number or 0 for number in numbers))
 
 
 @dataclass(slots=True)
@@ -45,9 +66,14 @@ class TimerFigures:
         due_ms = self.next_due_ms
         return max(0, now_ms - due_ms) if due_ms else 0
 
-    def total(self, name: str) -> int:
-        """Return the sum of a field of all levels."""
-        return sum(getattr(each, name) for each in self._all())
+    @property
+    def stored_count(self) -> int:
+        """Timers stored since the start, without those that moved from level to level."""
+        return sum(each.stored_count - each.moved_count for each in self._all())
+
+    @property
+    def delivered_count(self) -> int:
+        return sum(each.delivered_count for each in self._all())
 
     def _all(self) -> list[LevelTimers]:
         return [*self.levels.values()]
