@@ -17,7 +17,6 @@ Source: common/message/MessageConst.java, common/producer/RecallMessageHandle.ja
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
-from re import compile as compile_pattern
 from typing import Final, NamedTuple
 
 from protocol.java_numbers import plain_number
@@ -31,8 +30,8 @@ TIMER_NAMES: Final = frozenset((TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_M
 
 _DUE_DIGITS: Final = 15
 """Digits of a due time; the text has leading zeros, so that the end of a record has one length."""
-_DUE: Final = compile_pattern(rb"\x02TIMER_OUT_MS\x01([0-9]{15})")
-DUE_BYTES: Final = 1 + len(TIMER_OUT_MS) + 1 + _DUE_DIGITS
+_BEFORE_DUE: Final = b"\x02" + TIMER_OUT_MS + b"\x01"
+DUE_BYTES: Final = len(_BEFORE_DUE) + _DUE_DIGITS
 """Length of the end of a pending timer's properties; it is also the end of its record."""
 
 _VERSION: Final = "v1"
@@ -42,13 +41,15 @@ INVALID_HANDLE: Final = "recall handle is invalid"
 
 def due_property(due_ms: int) -> bytes:
     """Return the end of a pending timer's property text."""
-    return b"\x02%b\x01%0*d" % (TIMER_OUT_MS, _DUE_DIGITS, due_ms)
+    return b"%b%0*d" % (_BEFORE_DUE, _DUE_DIGITS, due_ms)
 
 
 def due_of(end: bytes | memoryview) -> int:
     """Return the due time, ms, of a record or property text with this end; 0 without a timer."""
-    found = _DUE.fullmatch(bytes(end[-DUE_BYTES:]))
-    return 0 if found is None else int(found[1])
+    text = bytes(end[-DUE_BYTES:])
+    if len(text) < DUE_BYTES or not text.startswith(_BEFORE_DUE):
+        return 0
+    return plain_number(text[-_DUE_DIGITS:].decode("latin-1")) or 0
 
 
 class RecallHandle(NamedTuple):
