@@ -1,4 +1,4 @@
-"""Timers: messages that are delivered at a time of their own, by the property names of RocketMQ 5.x.
+"""Timers: messages delivered at a time of their own, by the property names of RocketMQ 5.x.
 
     TIMER_DELAY_SEC    delay in seconds; the first of the three that a message has counts
     TIMER_DELAY_MS     delay in ms

@@ -27,9 +27,9 @@ from actors.engine.system import ActorSystem
 from actors.network.request import Request, Responder, serves
 from actors.retention.retention_holds import KeepingReport
 from actors.scrubbing.scrubber import Scrubber
-from actors.statistics.timer_figures import TIMERS_OF_LEVEL
 from actors.statistics.pull_stats import PullStats
 from actors.statistics.put_stats import PUT_BOUNDS_MS, PutStats
+from actors.statistics.timer_figures import TIMERS_OF_LEVEL, TimerFigures
 from actors.tables.offset_guard import OffsetStats
 from actors.tables.persisted import PersistedTable
 from actors.tables.tables import Tables
@@ -124,6 +124,8 @@ class Sources(Protocol):
     def put_stats(self) -> PutStats: ...
     @property
     def pull_stats(self) -> PullStats: ...
+    @property
+    def timer_figures(self) -> TimerFigures: ...
     @property
     def following(self) -> DispatchProgress: ...
     @property

@@ -150,9 +150,7 @@ def _sink(parts: Parts) -> Sink:
         parts.store,
         parts.config,
         topics=parts.tables.topics,
-        preparer=PropertyRewriter(
-            parts.config.broker_cluster_name, delays_ms, parts.timer_rules
-        ),
+        preparer=PropertyRewriter(parts.config.broker_cluster_name, delays_ms, parts.timer_rules),
         random=parts.random,
         put_message=parts.system.address("put_message"),
     )

@@ -23,7 +23,7 @@ from actors.engine.actor_address import ActorAddress
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.request import Request, serves
 from actors.sending.messages import Sync, Synced
-from actors.tables.persisted import Save, TickedTable, Then
+from actors.tables.persisted import Save, Then, TickedTable
 from protocol.bodies import DelayOffsetTable
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
@@ -182,9 +182,7 @@ def _note_ahead(sets: dict[int, AheadSet], message: Delivered) -> None:
 
 
 def _ahead_sets(table: DelayOffsetTable) -> dict[int, AheadSet]:
-    return {
-        level: AheadSet.decode(text) for level, text in (table.delivered_ahead or {}).items()
-    }
+    return {level: AheadSet.decode(text) for level, text in (table.delivered_ahead or {}).items()}
 
 
 def _table(offsets: Mapping[int, int], ahead: Mapping[int, AheadSet]) -> DelayOffsetTable:

@@ -88,7 +88,8 @@ class TimersOfLevel:
         taken, self.taken = self.taken, {}
         for number in due.missing:
             self.index.add(max(taken[number], now_ms + 1), number)
-        total_bytes, chosen = 0, []
+        chosen: list[DueMessage] = []
+        total_bytes = 0
         for message in due.messages:
             total_bytes += message.record.record_bytes
             if message.due_ms > now_ms or (chosen and total_bytes > BATCH_BYTES):

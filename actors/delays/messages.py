@@ -45,7 +45,7 @@ class Delivered:
     ahead: Sequence[int] = ()
     is_urgent: bool = False
     """Whether to save soon: a crash before it would deliver timers again."""
-    then: Callable[[str], object] | None = None
+    then: Callable[[str], None] | None = None
     """Called with an empty text once this is saved, else with the reason."""
 
 

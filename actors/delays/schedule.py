@@ -283,7 +283,7 @@ class Schedule(Actor):
         return edge < high
 
     def _sleep(self, wait_ms: float | None) -> None:
-        """Sleep; None: until a message that arrives now could be due. A timer may be due earlier."""
+        """Sleep until the next timer, at most; None: until a message of now could be due."""
         if wait_ms is None:
             wait_ms = max(self._delay_ms, LOOK_MIN_MS)
         next_due_ms = self._timers.next_due_ms

@@ -144,9 +144,13 @@ class PutAnswers:
             self._hooks.after(context)
 
     def _recall_handle(self, put: SendPut) -> str:
-        """Return the name by which a timer can be cancelled; empty for other messages, as in 5.x."""
+        """Return the name by which a timer can be cancelled; empty for other messages."""
         record, topic = put.group, put.send.shape.topic
-        if isinstance(record, PutBatch) or not record.due_ms or topic.startswith(RETRY_TOPIC_PREFIX):
+        if (
+            isinstance(record, PutBatch)
+            or not record.due_ms
+            or topic.startswith(RETRY_TOPIC_PREFIX)
+        ):
             return ""
         key = property_of(b"\x02" + record.properties, _UNIQUE_KEY).decode("utf-8", "replace")
         if not key:

@@ -2,7 +2,7 @@
 
 A timer waits as a delayed message, in the shortest delay level that lasts until it is due. If none
 does, it waits in the longest level, and is stored again when that is over (actors/delays/). So
-4.9.7 delivers each timer, late or early by at most a level's delay, and no file stays longer for it.
+4.9.7 delivers each timer, late or early by at most a level's delay, and no file is kept for it.
 
 The properties and their precedence are those of RocketMQ 5.x (HookUtils.java): TIMER_DELAY_SEC,
 then TIMER_DELAY_MS, then TIMER_DELIVER_MS. A message with DELAY is no timer and loses these
@@ -23,7 +23,6 @@ from protocol.timers import (
     TIMER_NAMES,
     TIMER_OUT_MS,
 )
-from protocol.topic_names import SCHEDULE_TOPIC
 from storage.config import StoreConfig
 
 _ILLEGAL = (

@@ -4,7 +4,6 @@ from dataclasses import dataclass, field, fields
 
 from protocol.java_numbers import plain_number
 
-
 TIMERS_OF_LEVEL = "timersOfLevel_"
 """Name of a level's figures in an answer to code 28, followed by the level."""
 
@@ -27,7 +26,6 @@ class LevelTimers:
     """Greatest lateness of a delivery since the start."""
     unread: int = 0
     """Messages of the level that the start has still to look at."""
-
 
     @property
     def is_used(self) -> bool:

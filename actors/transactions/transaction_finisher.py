@@ -114,9 +114,7 @@ class TransactionFinisher:
                 self._warn("rollback of committed transaction ignored", **_names(end))
             records = [settle]
         else:
-            committed = half.committed(
-                standing.physical_offset, self._delays_ms, self._timers
-            )
+            committed = half.committed(standing.physical_offset, self._delays_ms, self._timers)
             if committed is None:
                 end.answer(ResponseCode.SYSTEM_ERROR, NOT_FOUND)
                 return None

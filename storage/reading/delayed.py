@@ -40,8 +40,8 @@ from storage.log.damage import Damage
 from storage.log.reader import head_of, message_of
 from storage.queues.consume_queue import UNIT, ConsumeQueue
 from storage.queues.consume_queue_ext import is_address
-from storage.tables.ahead_set import AheadSet
 from storage.reading.page_probe import ColdPart, PageProbe
+from storage.tables.ahead_set import AheadSet
 
 _REAL_TOPIC, _REAL_QID, _TAGS = (
     f"\x02{name}\x01".encode() for name in (REAL_TOPIC, REAL_QID, TAGS)

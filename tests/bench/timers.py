@@ -120,8 +120,8 @@ def due(count: int, within_s: float, lead_s: float) -> None:
         assert len(late) == count and late[0] >= 0, (len(late), late[0])
         print(
             f"due: {count:,} within {within_s:g} s; sent in {took_s:.1f} s; late by"
-            f" {late[count // 2]} ms (p50), {late[count * 99 // 100]} ms (p99), {late[-1]} ms (max);"
-            f" {cost_us:.0f} us of processor each"
+            f" {late[count // 2]} ms (p50), {late[count * 99 // 100]} ms (p99), {late[-1]} ms"
+            f" (max); {cost_us:.0f} us of processor each"
         )
 
 

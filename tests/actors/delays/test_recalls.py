@@ -13,7 +13,9 @@ from tests.support.fake_disk import FakeDisk
 
 def sent(made: SimulatedBroker, delay_ms: int, key: str = "ID") -> str:
     """Send a timer and return its handle."""
-    answer = made.send(key.encode(), properties=f"TIMER_DELAY_MS\x01{delay_ms}\x02UNIQ_KEY\x01{key}")
+    answer = made.send(
+        key.encode(), properties=f"TIMER_DELAY_MS\x01{delay_ms}\x02UNIQ_KEY\x01{key}"
+    )
     return (answer.fields or {})["recallHandle"]
 
 

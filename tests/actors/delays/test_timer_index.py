@@ -27,9 +27,7 @@ def test_timers_come_in_the_order_of_their_times(delay_ms: int) -> None:
     middle_ms = NOW_MS + delay_ms // 2
     assert (first_ms := index.next_due_ms) is not None and first_ms <= min(timers)[0]
     assert taken(index, middle_ms) == sorted(each for each in timers if each[0] <= middle_ms)
-    assert taken(index, NOW_MS + delay_ms) == sorted(
-        each for each in timers if each[0] > middle_ms
-    )
+    assert taken(index, NOW_MS + delay_ms) == sorted(each for each in timers if each[0] > middle_ms)
     assert index.next_due_ms is None
 
 

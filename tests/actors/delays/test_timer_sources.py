@@ -4,17 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from actors.naming.messages import MasterClientAddress
 from protocol.batch import BatchMessage, encode_batch
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.client import ConsumerSendMsgBackHeader
 from protocol.property_shapes import pairs_of
 from protocol.timers import due_of
-from tests.actors.replication.test_change_of_roles import becomes_master
 from tests.actors.delays.test_timers import ILLEGAL, bodies, broker, timed, waiting
+from tests.actors.replication.test_change_of_roles import becomes_master
 from tests.support.replication import TOPIC
-from tests.support.slave_tables import MASTER, following
+from tests.support.slave_tables import following
 from tests.support.transacting import COMMIT, half, sending
 from tests.support.transacting import broker as transactional
 from tests.support.transacting import end as end_transaction
