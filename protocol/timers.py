@@ -9,6 +9,13 @@ A pending timer is a delayed message of RocketMQ 4.9.7 (DELAY, REAL_TOPIC, REAL_
 text ends with TIMER_OUT_MS. Only the broker writes that end: a delayed message of a sender ends
 with another property, whatever its sender has set.
 
+A copy of a timer that the broker stores, in its topic or in another level, names the record that it
+is a copy of in its prepared transaction offset, which no sender can set:
+
+    bits 48 to 62  COPY_MARK
+    bits 40 to 47  delay level
+    bits 0 to 39   queue offset in SCHEDULE_TOPIC_XXXX
+
 A recall handle names a timer to cancel. It is the URL-safe Base64 form of
 `v1 topic brokerName time uniqueKey`, with the time in ms since the epoch.
 
@@ -34,6 +41,11 @@ _BEFORE_DUE: Final = b"\x02" + TIMER_OUT_MS + b"\x01"
 DUE_BYTES: Final = len(_BEFORE_DUE) + _DUE_DIGITS
 """Length of the end of a pending timer's properties; it is also the end of its record."""
 
+COPY_MARK: Final = 0x5449
+_LEVEL_BITS: Final = 8
+_OFFSET_BITS: Final = 40
+"""34 years of a timer each millisecond."""
+
 _VERSION: Final = "v1"
 _HANDLE_CHARS_MAX: Final = 2048
 INVALID_HANDLE: Final = "recall handle is invalid"
@@ -50,6 +62,21 @@ def due_of(end: bytes | memoryview) -> int:
     if len(text) < DUE_BYTES or not text.startswith(_BEFORE_DUE):
         return 0
     return plain_number(text[-_DUE_DIGITS:].decode("latin-1")) or 0
+
+
+def copy_mark(level: int, queue_offset: int) -> int:
+    """Return the prepared transaction offset of a copy; 0 if the numbers do not fit into it."""
+    if level >= 1 << _LEVEL_BITS or queue_offset >= 1 << _OFFSET_BITS:
+        return 0
+    return (COPY_MARK << _LEVEL_BITS | level) << _OFFSET_BITS | queue_offset
+
+
+def copied_from(prepared_offset: int) -> tuple[int, int] | None:
+    """Return delay level and queue offset of the timer that a record is a copy of, or None."""
+    level = prepared_offset >> _OFFSET_BITS
+    if level >> _LEVEL_BITS != COPY_MARK:
+        return None
+    return level & ((1 << _LEVEL_BITS) - 1), prepared_offset & ((1 << _OFFSET_BITS) - 1)
 
 
 class RecallHandle(NamedTuple):

@@ -9,7 +9,9 @@ config_writer.
 The file is saved every few seconds and at the stop. It never passes what is synced: a message
 counts as delivered once its copy is flushed, so that no crash loses it. Messages delivered after
 the last save are delivered again after a crash. With the offset of a level go the messages behind
-it that are done, which are timers; after these the file is saved within a second.
+it that are done, which are timers; after these the file is saved within a second. A start finds
+timers that were delivered or moved after the last save by their copies in the log, so that none is
+delivered twice, not even after a crash or by a promoted slave.
 
 Source: store/schedule/ScheduleMessageService.java.
 """
@@ -27,6 +29,7 @@ from actors.tables.persisted import Save, Then, TickedTable
 from protocol.bodies import DelayOffsetTable
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
+from protocol.timers import copied_from
 from protocol.topic_names import SCHEDULE_TOPIC
 from storage.log.commit_log import CommitLog
 from storage.tables.ahead_set import AheadSet
@@ -34,6 +37,8 @@ from storage.tables.delay_offsets import format_delay_offsets, parse_delay_offse
 
 URGENT_MS = 1000.0
 """Time from the delivery of a timer to the save of its level's offset."""
+SAVE_BYTES = 16 << 20
+"""Growth of the log after which the file is saved: what a start reads for it, a quarter second."""
 
 
 class DelayOffsets(TickedTable):
@@ -64,6 +69,11 @@ class DelayOffsets(TickedTable):
         self._ahead: dict[int, AheadSet] = {}
         self._safe_ahead: dict[int, AheadSet] = {}
         self._thens: list[Then] = []
+        self._saved_from = 0
+        self._timers_from: int | None = None
+        """Offset of the log below which all copies of timers are saved; None without timers."""
+        self._ends = commit_log.end_offset, commit_log.end_offset
+        """End of the log two saves ago and at the last one: reports of copies have come since."""
         self._is_hurrying = False
         self._unflushed: deque[Delivered] = deque()
         self._changed = False
@@ -77,6 +87,8 @@ class DelayOffsets(TickedTable):
         if loaded.value is not None:
             self._safe = loaded.value.offset_table
             self._safe_ahead = _ahead_sets(loaded.value)
+            self._timers_from = loaded.value.timers_from
+            self._note_copies()
         self._offsets = dict(self._safe)
         self._ahead = {level: each.copy() for level, each in self._safe_ahead.items()}
         self._published.value = dict(self._offsets)
@@ -100,6 +112,8 @@ class DelayOffsets(TickedTable):
         _note_ahead(self._ahead, message)
         self._published.value = dict(self._offsets)
         self._unflushed.append(message)
+        if message.is_urgent and self._timers_from is None:
+            self._timers_from = min(message.begin or self._ends[0], self._ends[0])
         if message.is_urgent and not self._is_hurrying:
             self._is_hurrying = True
             self.after(0 if message.then is not None else URGENT_MS, Save())
@@ -113,6 +127,7 @@ class DelayOffsets(TickedTable):
             self._safe = dict(message.table.offset_table)
             self._offsets = dict(self._safe)
             self._safe_ahead, self._ahead = _ahead_sets(message.table), _ahead_sets(message.table)
+            self._timers_from = message.table.timers_from
             self._published.value = dict(self._offsets)
             self.save(lambda: text)
 
@@ -144,7 +159,9 @@ class DelayOffsets(TickedTable):
 
     @serves(RequestCode.GET_ALL_DELAY_OFFSET)
     def all_offsets(self, request: Request) -> RemotingCommand:
-        return request.command.answer(body=_table(self._offsets, self._ahead).encode())
+        return request.command.answer(
+            body=_table(self._offsets, self._ahead, self._timers_from).encode()
+        )
 
     def _save_flushed(self) -> None:
         """Save the offsets of flushed copies.
@@ -152,7 +169,8 @@ class DelayOffsets(TickedTable):
         Levels can report in another order than that of the log; the first unflushed one holds later
         ones.
         """
-        flushed = self._log.flushed_offset
+        flushed, (end, last_end) = self._log.flushed_offset, self._ends
+        self._ends = last_end, self._log.end_offset
         while self._unflushed and self._unflushed[0].end <= flushed:
             message = self._unflushed.popleft()
             self._safe[message.level] = message.next_offset
@@ -160,12 +178,32 @@ class DelayOffsets(TickedTable):
             if message.then is not None:
                 self._thens.append(message.then)
             self._changed = True
+        if self._timers_from is not None:
+            begins = (each.begin for each in self._unflushed if each.end)
+            self._timers_from = max(self._timers_from, min((flushed, end, *begins)))
+            if self._timers_from - self._saved_from >= SAVE_BYTES:
+                self._changed = True
         if self._changed:
             self._changed = False
             offsets = dict(sorted(self._safe.items()))
             ahead = {level: each.copy() for level, each in self._safe_ahead.items()}
             thens, self._thens = self._thens, []
-            self.save(lambda: format_delay_offsets(_table(offsets, ahead)), *thens)
+            begin = self._timers_from
+            self._saved_from = begin or 0
+            self.save(lambda: format_delay_offsets(_table(offsets, ahead, begin)), *thens)
+
+    def _note_copies(self) -> None:
+        """Note timers that have copies in the log which the file does not know of."""
+        begin, is_slave = self._timers_from, self._begin_at is None
+        if begin is None or is_slave or not begin <= self._log.end_offset:
+            return
+        for head in self._log.walk(begin):
+            found = copied_from(head.prepared_transaction_offset)
+            if found is None:
+                continue
+            level, offset = found
+            if offset >= self._safe.get(level, 0):
+                self._safe_ahead.setdefault(level, AheadSet()).add(offset)
 
 
 def _note_ahead(sets: dict[int, AheadSet], message: Delivered) -> None:
@@ -185,6 +223,8 @@ def _ahead_sets(table: DelayOffsetTable) -> dict[int, AheadSet]:
     return {level: AheadSet.decode(text) for level, text in (table.delivered_ahead or {}).items()}
 
 
-def _table(offsets: Mapping[int, int], ahead: Mapping[int, AheadSet]) -> DelayOffsetTable:
+def _table(
+    offsets: Mapping[int, int], ahead: Mapping[int, AheadSet], timers_from: int | None
+) -> DelayOffsetTable:
     texts = {level: text for level, each in sorted(ahead.items()) if (text := each.encode())}
-    return DelayOffsetTable(dict(offsets), texts or None)
+    return DelayOffsetTable(dict(offsets), texts or None, timers_from)

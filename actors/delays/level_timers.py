@@ -9,7 +9,7 @@ from actors.delays.timer_index import TimerIndex
 from actors.sending.records import InternalRecord
 from actors.sending.timer_rules import TimerRules
 from actors.statistics.timer_figures import LevelTimers
-from protocol.timers import DUE_BYTES, TIMER_OUT_MS, due_property
+from protocol.timers import DUE_BYTES, TIMER_OUT_MS, copy_mark, due_property
 from protocol.topic_names import SCHEDULE_TOPIC
 from storage.reading.delayed import BATCH_BYTES, BATCH_COUNT, Due, DueMessage
 from storage.tables.ahead_set import AheadSet
@@ -128,8 +128,8 @@ class TimersOfLevel:
         self.figures.next_due_ms = self.index.next_due_ms or 0
 
 
-def timer_record(message: DueMessage, now_ms: int, rules: TimerRules) -> InternalRecord:
-    """Return the record of a timer: in its topic if it is due, else in the level that fits now.
+def timer_record(message: DueMessage, level: int, now_ms: int, rules: TimerRules) -> InternalRecord:
+    """Return the copy of a timer of `level`: in its topic if it is due, else in a level that fits.
 
     The delivered record has no DELAY, so that no client delays it again when it passes it on.
     TIMER_OUT_MS stays, as in 5.x, for the same reason.
@@ -138,9 +138,9 @@ def timer_record(message: DueMessage, now_ms: int, rules: TimerRules) -> Interna
     text = record.properties[:-DUE_BYTES]
     topic, queue_id, delay_ms = message.topic, message.queue_id, 0
     if due_ms > now_ms:
-        level, delay_ms = rules.level(due_ms)
-        topic, queue_id = SCHEDULE_TOPIC, level - 1
-        text = _without_delay(text) + b"\x02DELAY\x01%d" % level + due_property(due_ms)
+        next_level, delay_ms = rules.level(due_ms)
+        topic, queue_id = SCHEDULE_TOPIC, next_level - 1
+        text = _without_delay(text) + b"\x02DELAY\x01%d" % next_level + due_property(due_ms)
     else:
         text = _without_delay(text) + b"\x02%b\x01%d" % (TIMER_OUT_MS, due_ms)
         due_ms = 0
@@ -156,6 +156,7 @@ def timer_record(message: DueMessage, now_ms: int, rules: TimerRules) -> Interna
         record.born_timestamp,
         record.born_host,
         record.reconsume_times,
+        prepared_offset=copy_mark(level, message.queue_offset),
         delay_ms=delay_ms,
         due_ms=due_ms,
     )

@@ -42,6 +42,8 @@ class Delivered:
     level: int
     next_offset: int
     end: int
+    begin: int = 0
+    """Offset of the log from which on its copies are; used if `end` is above 0."""
     ahead: Sequence[int] = ()
     is_urgent: bool = False
     """Whether to save soon: a crash before it would deliver timers again."""

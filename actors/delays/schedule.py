@@ -255,9 +255,9 @@ class Schedule(Actor):
 
     def _append(self, due: Due, *, is_early: bool) -> None:
         self._under_way = due
-        now_ms, rules = self.system.clock.now_ms(), self._rules
+        now_ms, level, rules = self.system.clock.now_ms(), self._level, self._rules
         records = [
-            timer_record(message, now_ms, rules) if message.due_ms else _own_record(message)
+            timer_record(message, level, now_ms, rules) if message.due_ms else _own_record(message)
             for message in due.messages
         ]
         stored = DueStored(due, is_early)
@@ -341,10 +341,11 @@ class Schedule(Actor):
 
     def _timers_stored(self, due: Due, message: DueStored) -> None:
         """Note which timers are delivered; try the others again."""
-        end, done, failed = 0, [], False
+        begin, end, done, failed = 0, 0, [], False
         now_ms = self.system.clock.now_ms()
         for own, result in zip(due.messages, message.results, strict=True):
             if result.is_stored:
+                begin = begin or result.physical_offset
                 end = max(end, result.physical_offset + result.record_bytes)
                 self._timers.delivered(own, now_ms)
             elif result.code == ResponseCode.MESSAGE_ILLEGAL:
@@ -357,16 +358,16 @@ class Schedule(Actor):
             self._timers.ahead.add(own.queue_offset)
             done.append(own.queue_offset)
         if done:
-            self._report(self._offset, end, done, is_urgent=True)
+            self._report(self._offset, begin, end, done, is_urgent=True)
         if failed:
             self._timers.rests_until_ms = self.system.clock.monotonic_ms() + RETRY_MS
         self._note_failing(message.remark, is_failing=failed)
         self._look()
 
     def _report(
-        self, next_offset: int, end: int, ahead: Sequence[int] = (), *, is_urgent: bool
+        self, next_offset: int, begin: int, end: int, ahead: Sequence[int] = (), *, is_urgent: bool
     ) -> None:
-        delivered = Delivered(self._level, next_offset, end, ahead, is_urgent)
+        delivered = Delivered(self._level, next_offset, end, begin, ahead, is_urgent)
         self._to["delay_offsets"].tell(delivered)
 
     @handles(_ScanMore)
@@ -417,7 +418,7 @@ class Schedule(Actor):
                 self._level,
                 self._offset,
                 0,
-                (offset,),
+                ahead=(offset,),
                 is_urgent=True,
                 then=lambda failure: message.reply_to.tell(
                     TimerCancelled(message.token, not failure)
@@ -459,12 +460,13 @@ class Schedule(Actor):
         if message.is_early:
             self._timers_stored(due, message)
             return
-        end, failed = 0, -1
+        begin, end, failed = 0, 0, -1
         now_ms = self.system.clock.now_ms()
         for own, result in zip(due.messages, message.results, strict=True):
             if result.is_stored:
                 if own.due_ms:
                     self._timers.turned(own, result.topic_name, now_ms)
+                begin = begin or result.physical_offset
                 end = result.physical_offset + result.record_bytes
             elif result.code == ResponseCode.MESSAGE_ILLEGAL:
                 due.skipped.append((own.queue_offset, "it does not fit into the log"))
@@ -472,14 +474,17 @@ class Schedule(Actor):
                 failed = own.queue_offset
                 break
         is_urgent = any(own.due_ms for own in due.messages)
-        self._done(due, due.next_offset if failed < 0 else failed, end, is_urgent=is_urgent)
+        next_offset = due.next_offset if failed < 0 else failed
+        self._done(due, next_offset, end, begin=begin, is_urgent=is_urgent)
         if failed < 0:
             self._sleep(max(due.wait_ms, STEP_MS) if due.wait_ms else due.wait_ms)
         else:
             self._sleep(RETRY_MS)
         self._note_failing(message.remark, is_failing=failed >= 0)
 
-    def _done(self, due: Due, next_offset: int, end: int, *, is_urgent: bool = False) -> None:
+    def _done(
+        self, due: Due, next_offset: int, end: int, *, begin: int = 0, is_urgent: bool = False
+    ) -> None:
         """Record that everything below `next_offset` is delivered or skipped."""
         skipped = [each for each in due.skipped if each[0] < next_offset]
         if skipped:
@@ -487,7 +492,7 @@ class Schedule(Actor):
         if next_offset != self._offset:
             self._offset = next_offset
             self._timers.ahead.forget_below(next_offset)
-            self._report(next_offset, end, is_urgent=is_urgent)
+            self._report(next_offset, begin, end, is_urgent=is_urgent)
 
     def _log_skipped(self, skipped: Sequence[tuple[int, str]]) -> None:
         first, reason = skipped[0]

@@ -3,10 +3,11 @@
     {"offsetTable": {delay level: next queue offset}}
 
 Levels count from 1 and are keys without quotes, all on one line. A level with timers may have
-messages behind its offset that are delivered; the file then has a second table, which 4.9.7 ignores
-(a TroupeMQ extension):
+messages behind its offset that are delivered; the file then has two more fields, extensions that
+4.9.7 ignores:
 
     "deliveredAhead": {delay level: text (storage/tables/ahead_set.py)}
+    "timersFrom": offset of the log from which a start looks for further copies of timers
 
 Source: store/schedule/ScheduleMessageService.java, DelayOffsetSerializeWrapper.java.
 """
@@ -14,12 +15,12 @@ Source: store/schedule/ScheduleMessageService.java, DelayOffsetSerializeWrapper.
 from protocol.bodies import DelayOffsetTable
 from protocol.fastjson import dumps
 from protocol.json_body import integer_of
-from protocol.table_rules import delay_offset_fault
+from protocol.table_rules import LONG_MAX, delay_offset_fault
 from storage.tables.ahead_set import AheadSet
 from storage.tables.json_config import parsed_table
 from storage.tables.skipped_entry import LeftOuts, raise_fault, taken_entries
 
-_TABLE, _AHEAD = "offsetTable", "deliveredAhead"
+_TABLE, _AHEAD, _FROM = "offsetTable", "deliveredAhead", "timersFrom"
 
 
 def parse_delay_offsets(text: str | bytes, left_out: LeftOuts | None = None) -> DelayOffsetTable:
@@ -29,6 +30,9 @@ def parse_delay_offsets(text: str | bytes, left_out: LeftOuts | None = None) -> 
     ahead = whole.get(_AHEAD)
     if isinstance(ahead, dict):
         table.delivered_ahead = taken_entries(ahead, _ahead, left_out, (_AHEAD,))
+    begin = whole.get(_FROM)
+    if isinstance(begin, int) and 0 <= begin <= LONG_MAX:
+        table.timers_from = begin
     return table
 
 

@@ -1,5 +1,6 @@
 """Timers through crashes, power cuts, restarts and clock steps, by seed."""
 
+from collections import Counter
 from dataclasses import replace
 from random import Random
 
@@ -74,12 +75,14 @@ class Trial:
             made.clock.set_wall(made.clock.now_ms() + step_ms)
 
     def check(self) -> None:
-        """Check that every accepted message was delivered."""
+        """Check that every accepted message was delivered, and no timer twice."""
         records = self.made.records()
         found = [record for record in records if record.topic == "Topic"]
         came = {record.body for record in found}
         lost = [n for n, answers in self.started if answers and answers[0].code == 0]
         assert not [n for n in lost if b"%d" % n not in came]
+        timers = Counter(each.body for each in found if b"TIMER_OUT_MS" in each.properties)
+        assert not [body for body, count in timers.items() if count > 1], "twice"
 
 
 @pytest.mark.trial(short=4, long=1_000)

@@ -1,6 +1,7 @@
 """Timers: delivered when they are due, never earlier, whatever level they wait in."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -20,13 +21,13 @@ ILLEGAL = (
 )
 
 
-def broker(store: StoreConfig = LEVELS, **changed: object) -> SimulatedBroker:
+def broker(store: StoreConfig = LEVELS, **changed: Any) -> SimulatedBroker:
     made = SimulatedBroker(1, store_config=replace(store, **changed))
     made.make_topic()
     return made
 
 
-def timed(made: SimulatedBroker, body: bytes, delay_ms: int, **options: object) -> RemotingCommand:
+def timed(made: SimulatedBroker, body: bytes, delay_ms: int, **options: Any) -> RemotingCommand:
     answer = made.send(body, properties=f"TIMER_DELAY_MS\x01{delay_ms}", **options)
     assert answer.code == 0, answer.remark
     return answer

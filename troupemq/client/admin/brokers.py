@@ -162,7 +162,6 @@ class TimersAt(Result):
         )
 
 
-@dataclass(frozen=True, slots=True)
 class _SettingChanged(Change):
     __slots__ = ()
     key: str
