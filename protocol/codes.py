@@ -14,8 +14,6 @@ VERSION_STANDARD_JSON_ROUTE = 401
 
 
 class RequestCode(IntEnum):
-    """Codes of requests."""
-
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
     QUERY_MESSAGE = 12
@@ -144,8 +142,6 @@ class RequestCode(IntEnum):
 
 
 class ResponseCode(IntEnum):
-    """Codes of responses."""
-
     SUCCESS = 0
     SYSTEM_ERROR = 1
     SYSTEM_BUSY = 2

@@ -150,7 +150,7 @@ def test_a_room_imports_only_the_rooms_before_it(package: str) -> None:
     ] == []
 
 
-def test_contributing_draws_the_rooms_in_their_order() -> None:
+def test_contributing_lists_the_rooms_in_their_order() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     drawing = text.partition("The rooms, from the bottom up")[2].split("```")[1]
     drawn = re.findall(r"^(\S+)/ +(.*(?:\n +.*)*)", drawing, re.MULTILINE)
@@ -192,7 +192,7 @@ def test_a_package_does_not_do_the_work_of_another_layer(package: str) -> None:
     ] == []
 
 
-def test_the_front_door_reaches_spark_only_by_what_is_light() -> None:
+def test_the_front_door_imports_only_light_modules_of_spark() -> None:
     assert [
         f"{where(path, node)} imports {module}"
         for path in sources("troupemq")
@@ -217,7 +217,7 @@ def test_a_broker_and_the_command_start_without_spark() -> None:
 
 
 @pytest.mark.parametrize("package", [*MAY_IMPORT, "tests"])
-def test_our_modules_are_imported_by_from(package: str) -> None:
+def test_modules_of_the_project_are_imported_with_from(package: str) -> None:
     """The wheel moves them below troupemq/, which `import storage.x` would not survive."""
     suspect = re.compile(rf"^\s*import\b.*\b(?:{'|'.join(MAY_IMPORT)})\b", re.MULTILINE)
     assert [
@@ -230,7 +230,7 @@ def test_our_modules_are_imported_by_from(package: str) -> None:
 
 
 @pytest.mark.parametrize("package", MAY_IMPORT)
-def test_no_string_names_a_module_of_ours(package: str) -> None:
+def test_no_string_names_a_module_of_the_project(package: str) -> None:
     """Nor would `import_module("spark.jobs.x")`; write `jobs.__name__`."""
     assert [
         f"{where(path, constant)}: {name}"
@@ -264,7 +264,7 @@ def module_names(text: str) -> Iterator[str]:
             yield found[0]
 
 
-def test_pairs_of_a_table_are_listed_of_a_copy() -> None:
+def test_loops_that_change_a_table_iterate_over_a_copy() -> None:
     """Pairs are new objects, which may begin a collection of garbage, which lets another thread
     change the table: "dictionary changed size during iteration". A copy is one step."""
     pairs = re.compile(r"(?:list|tuple)\([\w.]+\.items\(\)|\[\*[\w.]+\.items\(\)\]")

@@ -202,7 +202,7 @@ def test_no_function_is_too_long_to_see_at_once() -> None:
     assert [where for where in LONG_FUNCTIONS if where not in long] == [], "no longer needed"
 
 
-def test_every_module_says_what_it_is_in_its_first_sentence() -> None:
+def test_every_module_has_a_first_sentence() -> None:
     assert [
         name(path)
         for path in MODULES
@@ -308,11 +308,11 @@ def test_nothing_is_left_for_later() -> None:
     assert found(TEXT_FILES, r"\b(TODO|FIXME|XXX|HACK)\b") == []
 
 
-def test_no_path_of_one_machine_stands_anywhere() -> None:
+def test_no_file_contains_a_path_of_one_machine() -> None:
     assert found(TEXT_FILES, r"(?<![\w.~$}])/(work|root|home|Users|tmp/\w+|mnt)/") == []
 
 
-def test_files_that_code_names_are_there() -> None:
+def test_files_that_code_names_exist() -> None:
     """In docstrings and comments; test_docs.py looks at the documents."""
     path_of_ours = re.compile(rf"(?<![\w/])(?:{'|'.join(PACKAGES)}|tests)/[\w/]+\.py\b")
     assert [
@@ -335,7 +335,7 @@ def test_tests_do_not_sleep() -> None:
     ] == []
 
 
-def test_only_those_with_a_reason_catch_everything() -> None:
+def test_only_listed_modules_catch_every_exception() -> None:
     catchers = {
         name(path): where
         for path in MODULES
@@ -363,7 +363,7 @@ def catches_everything(handler: ast.ExceptHandler) -> bool:
     )
 
 
-def test_nobody_drops_an_error_without_a_word() -> None:
+def test_no_error_is_dropped_silently() -> None:
     assert [
         f"{name(path)}:{node.lineno}"
         for path in MODULES
