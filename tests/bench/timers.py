@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from time import perf_counter, sleep, time
+from threading import Event
+from time import perf_counter, time
 from zlib import crc32
 
 from actors.delays.timer_index import TimerIndex
@@ -109,12 +110,12 @@ def due(count: int, within_s: float, lead_s: float) -> None:
         order = [times[(each * 7919) % count] for each in range(count)]
         send_timers(broker.address, order, wire)
         took_s = perf_counter() - began_s
-        sleep(max(0.0, first_ms / 1000 - time()))
+        Event().wait(max(0.0, first_ms / 1000 - time()))
         before_s = cpu_seconds(broker.pid)
         while sum(each.pending for each in levels(wire).values()):
-            sleep(0.2)
+            Event().wait(0.2)
         cost_us = (cpu_seconds(broker.pid) - before_s) / count * 1e6
-        sleep(0.5)
+        Event().wait(0.5)
         found = delivered(wire)
         late = sorted(came_ms - due_ms for due_ms, came_ms in found)
         assert len(late) == count and late[0] >= 0, (len(late), late[0])
@@ -165,12 +166,12 @@ def pending(count: int) -> None:
         make_store(root, count)
         print(f"pending: store of {count:,} timers made in {perf_counter() - began_s:.0f} s")
         with running(Path(name) / "empty") as broker:
-            sleep(2)
+            Event().wait(2)
             empty = memory(broker.pid).anonymous_kib / 1024
         with running(Path(name), root) as broker, Wire(broker.address) as wire:
             began_s, found = perf_counter(), LevelTimers()
             while found.pending < count and perf_counter() - began_s < 600:
-                sleep(0.5)
+                Event().wait(0.5)
                 found = levels(wire).get(LONGEST, found)
             took_s = perf_counter() - began_s
             used = memory(broker.pid).anonymous_kib / 1024
@@ -213,7 +214,7 @@ def moves(count: int) -> None:
         send_timers(broker.address, [int((time() + 3600) * 1000)] * count, wire)
         before = levels(wire)[2].moved_count
         before_s, began_s = cpu_seconds(broker.pid), perf_counter()
-        sleep(20)
+        Event().wait(20)
         moved = levels(wire)[2].moved_count - before
         cost_us = (cpu_seconds(broker.pid) - before_s) / max(1, moved) * 1e6
         answer = wire.ask(pull_command(0, topic=SCHEDULE_TOPIC, queue_id=1, count=1))

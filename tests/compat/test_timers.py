@@ -5,7 +5,8 @@ outlasts the longest level; never not at all.
 """
 
 from pathlib import Path
-from time import sleep, time
+from threading import Event
+from time import time
 
 import pytest
 
@@ -60,7 +61,7 @@ def test_official_broker_delivers_the_pending_timers_of_our_store(
             later, far = sent(wire, "later", LATER_MS), sent(wire, "far", FAR_MS)
             level = send_command(b"level", topic=TOPIC, properties="DELAY\x013")
             assert wire.ask(level).code == ResponseCode.SUCCESS
-            sleep(2.5)  # the offsets of the levels are saved within a second
+            Event().wait(2.5)  # the offsets of the levels are saved within a second
         ended(ours, kills=kills)
     with (
         make_name_server("official", tmp_path / "names2") as names,

@@ -41,8 +41,7 @@ STARTS = "tests/manual/test_starts.py::test_"
 EXAMPLES = "tests/troupemq/client/test_doc_examples.py::test_the_examples_of_"
 OPERATIONS = "tests/manual/test_operations.py::test_the_"
 TESTING = By(
-    "tests/troupemq/test_pytest_plugin.py"
-    "::test_order_service_of_the_page_is_tested_as_it_says"
+    "tests/troupemq/test_pytest_plugin.py::test_order_service_of_the_page_is_tested_as_it_says"
 )
 DIST = Alike("tests/compat/test_dist.py::test_each_extra_installs_alone")
 SPARK = By("tests/spark/test_with_spark.py::test_the_programs_of_the_page_do_what_it_describes")

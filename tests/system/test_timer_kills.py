@@ -10,8 +10,8 @@ import signal
 from collections import Counter
 from pathlib import Path
 from random import Random
-from threading import Thread
-from time import sleep, time
+from threading import Event, Thread
+from time import time
 
 import pytest
 
@@ -57,7 +57,7 @@ class Producer(Thread):
                     self.acknowledged.append(body)
                 else:
                     self.unexpected.append(f"{answer.code} {answer.remark}")
-                sleep(self._random.random() / 500)
+                Event().wait(self._random.random() / 500)
 
 
 @pytest.mark.slow(seconds=12)
@@ -70,7 +70,7 @@ def test_acknowledged_timers_survive_kill_9_and_are_never_early(seed: int, tmp_p
             producers = [Producer(broker.address, each, life, seed) for each in range(QUEUES)]
             for producer in producers:
                 producer.start()
-            sleep(random.uniform(0.3, 3))
+            Event().wait(random.uniform(0.3, 3))
             os.kill(broker.pid, signal.SIGKILL)
             for producer in producers:
                 producer.join()
@@ -87,7 +87,7 @@ def test_acknowledged_timers_survive_kill_9_and_are_never_early(seed: int, tmp_p
                 )
 
             wait_until(lambda: bodies().keys() >= {*acknowledged}, "all timers are delivered", 60)
-            sleep(max(0.0, ended_s + 7 - time()))
+            Event().wait(max(0.0, ended_s + 7 - time()))
             found = bodies()
             for queue in range(QUEUES):
                 for record in wire.messages(TOPIC, queue):
