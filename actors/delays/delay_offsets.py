@@ -19,7 +19,13 @@ Source: store/schedule/ScheduleMessageService.java.
 from collections import deque
 from collections.abc import Callable, Mapping
 
-from actors.delays.messages import DelayOffsetReply, Delivered, GetDelayOffset, TakeDelayOffsets
+from actors.delays.messages import (
+    DelayOffsetReply,
+    Delivered,
+    GetDelayOffset,
+    TakeDelayOffsets,
+    TimersBegin,
+)
 from actors.engine.actor import handles
 from actors.engine.actor_address import ActorAddress
 from actors.engine.snapshot_ref import SnapshotRef
@@ -112,11 +118,17 @@ class DelayOffsets(TickedTable):
         _note_ahead(self._ahead, message)
         self._published.value = dict(self._offsets)
         self._unflushed.append(message)
-        if message.is_urgent and self._timers_from is None:
-            self._timers_from = min(message.begin or self._ends[0], self._ends[0])
         if message.is_urgent and not self._is_hurrying:
             self._is_hurrying = True
             self.after(0 if message.then is not None else URGENT_MS, Save())
+
+    @handles(TimersBegin)
+    def on_timers_begin(self, _: TimersBegin) -> None:
+        """Save from where a start looks for copies, before the store's first timer is delivered."""
+        if self._timers_from is None:
+            self._timers_from = self._ends[0]
+            self._changed = True
+            self._save_flushed()
 
     @handles(TakeDelayOffsets)
     def on_take(self, message: TakeDelayOffsets) -> None:

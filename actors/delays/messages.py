@@ -51,6 +51,11 @@ class Delivered:
     """Called with an empty text once this is saved, else with the reason."""
 
 
+@dataclass(frozen=True, slots=True)
+class TimersBegin:
+    """Report that a level has timers; from now on their copies are looked for at a start."""
+
+
 @dataclass(slots=True)
 class ScanTimers(Message):
     """Request to find the timers among these units; TimersFound answers."""

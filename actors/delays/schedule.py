@@ -34,6 +34,7 @@ from actors.delays.messages import (
     GetDelayOffset,
     ScanTimers,
     TimerCancelled,
+    TimersBegin,
     TimersFound,
 )
 from actors.delays.timer_scan import SCAN_UNITS, TimerScan
@@ -303,6 +304,8 @@ class Schedule(Actor):
         """Note timers that were stored; wake up earlier for the first one if needed."""
         if not self._is_started:
             return  # the search finds them
+        if not self._timers.figures.stored_count:
+            self._to["delay_offsets"].tell(TimersBegin())
         self._timers.add(message.timers, self.system.clock.now_ms())
         self._wake_for_timers()
 
