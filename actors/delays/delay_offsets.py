@@ -2,16 +2,17 @@
 
 Owns: the table of delay offsets and delayOffset.json.
 Receives: GetDelayOffset and Delivered from Schedule; Synced from the flusher; Request from
-connections; TakeDelayOffsets from SlaveSync; its own tick.
+connections; TakeDelayOffsets from SlaveSync; TimersBegin from Schedule; its own tick.
 Sends: DelayOffsetReply to Schedule; Sync to the flusher before each save; the text of the file to
 config_writer.
 
 The file is saved every few seconds and at the stop. It never passes what is synced: a message
-counts as delivered once its copy is flushed, so that no crash loses it. Messages delivered after
-the last save are delivered again after a crash. With the offset of a level go the messages behind
-it that are done, which are timers; after these the file is saved within a second. A start finds
-timers that were delivered or moved after the last save by their copies in the log, so that none is
-delivered twice, not even after a crash or by a promoted slave.
+counts as delivered once its copy is flushed, so that no crash loses it. Messages of a level that
+were delivered after the last save are delivered again after a crash.
+
+With the offset of a level go the messages behind it that are done, which are timers. After these
+the file is saved within a second. A start finds timers that were delivered or moved after the last
+save by their copies in the log. So none is delivered twice, not even by a promoted slave.
 
 Source: store/schedule/ScheduleMessageService.java.
 """

@@ -38,9 +38,14 @@ class TimerRules:
     def __init__(
         self, config: StoreConfig, delays_ms: Sequence[int], now_ms: Callable[[], int]
     ) -> None:
-        """`delays_ms` are the delays of the levels, level 1 first."""
+        """`delays_ms` are the delays of the levels, level 1 first.
+
+        A level that lasts as long as files of the log are kept is no place for timers.
+        """
         self._config, self._now_ms = config, now_ms
+        kept_ms = config.file_reserved_hours * 3_600_000
         by_delay = sorted((delay_ms, level) for level, delay_ms in enumerate(delays_ms, 1))
+        by_delay = [each for each in by_delay if each[0] < kept_ms] or by_delay
         self._delays_ms = [delay_ms for delay_ms, _ in by_delay]
         self._levels = [level for _, level in by_delay]
 

@@ -34,6 +34,7 @@ from storage.files.disk import RealDisk
 from storage.log.append import PutRecord
 from storage.log.commit_log import prepare_file
 from storage.message_store import MessageStore
+from storage.queues.dispatch_entry import DispatchEntry
 from tests.bench.process_figures import cpu_seconds, memory
 from tests.compat.servers import OurBroker, OurNameServer
 from tests.support.brokers import pull_command, send_command
@@ -128,7 +129,7 @@ def due(count: int, within_s: float, lead_s: float) -> None:
 
 def make_store(root: Path, count: int) -> None:
     """Make a store with `count` timers that wait in the longest level, due in 20 to 100 minutes."""
-    config = StoreConfig(root=str(root))
+    config = StoreConfig(root=str(root), message_index_enable=False)
     store = MessageStore(config, RealDisk(), SystemClock())
     store.open()
     try:
@@ -145,15 +146,21 @@ def make_store(root: Path, count: int) -> None:
                         WAITING, LONGEST - 1, number, 0, 0, now_ms, HOST, 0, 0, BODY, text, CRC
                     )
                 )  # fmt: skip
-            done = 0
+            done, entries = 0, []
             while done < len(records):
                 placed = log.append(records[done:], now_ms)
+                for record, (offset, size) in zip(records[done:], placed, strict=False):
+                    queue_id, number = record.queue_id, record.queue_offset
+                    code = now_ms + 7_200_000
+                    entries.append(
+                        DispatchEntry(WAITING, queue_id, number, offset, size, code, now_ms, 0, ())
+                    )
                 done += len(placed)
                 if done < len(records):
                     offset = log.next_file_offset_to_prepare()
                     assert offset is not None
                     log.adopt(prepare_file(offset, config, store.disk))
-            store.catch_up()
+            store.dispatcher.dispatch(entries)
     finally:
         store.close()
 
@@ -164,11 +171,15 @@ def pending(count: int) -> None:
         root = Path(name) / "store"
         began_s = perf_counter()
         make_store(root, count)
-        print(f"pending: store of {count:,} timers made in {perf_counter() - began_s:.0f} s")
-        with running(Path(name) / "empty") as broker:
+        made_s = perf_counter() - began_s
+        print(f"pending: store of {count:,} timers made in {made_s:.0f} s", flush=True)
+        with running(Path(name) / "empty", messageIndexEnable="false") as broker:
             Event().wait(2)
             empty = memory(broker.pid).anonymous_kib / 1024
-        with running(Path(name), root) as broker, Wire(broker.address) as wire:
+        with (
+            running(Path(name), root, messageIndexEnable="false") as broker,
+            Wire(broker.address) as wire,
+        ):
             began_s, found = perf_counter(), LevelTimers()
             while found.pending < count and perf_counter() - began_s < 600:
                 Event().wait(0.5)

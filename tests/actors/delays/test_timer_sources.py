@@ -122,6 +122,9 @@ def test_promoted_slave_delivers_what_waits_and_not_what_its_master_delivered() 
         pair.advance(35_000)
         delivered = [each.body for each in pair.master.messages(TOPIC)]
         assert sorted(delivered) == [b"3000", b"90000", b"early"]
+        pair.send(b"last", topic=TOPIC, queue_id=0, properties="TIMER_DELAY_MS\x01300\x02")
+        pair.advance(800)  # no copy of the offsets in between
+        assert pair.master.messages(TOPIC)[-1].body == b"last"
         pair.slave.start_ms = pair.master.clock.now_ms()
         new = becomes_master(pair)
         new.clock.set_wall(pair.master.clock.now_ms())
@@ -130,4 +133,4 @@ def test_promoted_slave_delivers_what_waits_and_not_what_its_master_delivered() 
         new.clock.set_wall(new.clock.now_ms() + 600_000)
         new.system.advance(5_000)
         bodies = [each.body for each in new.messages(TOPIC)]
-        assert sorted(bodies) == [b"3000", b"90000", b"early", b"late"]
+        assert sorted(bodies) == [b"3000", b"90000", b"early", b"last", b"late"]

@@ -184,7 +184,10 @@ def test_timers_can_be_disabled_and_limited_to_a_year() -> None:
 
 
 def test_timer_of_a_year_is_delivered_at_its_time() -> None:
-    made = broker(message_delay_level="1s 1m 20d", timer_max_delay_sec=366 * 86_400)
+    levels, max_sec, kept_hours = "1s 1m 20d", 366 * 86_400, 24 * 24
+    made = broker(
+        message_delay_level=levels, timer_max_delay_sec=max_sec, file_reserved_hours=kept_hours
+    )
     timed(made, b"year", YEAR_MS)
     end_ms = due_of(waiting(made)[0].properties)
     while (left_ms := end_ms - made.clock.now_ms()) > 30_000:

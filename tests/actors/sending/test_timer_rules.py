@@ -21,6 +21,13 @@ def test_timer_waits_in_the_shortest_level_that_lasts_or_in_the_longest(
     assert rules.level(1_000 + left_ms) == (level, DELAYS_MS[level - 1])
 
 
+def test_level_that_outlasts_the_files_of_the_log_is_not_used() -> None:
+    rules = TimerRules(replace(STORE, file_reserved_hours=1), (1_000, 3_600_000), lambda: 0)
+    assert rules.level(10**9) == (1, 1_000)
+    rules = TimerRules(replace(STORE, file_reserved_hours=0), (1_000, 3_600_000), lambda: 0)
+    assert rules.level(10**9) == (2, 3_600_000)
+
+
 def test_delay_of_a_retry_is_cut_to_the_limit() -> None:
     rules = TimerRules(replace(STORE, timer_max_delay_sec=10), DELAYS_MS, lambda: 1_000)
     assert rules.due_in_ms(5_000) == 6_000
