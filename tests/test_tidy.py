@@ -81,6 +81,7 @@ TESTED_ELSEWHERE = {
     "storage/files/checked_json.py": "tests/storage/recovery/test_clean_stop.py: one of them",
     "storage/files/replace_file.py": "tests/storage/tables/test_settings_file.py: one of them",
     "storage/index/index_layout.py": "tests/storage/index/test_index_file.py: its layout",
+    "storage/reading/delayed.py": "tests/actors/delays/test_schedule.py: what it reads is due",
     "storage/replica/replica_mark.py": "tests/storage/recovery/test_start_findings.py: a mark",
     "storage/recovery/unfinished_copy.py": "tests/storage/backup/test_backup.py: marks it",
     "storage/scrub/unit_reader.py": "tests/storage/scrub/test_round.py: what it is for",

@@ -52,6 +52,7 @@ from protocol.sql92.compile import _cache
 from protocol.standard_json import library_loads
 from protocol.stream import CommandStream
 from protocol.tags import TagFilter
+from protocol.timers import RecallHandle
 from tests.security.fuzzing.decoder import Decoder
 from tests.security.fuzzing.elsewhere import ELSEWHERE
 from tests.security.fuzzing.readers import (
@@ -369,6 +370,13 @@ OF_TEXTS: list[Decoder] = [
             ("offsets", parse_offsets, "parse_offsets"),
             ("counts", OrderCounts, ""),
         )
+    ),
+    Decoder(
+        "timers.recall handle",
+        of_text(RecallHandle.decode),
+        (ValueError,),
+        lambda: [RecallHandle("Topic", "broker-a", 1_700_000_000_000, "ID").encode().encode()],
+        ("timers.RecallHandle.decode",),
     ),
     Decoder(
         "receipt.bits",
