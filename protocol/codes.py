@@ -12,6 +12,9 @@ VERSION = 407
 VERSION_STANDARD_JSON_ROUTE = 401
 """V4_9_4: from this request version on route data has quoted keys."""
 
+VERSION_5 = 412
+"""V5_0_0_SNAPSHOT: from this request version on brokers in routes have enableActingMaster."""
+
 
 class RequestCode(IntEnum):
     """Codes of requests."""
