@@ -15,5 +15,6 @@ sysflag.py         bits of a message, of a pull   tags.py            tag express
 sql92/             property filters               bloom.py           bits of their outcomes
 send_wire.py       sends decoded at full speed    send_values.py    values of their fields
 send_reply.py      answers to sends by a template
+receipts.py        handles of messages that are settled one by one
 checksum.py        CRC-32 and CRC-32C                sink.py            batches that may be repeated
 """

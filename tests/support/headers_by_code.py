@@ -61,6 +61,15 @@ from protocol.headers.offset import (
     SearchOffsetHeader,
     UpdateConsumerOffsetHeader,
 )
+from protocol.headers.pop import (
+    AckMessageHeader,
+    ChangeInvisibleTimeHeader,
+    ChangeInvisibleTimeResponseHeader,
+    NotificationHeader,
+    NotificationResponseHeader,
+    PopMessageHeader,
+    PopMessageResponseHeader,
+)
 from protocol.headers.pull import (
     PullMessageHeader,
     PullMessageResponseHeader,
@@ -91,6 +100,10 @@ REQUEST_HEADERS: dict[int, type[Header]] = {
     Code.PUSH_REPLY_MESSAGE_TO_CLIENT: ReplyMessageHeader,
     Code.PULL_MESSAGE: PullMessageHeader,
     Code.LITE_PULL_MESSAGE: PullMessageHeader,
+    Code.POP_MESSAGE: PopMessageHeader,
+    Code.ACK_MESSAGE: AckMessageHeader,
+    Code.CHANGE_MESSAGE_INVISIBLETIME: ChangeInvisibleTimeHeader,
+    Code.NOTIFICATION: NotificationHeader,
     Code.QUERY_MESSAGE: QueryMessageHeader,
     Code.VIEW_MESSAGE_BY_ID: ViewMessageHeader,
     Code.QUERY_CONSUMER_OFFSET: QueryConsumerOffsetHeader,
@@ -163,6 +176,9 @@ RESPONSE_HEADERS: dict[int, type[Header]] = {
     Code.SEND_REPLY_MESSAGE: SendMessageResponseHeader,
     Code.SEND_REPLY_MESSAGE_V2: SendMessageResponseHeader,
     Code.PULL_MESSAGE: PullMessageResponseHeader,
+    Code.POP_MESSAGE: PopMessageResponseHeader,
+    Code.CHANGE_MESSAGE_INVISIBLETIME: ChangeInvisibleTimeResponseHeader,
+    Code.NOTIFICATION: NotificationResponseHeader,
     Code.READ_RECORDS: RawResponseHeader,
     Code.READ_UNITS: RawResponseHeader,
     Code.QUERY_MESSAGE: QueryMessageResponseHeader,

@@ -32,6 +32,15 @@ from protocol.message import (
 from protocol.message_id import parse_message_id
 from protocol.properties import format as format_properties
 from protocol.properties import parse
+from protocol.receipts import (
+    OrderCounts,
+    ReceiptError,
+    ReceiptHandle,
+    format_bits,
+    parse_bits,
+    parse_offsets,
+    parse_start_offsets,
+)
 from protocol.sink import (
     SinkMessage,
     decode_sink_body,
@@ -339,6 +348,34 @@ OF_TEXTS: list[Decoder] = [
             (f"java_numbers.{read.__name__}",),
         )
         for read in (parse_int, parse_long, parse_double)
+    ),
+    Decoder(
+        "receipt.handle",
+        of_text(ReceiptHandle.parse),
+        (ReceiptError,),
+        lambda: [b"7 1795188797085 60000 999 0 broker-a 3 9"],
+        ("receipts.ReceiptHandle.parse",),
+    ),
+    *(
+        Decoder(
+            f"receipt.{name}",
+            of_text(read),
+            (ReceiptError,),
+            lambda: [b"0 3 7,8;1 0 9", b"0 3 7", b"0 qo3%7 2"],
+            (f"receipts.{covers}",) if covers else (),
+        )
+        for name, read, covers in (
+            ("starts", parse_start_offsets, "parse_start_offsets"),
+            ("offsets", parse_offsets, "parse_offsets"),
+            ("counts", OrderCounts, ""),
+        )
+    ),
+    Decoder(
+        "receipt.bits",
+        of_text(lambda text: parse_bits(text, 1 << 40)),
+        (ReceiptError,),
+        lambda: [format_bits([0, 3, 900], 0).encode()],
+        ("receipts.parse_bits",),
     ),
     Decoder(
         "traceparent",
