@@ -167,7 +167,7 @@ class SlaveSync(Actor):
     def on_queues_begun_anew(self, message: QueuesBegunAnew) -> None:
         """Have offsets of these topics removed; ask the master for their empty queues."""
         self._begun.update(message.topics)
-        self._to["consumer_offsets"].tell(TopicsGone(frozenset(message.topics)))
+        self._to["consumer_offsets"].tell(TopicsGone(frozenset(message.topics), has_restarted=True))
 
     def _ask_all(self) -> None:
         """Request all tables, in the order of 4.9.7."""

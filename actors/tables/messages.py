@@ -205,6 +205,8 @@ class TopicsGone:
 
     gone: frozenset[str]
     there: frozenset[str] = frozenset()
+    has_restarted: bool = False
+    """Whether the queues have records of a later topic of this name, which `there` may have."""
 
 
 @dataclass(frozen=True, slots=True)
