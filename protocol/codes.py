@@ -124,6 +124,7 @@ class RequestCode(IntEnum):
     RECALL_MESSAGE = 370  # this and the rest of the block: 5.x; 4.9.7 answers 3
     QUERY_ASSIGNMENT = 400
     SET_MESSAGE_REQUEST_MODE = 401
+    GET_ALL_MESSAGE_REQUEST_MODE = 402
     POP_MESSAGE = 200_050  # these do not fit the 16 bits of a code in the binary serialisation
     ACK_MESSAGE = 200_051
     CHANGE_MESSAGE_INVISIBLETIME = 200_053
