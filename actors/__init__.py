@@ -32,6 +32,7 @@ Each actor owns a part of the state, a socket, a timer, or pending requests.
     PullHold            held pulls                          loop   pulling/pull_hold.py
     ColdRead            reads data not in the page cache    thread pulling/cold_read.py
     RecordChecker       compares records with their units   loop   pulling/record_checker.py
+    Receipts            messages received one by one        loop   receipts/receipts.py
     QueueOffsets        answers queries of queue offsets    loop   pulling/queue_offsets.py
     QueryMessage        finds messages by key and by id     thread pulling/query_message.py
     QueueView           shows units of a queue              loop   pulling/queue_view.py
@@ -88,6 +89,7 @@ The rooms, each importing only earlier ones (tests/test_architecture.py):
     naming/        the name server, and a broker's registration
     sending/       from a send to its answer
     pulling/       from a pull to its answer
+    receipts/      from a receive to the end of each message
     consumers/     clients and groups
     delays/        delayed messages
     transactions/  open transactions, their ends and check-backs

@@ -35,6 +35,7 @@ from actors.pulling.query_message import QueryMessage
 from actors.pulling.queue_offsets import QueueOffsets
 from actors.pulling.queue_view import QueueView
 from actors.pulling.raw_read import RawRead
+from actors.receipts.receipts import Receipts
 from actors.retention.clean_files import CleanFiles
 from actors.sending.reply_message import ReplyMessage
 from actors.sending.send_back import SendBack
@@ -58,6 +59,7 @@ RESPONDERS: Responders = (
     ("request_modes", RequestModes),
     ("assignments", Assignments),
     ("pull_message", PullMessage),
+    ("receipts", Receipts),
     ("queue_offsets", QueueOffsets),
     ("queue_view", QueueView),
     ("query_message", QueryMessage),
@@ -83,10 +85,12 @@ NOT_ON_THE_FAST_PORT = (
     RequestCode.LITE_PULL_MESSAGE,
     RequestCode.READ_RECORDS,
     RequestCode.READ_UNITS,
+    RequestCode.POP_MESSAGE,
+    RequestCode.NOTIFICATION,
 )
 """Bulk reads, which the fast port excludes because its clients must not wait behind them."""
 
-TOLD_OF_CLOSED_PEERS = ("client_calls", "clients", "pull_hold")
+TOLD_OF_CLOSED_PEERS = ("client_calls", "clients", "pull_hold", "receipts")
 
 
 class Broker(Parts):

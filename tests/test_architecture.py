@@ -27,7 +27,7 @@ ROOMS: dict[str, str] = {
     " queues index tables dispatching recovery reading transactions message_store retention replica"
     " scrub checking backup dump",
     "actors": "engine settings config access network tables statistics dispatching retention"
-    " scrubbing naming sending pulling consumers delays transactions replication admin jobs spans"
+    " scrubbing naming sending pulling receipts consumers delays transactions replication admin jobs spans"
     " metrics parts"
     " children broker broker_server namesrv_server",
     "spark": "report progress plot parts arguments accounts class_data masters shipping session"

@@ -138,6 +138,11 @@ BROKER_RIGHTS: Mapping[int, RequiredPermission] = {
     # consumers
     Code.PULL_MESSAGE: _PULL,
     Code.LITE_PULL_MESSAGE: _PULL,
+    Code.POP_MESSAGE: _PULL,
+    Code.NOTIFICATION: _PULL,
+    Code.ACK_MESSAGE: IN_HANDLER,  # these name retry topics in a way of their own
+    Code.BATCH_ACK_MESSAGE: IN_HANDLER,
+    Code.CHANGE_MESSAGE_INVISIBLETIME: IN_HANDLER,
     Code.READ_RECORDS: _MAY_READ,
     Code.READ_UNITS: _MAY_READ,
     Code.QUERY_MESSAGE: _MAY_READ,

@@ -3,6 +3,7 @@
 from functools import partial
 
 from actors.admin.broker_info import BrokerInfo
+from actors.children.receipts import receipts
 from actors.consumers.consume_stats import ConsumeStats
 from actors.consumers.consumer_calls import ConsumerCalls
 from actors.consumers.offset_reset import OffsetReset
@@ -65,6 +66,7 @@ def reading_children(parts: Parts) -> list[ChildSpec]:
             "pull_hold",
             lambda _: PullHold(address("pull_message"), partial(_max_offset, parts), parts.held),
         ),
+        ChildSpec("receipts", lambda _: receipts(parts)),
         ChildSpec("queue_offsets", lambda _: QueueOffsets(store, probe, address("cold_read"))),
         ChildSpec(
             "queue_view",

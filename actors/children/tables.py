@@ -114,6 +114,7 @@ def _clients(parts: Parts) -> Clients:
         filter_table=address("consumer_filters"),
         client_calls=address("client_calls"),
         encoder=address("table_encoder"),
+        receipts=address("receipts"),
         refusals=parts.refusals,
     )
 

@@ -1,10 +1,10 @@
 """The table of consumer offsets, by group and queue.
 
 Owns: the offsets and consumerOffset.json.
-Receives: Request (connections); CommitOffset (PullMessage, Transactions); ResetOffsets
-(OffsetReset); MergeOffsets (SlaveSync); TopicsGone (TopicTable, SlaveSync); GroupsGone,
-ForgetOffsets (GroupTable); ForgetTopic (TopicTable, CleanFiles); TellOffsets (OffsetReset,
-ConsumeStats, QueueOffsets).
+Receives: Request (connections); CommitOffset (PullMessage, Transactions); AdvanceOffset
+(Receipts); ResetOffsets (OffsetReset); MergeOffsets (SlaveSync); TopicsGone (TopicTable,
+SlaveSync); GroupsGone, ForgetOffsets (GroupTable); ForgetTopic (TopicTable, CleanFiles);
+TellOffsets (OffsetReset, ConsumeStats, QueueOffsets).
 Sends: WriteFile (ConfigWriter); EncodeAnswer (TableEncoder); OffsetsTold (the requesting actor).
 
 One-way commits and commits of pulls pass offset_guard.py, old_places.py and first_pulls.py, which
@@ -32,6 +32,7 @@ from actors.network.request import Peer, Request, serves
 from actors.tables.consumer_views import ConsumerView
 from actors.tables.first_pulls import FirstPulls
 from actors.tables.messages import (
+    AdvanceOffset,
     CommitOffset,
     EncodeAnswer,
     ForgetOffsets,
@@ -169,6 +170,16 @@ class ConsumerOffsets(TickedTable):
         """Store the offset of a pull."""
         peer = message.peer
         self._commit(message.group, message.topic, message.queue_id, message.offset, peer)
+
+    @handles(AdvanceOffset)
+    def on_advance(self, message: AdvanceOffset) -> None:
+        """Store the offset of messages that are settled one by one."""
+        place = message.group, message.topic, message.queue_id
+        stored = self._offsets.get(offset_key(message.topic, message.group), {}).get(
+            message.queue_id
+        )
+        if stored == message.expected:
+            self._store(*place, message.offset)
 
     @handles(MergeOffsets)
     def on_take_offsets(self, message: MergeOffsets) -> None:

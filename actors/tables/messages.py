@@ -291,6 +291,21 @@ class CommitOffset:
 
 
 @dataclass(slots=True)
+class AdvanceOffset:
+    """All messages of this queue below `offset` are settled; ignored unless `expected` is stored.
+
+    Another stored offset is a reset that the sender does not know yet.
+    """
+
+    group: str
+    topic: str
+    queue_id: int
+    offset: int
+    expected: int | None
+    """The offset before; None if there was none."""
+
+
+@dataclass(slots=True)
 class ResetOffsets:
     """Set a group's offsets in a topic, by queue; later commits of the old ones are stale."""
 

@@ -114,6 +114,7 @@ def clients(**settings: Any) -> Iterator[Bench]:
                     filter_table=bench.system.address("consumer_filters"),
                     client_calls=bench.client_calls.address,
                     encoder=bench.system.address("table_encoder"),
+                    receipts=Told("receipts").address,
                     refusals=Refusals(bench.system.clock.now_ms, bench.system.rarely),
                 ),
             ),

@@ -1,0 +1,290 @@
+"""In-flight messages of one group in one queue: plain values on the event loop.
+
+    settled           acknowledged, copied to the retry topic or dead-letter queue, or filtered out
+    in flight         given to a client (HELD), on its way to a copy (COPYING), or, in a retry
+                      topic, kept for a receive of its own topic (KEPT)
+    next              first offset that has not been looked at
+    lowest            lowest offset that is not settled: the group's consumer offset
+
+The ledger holds nothing that must survive: a new one begins at the consumer offset.
+
+A `Delivery` is what one receive got from one queue. Its messages share nonce and deadline; a
+message that gets another deadline gets a delivery of its own.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from enum import IntEnum
+from heapq import heappop, heappush
+
+ENTRIES_MAX = 4_096
+"""Messages in flight of a queue, past which the lowest is stored again in the retry topic."""
+SPAN_MAX = 20_000
+"""Offsets from the lowest to the next, past which the same is done."""
+AHEAD_MAX = 4_096
+"""Acknowledgements above `next`, which come from before a restart."""
+
+NEVER_MS = float("inf")
+"""Deadline of messages that are held with their connection."""
+
+
+class State(IntEnum):
+    """State of a message in flight."""
+
+    HELD = 0
+    COPYING = 1
+    KEPT = 2
+    OVER = 3
+    """Its deadline has passed, and it waits for the rest of its batch received in order."""
+
+
+class Delivery:
+    """Messages of one queue that one receive got."""
+
+    __slots__ = ("deadline_ms", "entries_left", "ledger", "nonce", "offsets", "peer", "since_ms")
+
+    def __init__(
+        self,
+        ledger: "Ledger",
+        nonce: int,
+        offsets: list[int],
+        *,
+        deadline_ms: float,
+        peer: "Holder",
+        since_ms: float,
+    ) -> None:
+        """`since_ms` is the monotonic time of the receive."""
+        self.ledger, self.nonce, self.offsets = ledger, nonce, offsets
+        self.deadline_ms, self.peer, self.since_ms = deadline_ms, peer, since_ms
+        self.entries_left = len(offsets)
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether its messages are held as long as the connection of their client lives."""
+        return self.deadline_ms == NEVER_MS
+
+    def held(self) -> list["Entry"]:
+        """Return the messages that still belong to this delivery, in order."""
+        found = (self.ledger.find(offset) for offset in self.offsets)
+        return [each for each in found if each is not None and each.delivery is self]
+
+
+class Holder:
+    """Client of a delivery: its connection, and its address for figures."""
+
+    __slots__ = ("peer_id", "remote")
+
+    def __init__(self, peer_id: int, remote: str) -> None:
+        self.peer_id, self.remote = peer_id, remote
+
+
+class Entry:
+    """One message in flight."""
+
+    __slots__ = ("delivery", "ledger", "offset", "origin", "physical_offset", "state", "tries")
+
+    def __init__(
+        self,
+        ledger: "Ledger",
+        offset: int,
+        physical_offset: int,
+        delivery: Delivery | None,
+        tries: int,
+    ) -> None:
+        self.ledger, self.offset, self.physical_offset = ledger, offset, physical_offset
+        self.delivery, self.tries = delivery, tries
+        self.state = State.KEPT if delivery is None else State.HELD
+        self.origin: tuple[Ledger, int] | None = None
+        """Ledger and offset under which its handle names it, if it has been stored again."""
+
+
+class Ledger:
+    """In-flight messages of one group in one queue. One owner."""
+
+    __slots__ = (
+        "_goes_back",
+        "_heap",
+        "_kept",
+        "_told",
+        "ahead",
+        "attempt_id",
+        "batch",
+        "doubt",
+        "entries",
+        "group",
+        "is_ordered",
+        "is_retry",
+        "moved",
+        "next",
+        "queue_id",
+        "topic",
+        "tries",
+        "verified",
+    )
+
+    def __init__(self, group: str, topic: str, queue_id: int, *, is_retry: bool) -> None:
+        """`is_retry`: the topic is the group's retry topic."""
+        self.group, self.topic, self.queue_id, self.is_retry = group, topic, queue_id, is_retry
+        self.next = 0
+        self.entries: dict[int, Entry] = {}
+        self.ahead: set[int] = set()
+        """Settled offsets at or above `next`."""
+        self.moved: dict[int, Entry] = {}
+        """Messages stored again in the retry topic, by the offset in their handles."""
+        self.is_ordered = False
+        """Whether the batch in flight was received in order."""
+        self.batch: list[int] = []
+        """Offsets of the batch received in order."""
+        self.attempt_id = ""
+        self.tries: dict[int, int] = {}
+        """Deliveries of messages received in order."""
+        self.doubt = self.verified = -1
+        """Offset of a unit that the scrubber has been asked about, or has verified."""
+        self._heap: list[int] = []
+        self._kept: dict[str, deque[int]] = {}
+        self._told: deque[int | None] = deque()
+        """Committed offsets that ConsumerOffsets may hold at present, the oldest first."""
+        self._goes_back = False
+
+    # --- the consumer offset
+
+    def begin(self, stored: int | None, start: int) -> None:
+        """Forget everything and begin at `start`; `stored` is the present consumer offset."""
+        for entry in self.entries.values():
+            if entry.origin is not None:
+                entry.origin[0].moved.pop(entry.origin[1], None)
+        self.next = start
+        self.entries, self.ahead = {}, set()
+        self.is_ordered, self.batch, self.attempt_id, self.tries = False, [], "", {}
+        self._heap, self._kept = [], {}
+        self._told = deque((stored,))
+        self._goes_back = stored is not None and start < stored
+
+    def agrees(self, stored: int | None) -> bool:
+        """Return whether a stored consumer offset is one that this ledger has committed.
+
+        Commits take a moment: each of the last ones counts until a later one is seen.
+        """
+        told = self._told
+        while told:
+            if told[0] == stored:
+                return True
+            if stored not in told:
+                return False
+            told.popleft()
+        return False
+
+    def commit(self) -> tuple[int | None, int] | None:
+        """Return the last committed offset and the one to commit; None without progress."""
+        lowest, last = self.lowest, self._told[-1]
+        if last is not None and lowest <= last and not self._goes_back:
+            return None
+        self._goes_back = False
+        self._told.append(lowest)
+        return last, lowest
+
+    @property
+    def lowest(self) -> int:
+        """The lowest offset that is not settled."""
+        heap, entries = self._heap, self.entries
+        while heap and heap[0] not in entries:
+            heappop(heap)
+        return heap[0] if heap and heap[0] < self.next else self.next
+
+    @property
+    def span(self) -> int:
+        return self.next - self.lowest
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether the lowest messages must be stored again, so that the queue does not stop."""
+        too_many = len(self.entries) > ENTRIES_MAX and not self.is_retry
+        return not self.is_ordered and (too_many or self.span > SPAN_MAX)
+
+    # --- messages
+
+    def find(self, offset: int) -> Entry | None:
+        """Return the message that a handle names by its offset."""
+        return self.entries.get(offset) or self.moved.get(offset)
+
+    def take(self, entry: Entry) -> None:
+        """Note a message in flight."""
+        self.entries[entry.offset] = entry
+        heappush(self._heap, entry.offset)
+
+    def keep(self, entry: Entry, topic: str) -> None:
+        """Note a retry that waits for a receive of its topic."""
+        self.take(entry)
+        self._kept.setdefault(topic, deque()).append(entry.offset)
+
+    def kept(self, topic: str) -> Iterator[Entry]:
+        """Yield the retries that wait for a receive of `topic`, the oldest first.
+
+        Those that are passed are not yielded again; the rest is.
+        """
+        waiting = self._kept.get(topic)
+        while waiting:
+            entry = self.entries.get(waiting[0])
+            if entry is not None and entry.state is State.KEPT:
+                yield entry
+            waiting.popleft()
+        self._kept.pop(topic, None)
+
+    def has_kept(self, topic: str) -> bool:
+        return any(True for _ in self._peek(topic))
+
+    def _peek(self, topic: str) -> Iterator[Entry]:
+        for offset in self._kept.get(topic, ()):
+            entry = self.entries.get(offset)
+            if entry is not None and entry.state is State.KEPT:
+                yield entry
+
+    def pass_over(self, offsets: Iterable[int]) -> set[int]:
+        """Return those of the offsets that must not be handed out: settled, or in flight."""
+        entries, ahead = self.entries, self.ahead
+        if not entries and not ahead:
+            return set()
+        return {offset for offset in offsets if offset in entries or offset in ahead}
+
+    def advance(self, next_offset: int) -> None:
+        """Note that everything below `next_offset` has been looked at."""
+        self.next = next_offset
+        if self.ahead:
+            self.ahead = {offset for offset in self.ahead if offset >= next_offset}
+
+    def settle(self, entry: Entry) -> None:
+        """Forget a message: it is acknowledged or safely copied."""
+        if self.entries.get(entry.offset) is not entry:
+            return
+        del self.entries[entry.offset]
+        if entry.origin is not None:
+            ledger, offset = entry.origin
+            ledger.moved.pop(offset, None)
+        if self.is_ordered and not self.entries:
+            self.is_ordered, self.batch, self.attempt_id, self.tries = False, [], "", {}
+
+    def rewind(self) -> None:
+        """Have the unsettled messages of a batch received in order handed out again."""
+        lowest = self.lowest
+        self.ahead.update(
+            offset for offset in self.batch if offset > lowest and offset not in self.entries
+        )
+        self.entries, self._heap = {}, []
+        self.is_ordered, self.batch, self.attempt_id = False, [], ""
+        self.next = lowest
+
+    @property
+    def is_over(self) -> bool:
+        """Whether every message of a batch received in order is past its deadline."""
+        return self.is_ordered and all(each.state is State.OVER for each in self.entries.values())
+
+    def lowest_entries(self, count: int) -> list[Entry]:
+        """Return the lowest messages in flight that can be stored again."""
+        found: list[Entry] = []
+        for offset in sorted(self.entries)[: count * 2]:
+            entry = self.entries[offset]
+            if entry.state is not State.COPYING:
+                found.append(entry)
+            if len(found) == count:
+                break
+        return found
