@@ -27,8 +27,8 @@ ROOMS: dict[str, str] = {
     " queues index tables dispatching recovery reading transactions message_store retention replica"
     " scrub checking backup dump",
     "actors": "engine settings config access network tables statistics dispatching retention"
-    " scrubbing naming sending pulling receipts consumers delays transactions replication admin jobs spans"
-    " metrics parts"
+    " scrubbing naming sending pulling receipts consumers delays transactions replication admin jobs"
+    " spans metrics parts"
     " children broker broker_server namesrv_server",
     "spark": "report progress plot parts arguments accounts class_data masters shipping session"
     " class_data_session leasing decoding sink source archive analysis jobs runner",

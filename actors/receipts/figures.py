@@ -11,7 +11,7 @@ from actors.receipts.ledger import Ledger, State
 
 
 @dataclass(frozen=True, slots=True)
-class InFlight:
+class InFlightFigures:
     """Messages of one group in one topic, or in its retry topic, that are not settled."""
 
     count: int = 0
@@ -34,8 +34,8 @@ class InFlight:
 class ReceiptFigures:
     """State of all receives of a broker."""
 
-    in_flight: Mapping[tuple[str, str], InFlight] = field(default_factory=dict)
-    """By group and topic; only those with messages in flight or kept."""
+    in_flight: Mapping[tuple[str, str], InFlightFigures] = field(default_factory=dict)
+    """Figures by group and topic, of those with messages in flight or kept."""
     waiting: int = 0
     """Receives and notifications that wait for messages."""
     received: int = 0
@@ -55,7 +55,7 @@ class ReceiptFigures:
 
 def in_flight_of(
     ledgers: Iterable[Ledger], now_ms: float, wall_ms: int
-) -> dict[tuple[str, str], InFlight]:
+) -> dict[tuple[str, str], InFlightFigures]:
     """Return the figures of all ledgers, at this monotonic and wall clock time."""
     grouped: dict[tuple[str, str], list[Ledger]] = {}
     for ledger in ledgers:
@@ -64,7 +64,7 @@ def in_flight_of(
     return {place: _figures(found, now_ms, wall_ms) for place, found in grouped.items()}
 
 
-def _figures(ledgers: Iterable[Ledger], now_ms: float, wall_ms: int) -> InFlight:
+def _figures(ledgers: Iterable[Ledger], now_ms: float, wall_ms: int) -> InFlightFigures:
     count = kept = tries = bound = 0
     oldest_ms = now_ms
     clients: dict[str, int] = {}
@@ -82,4 +82,4 @@ def _figures(ledgers: Iterable[Ledger], now_ms: float, wall_ms: int) -> InFlight
             clients[delivery.peer.remote] = clients.get(delivery.peer.remote, 0) + 1
             queues[ledger.queue_id] = queues.get(ledger.queue_id, 0) + 1
     oldest_wall = wall_ms - int(now_ms - oldest_ms) if count else 0
-    return InFlight(count, kept, oldest_wall, tries, bound, clients, queues)
+    return InFlightFigures(count, kept, oldest_wall, tries, bound, clients, queues)

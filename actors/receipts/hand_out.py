@@ -1,4 +1,4 @@
-"""What a receive gets: messages of its queues, and retries first.
+"""Messages for a receive: those of its queues, and retries first.
 
 Plain classes over the store. A receive takes from all its queues in turn, and begins with another
 one each time. Retries fill at most half of it while there are other messages. A retry of another
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from struct import Struct
 
 from actors.receipts.held_receives import Place
-from actors.receipts.ledger import ENTRIES_MAX, SPAN_MAX, Entry, Ledger
+from actors.receipts.ledger import Entry, Ledger, State
 from actors.receipts.ledgers import Ledgers
 from protocol.headers.pop import ALL_QUEUES, PopMessageHeader
 from protocol.message import HEADS, SYS_FLAG_POSITION, RecordError, scan_head
@@ -46,7 +46,7 @@ _SKIPPED = (
 
 
 @dataclass(slots=True)
-class Found:
+class Haul:
     """Messages that a receive gets from one queue."""
 
     ledger: Ledger
@@ -55,6 +55,7 @@ class Found:
     body_bytes: int = 0
 
     def add(self, entry: Entry, view: memoryview) -> None:
+        entry.state = State.HELD
         self.entries.append(entry)
         self.views.append(view)
         self.body_bytes += len(view)
@@ -64,7 +65,7 @@ class Found:
 class Taken:
     """All that one receive gets, and what it would have to wait for."""
 
-    found: list[Found] = field(default_factory=list)
+    found: list[Haul] = field(default_factory=list)
     left: int = 0
     """Messages that it may still take."""
     rest: int = 0
@@ -135,6 +136,7 @@ class HandOut:
             read.queue(topic, queue_id)
         for queue_id in retries if taken.left else ():
             read.queue(retry, queue_id)
+        taken.found = [each for each in taken.found if each.entries]
         taken.rest = self._rest(group, topic, header.queue_id)
         return taken
 
@@ -217,16 +219,17 @@ class _Reading:
             owner.ledgers.note_changed(ledger)
         if ledger.is_crowded:
             taken.crowded.append(ledger)
-            if len(ledger.entries) > 2 * ENTRIES_MAX or ledger.span > 2 * SPAN_MAX:
+            if ledger.is_full:
                 return
-        found = Found(ledger)
+        found = next((each for each in taken.found if each.ledger is ledger), None)
+        if found is None:  # retries may be asked twice, and clients expect each queue once
+            found = Haul(ledger)
+            taken.found.append(found)
         if ledger.is_retry and topic != self._topic:
             self._take_kept(queue, found)
         self._take_next(queue, found)
-        if found.entries:
-            taken.found.append(found)
 
-    def _take_next(self, queue: ConsumeQueue, found: Found) -> None:
+    def _take_next(self, queue: ConsumeQueue, found: Haul) -> None:
         ledger, taken = found.ledger, self._taken
         is_others = ledger.is_retry and ledger.topic != self._topic
         for _ in range(READS_MAX):
@@ -277,7 +280,7 @@ class _Reading:
             return None
         return result
 
-    def _add(self, result: GetResult, found: Found, *, is_others: bool) -> None:
+    def _add(self, result: GetResult, found: Haul, *, is_others: bool) -> None:
         """Split the records of a result; leave out those that are settled or in flight."""
         ledger, taken = found.ledger, self._taken
         records = [(record, *_PLACE.unpack_from(record)) for record in _records(result.views)]
@@ -297,7 +300,7 @@ class _Reading:
             found.add(entry, record)
             taken.left -= 1
 
-    def _take_kept(self, queue: ConsumeQueue, found: Found) -> None:
+    def _take_kept(self, queue: ConsumeQueue, found: Haul) -> None:
         """Take retries that receives of other topics have left."""
         ledger = found.ledger
         for entry in ledger.kept(self._topic):

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from heapq import heappop, heappush
+from typing import ClassVar
 
 ENTRIES_MAX = 4_096
 """Messages in flight of a queue, past which the lowest is stored again in the retry topic."""
@@ -23,6 +24,9 @@ SPAN_MAX = 20_000
 """Offsets from the lowest to the next, past which the same is done."""
 AHEAD_MAX = 4_096
 """Acknowledgements above `next`, which come from before a restart."""
+
+_SPARSE = 4
+"""Offsets for each message in flight of a retry topic before its messages are stored again."""
 
 NEVER_MS = float("inf")
 """Deadline of messages that are held with their connection."""
@@ -121,6 +125,8 @@ class Ledger:
         "tries",
         "verified",
     )
+    entries_max: ClassVar[int] = ENTRIES_MAX
+    span_max: ClassVar[int] = SPAN_MAX
 
     def __init__(self, group: str, topic: str, queue_id: int, *, is_retry: bool) -> None:
         """`is_retry`: the topic is the group's retry topic."""
@@ -153,6 +159,9 @@ class Ledger:
         for entry in self.entries.values():
             if entry.origin is not None:
                 entry.origin[0].moved.pop(entry.origin[1], None)
+        for offset, entry in [*self.moved.items()]:
+            if offset >= start:  # it is handed out again
+                entry.ledger.settle(entry)
         self.next = start
         self.entries, self.ahead = {}, set()
         self.is_ordered, self.batch, self.attempt_id, self.tries = False, [], "", {}
@@ -163,16 +172,9 @@ class Ledger:
     def agrees(self, stored: int | None) -> bool:
         """Return whether a stored consumer offset is one that this ledger has committed.
 
-        Commits take a moment: each of the last ones counts until a later one is seen.
+        Commits take a moment: those without an answer count, and the one before.
         """
-        told = self._told
-        while told:
-            if told[0] == stored:
-                return True
-            if stored not in told:
-                return False
-            told.popleft()
-        return False
+        return stored in self._told
 
     def commit(self) -> tuple[int | None, int] | None:
         """Return the last committed offset and the one to commit; None without progress."""
@@ -183,6 +185,13 @@ class Ledger:
         self._told.append(lowest)
         return last, lowest
 
+    def committed(self, offset: int) -> None:
+        """Note the answer to a commit."""
+        told = self._told
+        if offset in told:
+            while told[0] != offset:
+                told.popleft()
+
     @property
     def lowest(self) -> int:
         """The lowest offset that is not settled."""
@@ -192,14 +201,23 @@ class Ledger:
         return heap[0] if heap and heap[0] < self.next else self.next
 
     @property
-    def span(self) -> int:
-        return self.next - self.lowest
-
-    @property
     def is_crowded(self) -> bool:
         """Whether the lowest messages must be stored again, so that the queue does not stop."""
-        too_many = len(self.entries) > ENTRIES_MAX and not self.is_retry
-        return not self.is_ordered and (too_many or self.span > SPAN_MAX)
+        return self._exceeds(1)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the queue must wait until its lowest messages are stored again."""
+        return self._exceeds(2)
+
+    def _exceeds(self, times: int) -> bool:
+        if self.is_ordered:
+            return False
+        count, span = len(self.entries), self.next - self.lowest
+        if self.is_retry and span < _SPARSE * count:
+            return False  # storing them again would add as many offsets to this very queue
+        too_many = count > times * self.entries_max and not self.is_retry
+        return too_many or span > times * self.span_max
 
     # --- messages
 

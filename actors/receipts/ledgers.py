@@ -5,7 +5,7 @@ topic, a clone, a pull of the same group. The ledger then begins there. The tabl
 use, so that no other actor has to know about receives.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.receipts.ledger import Ledger
@@ -104,6 +104,13 @@ class Ledgers:
                 place = ledger.group, ledger.topic, ledger.queue_id
                 found.append(AdvanceOffset(*place, commit[1], commit[0]))
         return found
+
+    def committed(self, commits: Sequence[AdvanceOffset]) -> None:
+        """Note the answer to these commits."""
+        for each in commits:
+            ledger = self._ledgers.get((each.group, each.topic, each.queue_id))
+            if ledger is not None:
+                ledger.committed(each.offset)
 
     def forget_unused(self) -> None:
         """Forget ledgers that have been empty and unchanged since the last call."""

@@ -3,8 +3,8 @@
 Owns: what is in flight, by group and queue; the receives that wait.
 Receives: Request (connections); ReceiveAgain (ColdRead, FilterTable); Arrived, CaughtUp,
 QueuesEmptied (Reput); UnitVerified (Scrubber); HeldReturned (SendBack, PutMessage); PeerClosed
-(connections); MemberLeft (Clients).
-Sends: header and views of the log to the connection; AdvanceOffset (ConsumerOffsets); ReturnHeld
+(connections); MemberLeft (Clients); OffsetsAdvanced (ConsumerOffsets).
+Sends: header and views of the log to the connection; AdvanceOffsets (ConsumerOffsets); ReturnHeld
 (SendBack); ReadCold (ColdRead); VerifyUnit (Scrubber); CompileFirst (FilterTable).
 Publishes: figures of what is in flight.
 
@@ -49,7 +49,7 @@ from actors.receipts.settlement import Copy, Settlement, Terms
 from actors.sending.messages import HeldReturned, ReturnHeld
 from actors.statistics.counts import GroupCounts
 from actors.statistics.pull_stats import PullStats
-from actors.tables.messages import CompileFirst
+from actors.tables.messages import AdvanceOffsets, CompileFirst, OffsetsAdvanced
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
@@ -63,14 +63,10 @@ from protocol.headers.pop import (
     PopMessageHeader,
 )
 from protocol.receipts import (
-    ORDER_REVIVE_QUEUE,
     BatchAck,
     BatchAckBody,
     ReceiptError,
-    ReceivedQueue,
-    format_offsets,
-    format_order_counts,
-    format_start_offsets,
+    receive_fields,
     topic_of,
 )
 from protocol.topic_names import RETRY_TOPIC_PREFIX
@@ -157,7 +153,7 @@ class Receipts(Responder):
 
     def _begin(self, request: Request, header: ReceiveHeader) -> None:
         command, peer = request.command, request.peer
-        if command.is_oneway:  # nobody would get the messages
+        if command.is_oneway:  # the messages would be lost
             return
         self._rules.check_receive(header, peer.remote)
         wanted = None
@@ -282,7 +278,7 @@ class Receipts(Responder):
             answer = NotificationResponseHeader(has_msg=False, polling_full=is_full)
             request.answer(fields=answer.encode())
             return
-        fields = self._fields(header, self.system.clock.now_ms(), 0, [])
+        fields = receive_fields(header, self.system.clock.now_ms(), 0, ())
         request.answer(code, fields, remark="NO_MESSAGE_IN_QUEUE")
 
     def _deliver(self, receive: HeldReceive, header: PopMessageHeader, taken: Taken) -> None:
@@ -304,7 +300,7 @@ class Receipts(Responder):
         queues = [self._settlement.deliver(found, terms) for found in taken.found]
         views = [view for found in taken.found for view in found.views]
         body_bytes = sum(found.body_bytes for found in taken.found)
-        fields = self._fields(header, terms.nonce, taken.rest, queues)
+        fields = receive_fields(header, terms.nonce, taken.rest, queues)
         answer = receive.request().command.answer(fields=fields, remark="FOUND")
         stream: StreamPeer = peer  # type: ignore[assignment]
         stream.write((encode_head(answer, body_bytes), *views))
@@ -316,24 +312,6 @@ class Receipts(Responder):
         """Return a pop time that no other receive has."""
         self._nonce = max(self._nonce + 1, self.system.clock.now_ms())
         return self._nonce
-
-    def _fields(
-        self, header: PopMessageHeader, nonce: int, rest: int, queues: list[ReceivedQueue]
-    ) -> dict[str, str]:
-        fields = {
-            "popTime": str(nonce),
-            "invisibleTime": str(header.invisible_time_ms),
-            "reviveQid": str(ORDER_REVIVE_QUEUE if header.order else 0),
-            "restNum": str(rest),
-        }
-        if queues:
-            fields["startOffsetInfo"] = format_start_offsets(queues)
-            fields["msgOffsetInfo"] = format_offsets(queues)
-            if header.order:
-                fields["orderCountInfo"] = format_order_counts(queues)
-        if header.hold_with_connection:
-            fields["holdWithConnection"] = "true"
-        return fields
 
     def _count(self, group: str, taken: Taken) -> None:
         stats = self._stats
@@ -558,8 +536,12 @@ class Receipts(Responder):
         freed, settlement.freed = settlement.freed, {}
         for group, topic, queue_id in freed:
             self._wake(self._waits.next_of((group, topic), queue_id))
-        for commit in self._ledgers.commits():
-            self._to["consumer_offsets"].tell(commit)
+        if commits := self._ledgers.commits():
+            self._to["consumer_offsets"].tell(AdvanceOffsets(commits, self.address))
+
+    @handles(OffsetsAdvanced)
+    def on_offsets_advanced(self, message: OffsetsAdvanced) -> None:
+        self._ledgers.committed(message.commits)
 
     # --- clients that leave
 

@@ -105,7 +105,7 @@ class ReceiveRules:
         return self._pulls.of_expression(header.expression_type, header.expression, peer)
 
     def handle(self, header: AckMessageHeader | ChangeInvisibleTimeHeader) -> ReceiptHandle:
-        """Return the handle of a request. Raises RemoteError for a text that is none."""
+        """Return the handle of a request. Raises RemoteError for an invalid one."""
         try:
             return ReceiptHandle.parse(header.extra_info)
         except ReceiptError as error:

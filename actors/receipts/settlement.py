@@ -1,4 +1,4 @@
-"""What becomes of a message in flight: acknowledged, extended, copied, stored again.
+"""Ends of a message in flight: acknowledged, extended, copied, stored again.
 
     acknowledged             gone
     changed                  another deadline, and another nonce: the former handle is void
@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from actors.receipts.deadlines import TICK_MS, Deadlines
-from actors.receipts.hand_out import Found
+from actors.receipts.hand_out import Haul
 from actors.receipts.ledger import AHEAD_MAX, Delivery, Entry, Holder, Ledger, State
 from actors.receipts.ledgers import Ledgers
 from actors.sending.messages import HeldReturned
@@ -74,12 +74,14 @@ class Settlement:
         """Group, topic and queue of batches received in order that are out of the way."""
         self._moving: set[Entry] = set()
         self._moving_groups: dict[str, int] = {}
+        self._rests_until_ms = 0.0
+        """Time until which nothing is stored again, after a failure."""
         self.in_flight = 0
         """Messages in flight; may count some that a reset has dropped."""
 
     # --- from the receive to its end
 
-    def deliver(self, found: Found, terms: Terms) -> ReceivedQueue:
+    def deliver(self, found: Haul, terms: Terms) -> ReceivedQueue:
         """Note messages as in flight; return them for the answer."""
         ledger, entries = found.ledger, found.entries
         offsets = [each.offset for each in entries]
@@ -237,7 +239,7 @@ class Settlement:
 
     def move(self, ledger: Ledger) -> None:
         """Have the lowest messages of a queue stored again, and let its offset pass."""
-        if self.is_moving(ledger.group):
+        if self.is_moving(ledger.group) or self._deadlines.now_ms < self._rests_until_ms:
             return
         for entry in ledger.lowest_entries(MOVED_AT_ONCE):
             self._moving.add(entry)
@@ -259,6 +261,7 @@ class Settlement:
         if not self._moving_groups[group]:
             del self._moving_groups[group]
         if not result.is_stored:
+            self._rests_until_ms = self._deadlines.now_ms + AGAIN_MS
             if result.is_gone and former.entries.get(entry.offset) is entry:
                 self._settle(entry)
             return

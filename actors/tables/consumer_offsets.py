@@ -1,11 +1,12 @@
 """The table of consumer offsets, by group and queue.
 
 Owns: the offsets and consumerOffset.json.
-Receives: Request (connections); CommitOffset (PullMessage, Transactions); AdvanceOffset
+Receives: Request (connections); CommitOffset (PullMessage, Transactions); AdvanceOffsets
 (Receipts); ResetOffsets (OffsetReset); MergeOffsets (SlaveSync); TopicsGone (TopicTable,
 SlaveSync); GroupsGone, ForgetOffsets (GroupTable); ForgetTopic (TopicTable, CleanFiles);
 TellOffsets (OffsetReset, ConsumeStats, QueueOffsets).
-Sends: WriteFile (ConfigWriter); EncodeAnswer (TableEncoder); OffsetsTold (the requesting actor).
+Sends: WriteFile (ConfigWriter); EncodeAnswer (TableEncoder); OffsetsTold,
+OffsetsAdvanced (the requesting actor).
 
 One-way commits and commits of pulls pass offset_guard.py, old_places.py and first_pulls.py, which
 recognize stale ones. Commits in request form are stored as sent. All pass offset_ceiling.py, the
@@ -32,13 +33,14 @@ from actors.network.request import Peer, Request, serves
 from actors.tables.consumer_views import ConsumerView
 from actors.tables.first_pulls import FirstPulls
 from actors.tables.messages import (
-    AdvanceOffset,
+    AdvanceOffsets,
     CommitOffset,
     EncodeAnswer,
     ForgetOffsets,
     ForgetTopic,
     GroupsGone,
     MergeOffsets,
+    OffsetsAdvanced,
     OffsetsTold,
     ResetOffsets,
     TellOffsets,
@@ -171,15 +173,14 @@ class ConsumerOffsets(TickedTable):
         peer = message.peer
         self._commit(message.group, message.topic, message.queue_id, message.offset, peer)
 
-    @handles(AdvanceOffset)
-    def on_advance(self, message: AdvanceOffset) -> None:
-        """Store the offset of messages that are settled one by one."""
-        place = message.group, message.topic, message.queue_id
-        stored = self._offsets.get(offset_key(message.topic, message.group), {}).get(
-            message.queue_id
-        )
-        if stored == message.expected:
-            self._store(*place, message.offset)
+    @handles(AdvanceOffsets)
+    def on_advance(self, message: AdvanceOffsets) -> None:
+        """Store the offsets of messages that are settled one by one."""
+        for each in message.commits:
+            stored = self._offsets.get(offset_key(each.topic, each.group), {}).get(each.queue_id)
+            if stored == each.expected:
+                self._store(each.group, each.topic, each.queue_id, each.offset)
+        message.reply_to.tell(OffsetsAdvanced(message.commits))
 
     @handles(MergeOffsets)
     def on_take_offsets(self, message: MergeOffsets) -> None:

@@ -306,6 +306,25 @@ class AdvanceOffset:
 
 
 @dataclass(slots=True)
+class AdvanceOffsets(Message):
+    """Store these offsets; OffsetsAdvanced answers."""
+
+    commits: Sequence[AdvanceOffset]
+    reply_to: ActorAddress
+
+    def on_undelivered(self, _remark: str) -> None:
+        """Answer all the same: the table shows what is stored."""
+        self.reply_to.tell(OffsetsAdvanced(self.commits))
+
+
+@dataclass(slots=True)
+class OffsetsAdvanced:
+    """These offsets are stored, unless others are."""
+
+    commits: Sequence[AdvanceOffset]
+
+
+@dataclass(slots=True)
 class ResetOffsets:
     """Set a group's offsets in a topic, by queue; later commits of the old ones are stale."""
 

@@ -71,7 +71,9 @@ def receive_command(
     return RemotingCommand(RequestCode.POP_MESSAGE, replace(header, **fields).encode())
 
 
-def received(answer: RemotingCommand, topic: str = "Topic", broker: str = "broker-a") -> list[Received]:
+def received(
+    answer: RemotingCommand, topic: str = "Topic", broker: str = "broker-a"
+) -> list[Received]:
     """Return the messages of an answer, with handles built as 5.x's client builds them."""
     if answer.code != 0:
         return []

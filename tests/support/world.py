@@ -33,6 +33,8 @@ from tests.support.brokers import BROKER, STORE, SimulatedBroker, subscription
 from tests.support.consumers import HEARTBEAT_MS, Consumer
 from tests.support.fake_disk import FakeDisk
 from tests.support.producers import Producer, Sent
+from tests.support.receivers import Receiver, Settling
+from tests.support.receiving import Received
 from tests.support.seats import Client, Do, Seat
 from tests.support.transactors import Transactor, Verdicts
 
@@ -54,6 +56,7 @@ MAY_FAIL = (
     "pull_message",
     "put_message",
     "queue_offsets",
+    "receipts",
     "reput",
     "schedule_1",
     "send_back",
@@ -148,6 +151,12 @@ class World:
             lambda name, place: Consumer(
                 self, f"c{name}", place, group=group, subscriptions=data, **options
             )
+        )
+
+    def receiver(self, settling: Settling) -> Receiver:
+        """A new member of a group that settles its messages one by one."""
+        return self._seated(
+            lambda name, place: Receiver(self, f"r{name}", place, settling=settling)
         )
 
     def _seated(self, make: Callable[[str, int], C]) -> C:
@@ -314,6 +323,9 @@ class World:
     ) -> None:
         """A pull was answered."""
         self.pulls.append((asked_ms, self.at_ms, answer))
+
+    def received(self, settling: Settling, message: Received) -> None:
+        """A receiver has got a message; trials look at it."""
 
     # --- what must hold
 

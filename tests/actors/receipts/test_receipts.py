@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from actors.receipts.ledger import Ledger
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.headers.client import UnregisterClientHeader
@@ -38,6 +39,13 @@ def bodies(messages: list[Received]) -> list[bytes]:
 
 def ack(made: SimulatedBroker, message: Received) -> int:
     return made.ask(ack_command(message)).code
+
+
+def restart(made: SimulatedBroker) -> None:
+    made.system.advance(1)
+    made.stop()
+    made.start_ms = made.clock.now_ms()
+    made.start()
 
 
 def numbered(made: SimulatedBroker, count: int, **options: Any) -> None:
@@ -210,7 +218,7 @@ def test_hold_lives_with_its_connection() -> None:
     answer = client.request(receive_command(hold=True))
     assert (answer.fields or {})["holdWithConnection"] == "true"
     assert bodies(received(answer)) == [b"0"]
-    made.system.advance(3_600_000)
+    made.system.advance(100_000)
     assert receive(made) == []
     client.close()
     made.system.advance(800)
@@ -293,8 +301,7 @@ def test_handle_from_before_a_restart_settles_a_message_not_handed_out_again() -
     numbered(made, 3)
     messages = receive(made)
     assert ack(made, messages[0]) == 0
-    made.stop()
-    made.start()
+    restart(made)
     assert committed(made) == 1
     assert ack(made, messages[2]) == 0
     assert bodies(receive(made)) == [b"1"]
@@ -306,8 +313,7 @@ def test_deadline_from_before_a_restart_can_be_extended() -> None:
     made = broker()
     numbered(made, 2)
     message = receive(made)[1]
-    made.stop()
-    made.start()
+    restart(made)
     answer = made.ask(change_command(message, 60_000))
     assert answer.code == 0
     assert bodies(receive(made)) == [b"0"]
@@ -342,7 +348,9 @@ def test_deleted_topic_begins_again() -> None:
     made = broker()
     numbered(made, 2)
     receive(made)
-    assert made.ask(RemotingCommand(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "Topic"})).code == 0
+    assert (
+        made.ask(RemotingCommand(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "Topic"})).code == 0
+    )
     made.system.advance(5_000)
     made.make_topic()
     made.send(b"new")
@@ -378,6 +386,51 @@ def test_retry_of_another_topic_waits_for_a_receive_of_that_topic() -> None:
     assert bodies(receive(made)) == [b"own"]
     assert receive(made) == []
     assert bodies(receive(made, topic="Other")) == [b"other"]
+
+
+def test_queue_does_not_stop_behind_a_message_that_is_held(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Ledger, "span_max", 20)
+    made = broker()
+    numbered(made, 1)
+    client = made.new_client(2)
+    (held,) = received(client.request(receive_command(hold=True)))
+    for _ in range(6):
+        numbered(made, 10)
+        messages = receive(made)
+        for each in messages:
+            assert ack(made, each) == 0
+    made.system.advance(1_000)
+    assert committed(made) == 61, "the offset has passed the message"
+    assert receive(made) == [], "which is still held"
+    restarted = made.broker.store.consume_queues.get("%RETRY%consumers", 0)
+    assert restarted is not None and restarted.max_offset == 1
+    assert ack(made, held) == 0
+    made.system.advance(5_000)
+    client.close()
+    made.system.advance(5_000)
+    assert receive(made) == []
+
+
+def test_message_stored_again_comes_again_when_its_connection_closes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Ledger, "span_max", 5)
+    made = broker()
+    numbered(made, 1, queue_id=1)
+    client = made.new_client(2)
+    (held,) = received(client.request(receive_command(hold=True)))
+    for _ in range(4):
+        numbered(made, 5, queue_id=1)
+        for each in receive(made):
+            ack(made, each)
+    assert receive(made) == []
+    client.close()
+    made.system.advance(1_500)
+    (again,) = receive(made)
+    assert (again.body, again.tries) == (held.body, 1)
+    assert ack(made, held) == ResponseCode.NO_MESSAGE or ack(made, again) == 0
 
 
 def notify(made: SimulatedBroker, wait_ms: int) -> list[RemotingCommand]:
