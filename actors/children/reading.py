@@ -153,7 +153,16 @@ def _group_children(parts: Parts, probe: PageProbe) -> list[ChildSpec]:
         ),
         ChildSpec(
             "consume_stats",
-            lambda _: ConsumeStats(store, probe, config, tables, broker_address=here, addresses=to),
+            lambda _: ConsumeStats(
+                store,
+                probe,
+                config,
+                tables,
+                stats=parts.pull_stats,
+                receipts=parts.receipts,
+                broker_address=here,
+                addresses=to,
+            ),
         ),
         ChildSpec("offset_reset", lambda _: OffsetReset(store, probe, config, tables, to)),
         ChildSpec("long_answers", lambda _: LongAnswers()),
