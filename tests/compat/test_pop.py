@@ -161,7 +161,6 @@ def prepare(made: Trial, topic: str, queues: int, group: str, retries: int) -> N
 
 @pytest.mark.parametrize("trial", KINDS, indirect=True)
 def test_members_that_come_go_die_and_sleep_miss_nothing(trial: Trial) -> None:
-    began = monotonic()
     prepare(trial, TOPIC, QUEUES, GROUP, 16)
     prepare(trial, DOOMED, 1, DOOMED, 1)
     producer = java_agent("producer", trial.java, trial.scratch, trial.broker)
@@ -181,11 +180,13 @@ def test_members_that_come_go_die_and_sleep_miss_nothing(trial: Trial) -> None:
     trial.send(COUNT // 5)
     trial.wait_for(COUNT // 2)
     trial.send(COUNT // 5)
+    began = monotonic()
     os.kill(sleeper._process.pid, signal.SIGSTOP)
     goes.leave("goes")
     sleep(SLEEP_S)
     os.kill(sleeper._process.pid, signal.SIGCONT)
     assert len(trial.sent) == COUNT
+    print(f"not consumed when the sleeper wakes: {len(trial.missing())}")
     try:
         wait_until(lambda: not trial.missing(), "all messages", DEADLINE_S)
     finally:
@@ -201,5 +202,5 @@ def test_members_that_come_go_die_and_sleep_miss_nothing(trial: Trial) -> None:
         assert dead == DYING
     print(
         f"POP at {trial.kind}: {COUNT} messages, {len(trial.missing())} missing,"
-        f" {trial.repeated()} repeated, {dead} dead letters, after {took:.0f} s"
+        f" {trial.repeated()} repeated, {dead} dead letters; {took:.0f} s after the last send"
     )
