@@ -18,6 +18,7 @@ from actors.children.network import network_children
 from actors.children.reading import reading_children
 from actors.children.replication import master_children, slave_children
 from actors.children.tables import table_children
+from actors.consumers.assignments import Assignments
 from actors.consumers.clients import Clients
 from actors.consumers.consume_stats import ConsumeStats
 from actors.consumers.consumer_calls import ConsumerCalls
@@ -44,6 +45,7 @@ from actors.spans.span_export import SpanExport
 from actors.statistics.statistics import Statistics
 from actors.tables.consumer_offsets import ConsumerOffsets
 from actors.tables.groups import GroupTable
+from actors.tables.request_modes import RequestModes
 from actors.tables.topics import TopicTable
 from actors.transactions.open_transactions import OpenTransactionView
 from actors.transactions.transactions import Transactions
@@ -56,6 +58,8 @@ RESPONDERS: Responders = (
     ("delay_offsets", DelayOffsets),
     ("recalls", Recalls),
     ("clients", Clients),
+    ("request_modes", RequestModes),
+    ("assignments", Assignments),
     ("pull_message", PullMessage),
     ("receipts", Receipts),
     ("queue_offsets", QueueOffsets),

@@ -164,6 +164,7 @@ def _group_children(parts: Parts, probe: PageProbe) -> list[ChildSpec]:
                 config,
                 tables,
                 parts.pull_stats,
+                receipts=parts.receipts,
                 broker_address=here,
                 addresses=to,
             ),

@@ -162,6 +162,8 @@ class ConsumerOffsets(TickedTable):
         """On a slave: groups that its master deleted, perhaps with their offsets."""
         self._gone_topics: frozenset[str] = frozenset()
         """On a slave: topics that its master deleted."""
+        self._restarted_topics: frozenset[str] = frozenset()
+        """On a slave: topics with restarted queues; no table of the master need show that."""
         self._stats = stats or OffsetStats()
         self._guard = OffsetGuard(consumers, self._stats) if guards else None
 
@@ -217,9 +219,11 @@ class ConsumerOffsets(TickedTable):
             self._gone -= forgotten
             for group in forgotten:
                 self.on_forget(ForgetOffsets(group))
-        for topic in self._gone_topics - {topic_of(key) for key in table}:
+        gone = self._gone_topics | self._restarted_topics
+        for topic in gone - {topic_of(key) for key in table}:
             self._forget_topic(topic)
             self._gone_topics -= {topic}
+            self._restarted_topics -= {topic}
 
     @handles(GroupsGone)
     def on_groups_gone(self, message: GroupsGone) -> None:
@@ -229,7 +233,10 @@ class ConsumerOffsets(TickedTable):
     @handles(TopicsGone)
     def on_topics_gone(self, message: TopicsGone) -> None:
         """Note deleted topics until the next table shows whether their offsets remain."""
-        self._gone_topics = (self._gone_topics | message.gone) - message.there
+        if message.has_restarted:
+            self._restarted_topics |= message.gone
+        else:
+            self._gone_topics = (self._gone_topics | message.gone) - message.there
 
     @handles(ForgetTopic)
     def on_forget_topic(self, message: ForgetTopic) -> None:

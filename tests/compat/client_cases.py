@@ -95,7 +95,7 @@ def is_answered_unheard(client: Agent, topic: str) -> None:
     that is; what it asked is let through all the same, and so is the reply."""
     question = Outgoing("waits-for-it", b"?")
     said = client.refused("request", topic, [question], group=f"waiters-{client.name}")
-    assert "OK, but wait reply message timeout" in said
+    assert "OK, but wait reply message timeout" in said, said
 
     def statuses() -> list[str]:
         told = client.replied("replier")
