@@ -40,6 +40,10 @@ DRAWN = Picture()
 STARTS = "tests/manual/test_starts.py::test_"
 EXAMPLES = "tests/troupemq/client/test_doc_examples.py::test_the_examples_of_"
 OPERATIONS = "tests/manual/test_operations.py::test_the_"
+TESTING = By(
+    "tests/troupemq/test_pytest_plugin.py"
+    "::test_order_service_of_the_page_is_tested_as_it_says"
+)
 DIST = Alike("tests/compat/test_dist.py::test_each_extra_installs_alone")
 SPARK = By("tests/spark/test_with_spark.py::test_the_programs_of_the_page_do_what_it_describes")
 WALK = By("tests/test_walk.py::test_the_walk_from_an_open_broker_to_two_accounts_works")
@@ -145,6 +149,7 @@ SHOWN: dict[str, Sequence[tuple[str, Shown]]] = {
     "docs/security.md": [("", WALK)] * 10 + [("", TLS)] * 4,
     "docs/sending.md": [("from troupemq import", By(EXAMPLES + "sending"))] * 4,
     "docs/storage.md": [("", DRAWN)] * 3,
+    "docs/testing.md": [("# orders.py", TESTING), ("# test_orders.py", TESTING)],
     "docs/traces.md": [
         ("pip install 'dist/troupemq", By(STARTS + "a_broker_that_sends_spans_starts"))
     ],

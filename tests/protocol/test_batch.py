@@ -36,6 +36,14 @@ def test_a_batch_is_messages_in_a_row(messages: list[BatchMessage], body: bytes)
     assert decode_batch(memoryview(body)) == messages
 
 
+@pytest.mark.parametrize("odd", [None, 0, 5, 31])
+def test_messages_of_one_length_are_read_as_others_are(odd: int | None) -> None:
+    messages = [BatchMessage(b"body %2d" % each, b"TAGS\x01%2d" % each, each) for each in range(32)]
+    if odd is not None:  # its message is as long as the others, its body and properties are not
+        messages[odd] = BatchMessage(b"shorter", b"TAGS\x01more", odd)
+    assert decode_batch(encode_batch(messages)) == messages
+
+
 BROKEN = {
     "every cut": [BATCH_BODY[:end] for end in range(1, len(BATCH_BODY)) if end != 24],
     "a negative body": [pack(">iiiiih", 22, 0, 0, 0, -1, 0)],
