@@ -385,8 +385,13 @@ VAGUE_START = re.compile(
 WORDS_MIN = 3
 LONG_SENTENCE_WORDS = 25
 LONG_SENTENCES_PERCENT_MAX = 10
-MANUAL = [path for path in TEXT_FILES if path.suffix == ".md" and path.parent == ROOT / "docs"]
-"""Markdown files of docs/ but decisions and laboratory."""
+MANUAL = [
+    path
+    for path in TEXT_FILES
+    if path.suffix == ".md"
+    and (path.parent in (ROOT, ROOT / "docs") or ROOT / "conf" in path.parents)
+]
+"""Markdown files of the root, conf/ and docs/, but decisions and laboratory."""
 
 
 def described(path: Path) -> Iterator[tuple[int, str]]:
