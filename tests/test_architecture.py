@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from storage.queues.dispatch_entry import DispatchEntry
+
 ROOT = Path(__file__).resolve().parents[1]
 
 MAY_IMPORT: dict[str, set[str]] = {
@@ -69,6 +71,17 @@ SPARK_FRONT_DOORS = {
     "restore.py",  # reads an archive, once it is asked to
 }
 """Modules of troupemq/ that may import of spark/ what needs numpy and pyarrow."""
+
+MESSAGES_ELSEWHERE = {
+    "actors.consumers.queue_work": "the base of two actors, and the step that both send themselves",
+    "actors.engine.actor": "what the engine tells each actor and its parent",
+    "actors.engine.supervisor": "sent by the system that owns the supervisor",
+    "actors.network.accepted": "a socket that closes itself when it is undelivered",
+    "actors.network.request": "a request that answers itself",
+    "actors.network.sends": "sends of one read, with the answers to them",
+    "actors.replication.ha_link": "a part of HaMaster, and what it tells it",
+}
+"""Modules besides messages.py whose messages another file imports, and why."""
 
 
 def sources(package: str) -> list[Path]:
@@ -271,3 +284,36 @@ def test_loops_that_change_a_table_iterate_over_a_copy() -> None:
     assert [
         path for path in sources("actors") if pairs.search(path.read_text(encoding="utf-8"))
     ] == []
+
+
+def test_messages_between_files_live_in_a_messages_module() -> None:
+    """A message that an actor sends to itself may stand beside its handler."""
+    handled = {message for path in sources("actors") for message in handled_messages(path)}
+    imports = {
+        module
+        for package in ("actors", "troupemq")
+        for path in sources(package)
+        for node, module in imported(path)
+        for alias in node.names
+        if (module, alias.name) in handled and not module.endswith(".messages")
+    }
+    assert sorted(imports - MESSAGES_ELSEWHERE.keys()) == []
+    assert sorted(MESSAGES_ELSEWHERE.keys() - imports) == [], "no longer needed"
+
+
+def handled_messages(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield module and name of each message class that an actor of this file handles."""
+    modules = {
+        alias.asname or alias.name: module
+        for node, module in imported(path)
+        for alias in node.names
+    }
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "handles":
+            for argument in node.args:
+                name = ast.unparse(argument)
+                yield modules.get(name, module_name(path)), name
+
+
+def test_a_dispatch_entry_is_read_by_the_names_of_its_fields() -> None:
+    assert not hasattr(DispatchEntry, "__getitem__")
