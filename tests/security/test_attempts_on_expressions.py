@@ -26,7 +26,7 @@ from tests.support.sockets import paired_lines
 
 LOOP_S = 0.05
 BUSY = 3
-"""How much longer a busy machine may take; all seven at once take it ten times as long."""
+"""Factor for a busy machine; all seven at once take ten times as long."""
 ATTEMPTS = 5
 LONGEST = {
     "balanced parentheses": lambda n: "(" * 4000 + f"a = 1{n:03}" + ")" * 4000,
@@ -40,7 +40,7 @@ _numbers = count()
 
 
 class Handlers:
-    """What the handlers of a broker's filters take."""
+    """Recorder of the time that the handlers of a broker's filters take."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.longest_s = 0.0

@@ -1,6 +1,6 @@
-"""Attempts with handles, names and reports of others, A55 to A57.
+"""Attempts with handles, names and reports of other accounts, A55 to A57.
 
-Each request here is one that its sender may make; what it names besides is somebody else's.
+Each request is permitted for its sender, and names something of another account besides.
 """
 
 import ast

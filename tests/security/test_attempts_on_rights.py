@@ -305,7 +305,7 @@ def test_a33_a_malformed_signature_fails(signature: str | None) -> None:
 
 @pytest.mark.parametrize("code", [310, 11])
 def test_a33_the_last_of_two_signatures_counts(code: int) -> None:
-    """As of any key that is there twice; a right one in front of a wrong one is wrong."""
+    """Any duplicate key is treated so: a valid signature before an invalid one is refused."""
     send = send_command if code == 310 else pull_command
     right = frames_of([signed(send(topic="Orders"), "shop-account")])
     (field,) = re.findall(rb'"Signature":"([^"]+)"', right)
@@ -324,7 +324,7 @@ def test_a33_the_last_of_two_signatures_counts(code: int) -> None:
 
 
 def test_a33_invented_groups_codes_and_keys_share_log_lines() -> None:
-    """They are counted, each of them, as far as there is room (aclRefusals)."""
+    """Each is counted up to the limit (aclRefusals)."""
     made = GuardedBroker(1)
     with capture_logs() as logs:
         for n in range(100):

@@ -61,7 +61,7 @@ def ended(made: GuardedBroker, account: str, of: object, outcome: int) -> str | 
 def test_a26_an_account_cannot_settle_a_transaction_of_another(
     made: GuardedBroker, outcome: int
 ) -> None:
-    """Its place can be guessed from one's own half message, its group is in committed ones."""
+    """The offset can be guessed from an own half message, the group is in committed ones."""
     sent = half_of(made, OWNER)
     assert ended(made, OTHER, sent, outcome) == REFUSED
     assert made.messages("Orders") == []
@@ -94,7 +94,7 @@ def test_a26_a_check_back_goes_to_the_owning_account_first(made: GuardedBroker) 
 def test_another_account_of_the_group_may_settle_a_transaction_it_was_asked_about(
     made: GuardedBroker,
 ) -> None:
-    """A producer that came back under a new account; nobody of the old one is there."""
+    """A producer reconnected with a new account; no producer of the old one is connected."""
     other = producing_as(made, OTHER, 8)
     half_of(made, OWNER)
     round_of_checks(made)

@@ -68,7 +68,7 @@ def produces(made: GuardedBroker, account: str, host: str, *groups: str) -> Loca
 
 
 def questions(client: LocalClient) -> int:
-    """How often it was asked what became of a half message; they are forgotten."""
+    """Return the number of check-backs received, and clear them."""
     codes = [each.code for each in client.received]
     client.received.clear()
     return codes.count(Code.CHECK_TRANSACTION_STATE)
@@ -119,7 +119,7 @@ def reply_to(client_id: str) -> RemotingCommand:
 
 
 def takes_reply(made: GuardedBroker, *clients: LocalClient) -> list[int]:
-    """How many replies each of them is given, of one."""
+    """Return the number of replies that each client gets to one request."""
     for each in clients:
         each.received.clear()
     made.client_at("192.0.2.101").start(signed(reply_to("client"), SHOP))

@@ -1,4 +1,4 @@
-"""Broadcast groups: everybody gets everything.  Batches: stored side by side, each for itself."""
+"""Broadcast groups, whose members get every message, and batches."""
 
 import pytest
 

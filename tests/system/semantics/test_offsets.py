@@ -1,4 +1,4 @@
-"""How far groups have come, and pulls that wait: after crashes, failures and long silences."""
+"""Consumer offsets and held pulls after crashes, failures and long silences."""
 
 from collections.abc import Mapping
 
@@ -14,7 +14,7 @@ GROUP = "group"
 
 
 def check_offsets(world: World, crash_ms: int) -> None:
-    """What the broker knows just after its start was committed, and not long before the crash."""
+    """Check that the broker's offsets are those committed just before the crash."""
     offsets: Mapping[int, int] = world.made.broker.tables.offsets.value.get(f"Topic@{GROUP}", {})
     for queue in world.queues("Topic"):
         commits = [(each[0], each[3]) for each in world.commit_log if each[2] == queue]

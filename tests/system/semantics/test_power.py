@@ -1,4 +1,4 @@
-"""What each way of flushing promises when the power fails, seen by a consumer."""
+"""Promises of the flush policies at a power cut, seen by a consumer."""
 
 from dataclasses import replace
 

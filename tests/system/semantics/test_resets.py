@@ -14,7 +14,7 @@ GROUP = "group"
 
 
 def reset(world: World, timestamp_ms: int) -> dict[MessageQueue, int]:
-    """As an administrator does; where each queue goes."""
+    """Reset as an administrator does; return the new offset of each queue."""
     header = ResetOffsetHeader("Topic", GROUP, timestamp_ms, is_force=True)
     code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
     answer = world.made.ask(RemotingCommand(code, header.encode()))

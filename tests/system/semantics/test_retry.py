@@ -39,7 +39,7 @@ def wait_for_sight(world: World, *, asleep: bool) -> Consumed:
 
 
 def die_hard(seed: int, *, asleep: bool) -> None:
-    """One message that nobody can process, through all its retries."""
+    """Let one message fail in all of its retries."""
     world = World(seed, store=OFFICIAL)
     world.made.make_topic()
     producer = world.producer()

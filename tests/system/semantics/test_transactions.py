@@ -1,4 +1,4 @@
-"""Transactions in all their outcomes, with check-backs, whoever dies meanwhile."""
+"""Transactions with every outcome and with check-backs, while producers and brokers crash."""
 
 from collections import Counter
 from dataclasses import replace
