@@ -1,4 +1,4 @@
-"""Who may import whom: each layer knows only those below it, and none does another one's work."""
+"""Imports: each layer knows only those below it, and does only its own work."""
 
 import ast
 import gc
@@ -37,13 +37,13 @@ ROOMS: dict[str, str] = {
     "troupemq/client": "errors message log arguments callbacks span_making spans connection"
     " producing consuming admin",
 }
-"""What lies in a package, from the bottom up: each imports only what stands before it."""
+"""Rooms of a package from the bottom up: each imports only earlier ones."""
 
 CONCURRENCY = {"asyncio", "concurrent", "multiprocessing", "pykka", "queue", "threading"}
 NETWORK = {"http", "select", "selectors", "socket", "ssl"}
 FILES = {"fcntl", "mmap", "pathlib", "shutil", "tempfile"}
 HEAVY = {"numpy", "pyarrow", "pyspark"}
-"""What a broker must start without."""
+"""Packages that a broker must start without."""
 
 BANNED = {
     "protocol": CONCURRENCY | NETWORK | FILES | HEAVY | {"io", "os", "subprocess", "sys", "time"},
@@ -63,8 +63,11 @@ LIGHT_SPARK_MODULES = {
     "spark.session",
     "spark.shipping",
 }
-"""What the front door may import of spark/: the command of a run, its Java, our code for another
-Python, the names of the jobs, the check of a store, and how people read numbers."""
+"""Modules of spark/ that the front door may import.
+
+They are the command of a run, its Java, our code for another Python, the names of the jobs, the
+check of a store, and readable numbers.
+"""
 
 SPARK_FRONT_DOORS = {
     "datasource.py",  # gives notebooks the data source by the same name in a clone and in the wheel
@@ -95,7 +98,7 @@ def tree(path: Path) -> ast.Module:
 
 @pytest.fixture(scope="module", autouse=True)
 def no_garbage_collection() -> Iterator[None]:
-    """It would go through millions of small objects, again and again."""
+    """Avoid repeated scans of millions of small objects."""
     gc.disable()
     yield
     tree.cache_clear()
@@ -173,7 +176,7 @@ def test_contributing_lists_the_rooms_in_their_order() -> None:
 
 
 def files_named(path: Path, files: Container[str]) -> set[str]:
-    """Those of `files` that a file imports; of `from package import module` it is the module."""
+    """Return those of `files` that a file imports; `from package import module` names a module."""
     found = set()
     for node, name in imported(path):
         names = [f"{name}.{alias.name}" for alias in node.names]
@@ -270,7 +273,7 @@ def strings(module: ast.Module) -> Iterator[ast.Constant]:
 
 
 def module_names(text: str) -> Iterator[str]:
-    """Dotted names in a text that are modules of ours; Spark's own `spark.master` is none."""
+    """Yield dotted names in a text that are modules of the project, unlike `spark.master`."""
     for found in re.finditer(rf"\b(?:{'|'.join(MAY_IMPORT)})(?:\.\w+)+", text):
         path = ROOT.joinpath(*found[0].split(".")[:2])
         if path.is_dir() or path.with_suffix(".py").is_file():

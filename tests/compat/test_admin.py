@@ -65,7 +65,7 @@ def sent(served: Broker, run: Run) -> Iterator[list[SendResult]]:
 
 
 def progress(run: Run) -> list[Any]:
-    """Where the group is in the topic's queues."""
+    """Return the group's offsets in the topic's queues."""
     return [row for row in run("consumerProgress", "-g", GROUP) if row["topic"] == TOPIC]
 
 
