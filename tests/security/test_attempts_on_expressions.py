@@ -4,7 +4,7 @@ What it takes is the processor time of a message's handler: nothing of others on
 it but their caches, and of several attempts the best counts.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 from time import thread_time
@@ -84,10 +84,8 @@ def filtering() -> SimulatedBroker:
 
 
 @pytest.fixture
-def made() -> Iterator[SimulatedBroker]:
-    made = filtering()
-    yield made
-    made.stop()
+def made() -> SimulatedBroker:
+    return filtering()
 
 
 def heartbeat(*expressions: str, group: str = "consumers") -> RemotingCommand:

@@ -223,7 +223,6 @@ def test_a57_job_reports_and_logs_need_permission_for_every_topic(who: str, tmp_
     assert (answer.code == 0) == sees
     assert (b"secret body" in bytes(answer.body or b"")) == sees
     assert sees or "Need admin permission" in (answer.remark or "")
-    world.stop()
 
 
 def asked(world: World, account: Account, code: Code, **values: str) -> RemotingCommand:

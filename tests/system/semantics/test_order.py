@@ -73,7 +73,6 @@ def test_no_two_members_work_on_a_queue_and_its_order_is_kept(seed: int) -> None
     world.check("group")
     world.check_order("group")
     check_numbers(world)
-    world.stop()
 
 
 @pytest.mark.trial(short=2, long=500)
@@ -94,4 +93,3 @@ def test_queue_order_survives_a_broker_crash(seed: int) -> None:
     world.check("group")
     world.check_order("group")
     check_numbers(world)
-    world.stop()

@@ -42,7 +42,6 @@ def test_every_request_gets_its_reply_at_once(seed: int) -> None:
     check_replies(world, askers, replies)
     assert len(world.made.messages("DefaultCluster_REPLY_TOPIC")) == 20
     world.check("group")
-    world.stop()
 
 
 @pytest.mark.trial(short=2, long=500)
@@ -71,4 +70,3 @@ def test_an_accepted_reply_arrives_despite_crashes(seed: int) -> None:
     world.settle()
     check_replies(world, everybody, replies)
     world.check("group")
-    world.stop()

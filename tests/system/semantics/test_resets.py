@@ -66,4 +66,3 @@ def test_a_reset_by_time_redelivers_every_later_message(seed: int) -> None:
     }
     assert due <= again, f"seed {seed}, {kind}: {sorted(due - again)} did not come again"
     world.check(GROUP)
-    world.stop()
