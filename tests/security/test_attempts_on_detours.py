@@ -3,7 +3,6 @@
 Each request is permitted for its sender, and names something of another account besides.
 """
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -47,13 +46,12 @@ MORE = """
 
 
 @pytest.fixture
-def made() -> Iterator[GuardedBroker]:
+def made() -> GuardedBroker:
     broker = with_accounts(1, ACCOUNTS + MORE)
     for topic in ("Orders", "Secret", "%DLQ%shop"):
         broker.make_topic(topic)
     broker.make_group("shop")
-    yield broker
-    broker.stop()
+    return broker
 
 
 def refused(made: GuardedBroker, account: str, command: RemotingCommand) -> str:

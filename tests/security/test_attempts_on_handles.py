@@ -5,7 +5,6 @@ Each request is permitted for its sender, and names something of another account
 
 import ast
 import re
-from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -49,13 +48,12 @@ SEND_CODES = (10, 310, 320, 324, 325)
 
 
 @pytest.fixture
-def made() -> Iterator[GuardedBroker]:
+def made() -> GuardedBroker:
     broker = with_accounts(1, ACCOUNTS + MORE)
     for topic in ("Orders", "Secret"):
         broker.make_topic(topic)
     broker.make_group("shop")
-    yield broker
-    broker.stop()
+    return broker
 
 
 # --- A55: handles of another account

@@ -1,6 +1,5 @@
 """Attempts on transactions of another account that may send to the same topic: A26."""
 
-from collections.abc import Iterator
 
 import pytest
 
@@ -29,11 +28,10 @@ REFUSED = f"{PREFIX}The transaction is not of accessKey={OTHER}"
 
 
 @pytest.fixture
-def made() -> Iterator[GuardedBroker]:
+def made() -> GuardedBroker:
     broker = with_accounts(1, ACCOUNTS + MORE)
     broker.make_topic("Orders")
-    yield broker
-    broker.stop()
+    return broker
 
 
 def half_of(made: GuardedBroker, account: str, key: str = "K", **more: object) -> MessageRecord:
