@@ -35,7 +35,7 @@ ROOMS: dict[str, str] = {
     "spark": "report progress plot parts arguments accounts class_data masters shipping session"
     " class_data_session leasing decoding sink source archive analysis jobs runner",
     "troupemq/client": "errors message log arguments callbacks span_making spans connection"
-    " producing consuming admin",
+    " producing consuming admin aio",
 }
 """Rooms of a package from the bottom up: each imports only earlier ones."""
 
@@ -68,6 +68,9 @@ LIGHT_SPARK_MODULES = {
 They are the command of a run, its Java, our code for another Python, the names of the jobs, the
 check of a store, and readable numbers.
 """
+
+EVENT_LOOP = "troupemq/client/aio/"
+"""The room that may import asyncio (docs/decisions/0054)."""
 
 SPARK_FRONT_DOORS = {
     "datasource.py",  # gives notebooks the data source by the same name in a clone and in the wheel
@@ -128,6 +131,10 @@ def top(module: str) -> str:
 
 def module_name(path: Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
 
 
 def where(path: Path, node: ast.stmt | ast.expr) -> str:
@@ -205,6 +212,7 @@ def test_a_package_does_not_do_the_work_of_another_layer(package: str) -> None:
         for path in sources(package)
         for node, module in imported(path)
         if top(module) in BANNED[package]
+        and not (top(module) == "asyncio" and name_of(path).startswith(EVENT_LOOP))
     ] == []
 
 
