@@ -2,16 +2,16 @@
 
     python3 conf/deploy/container/build.py --output troupemq.oci.tar
 
-PyPy of Debian's testing with the libraries that it needs and those of PACKAGES, unpacked without
-their scripts (debian.py); the wheel of this tree with what requirements.txt pins by hash; compiled,
-in one layer: names sorted, times SOURCE_DATE_EPOCH (0 without it).
+It contains PyPy of Debian testing with its libraries and PACKAGES, unpacked without their scripts
+(debian.py), the wheel of this tree, and the packages that requirements.txt pins by hash. All
+modules are compiled. The one layer has sorted names and the time SOURCE_DATE_EPOCH (default: 0).
 
     /opt/troupemq            the wheel, its dependencies, those of console and metrics
     /etc/troupemq            settings: broker.conf, namesrv.conf; mount others over them
     /var/lib/troupemq        the store: a volume
     user                     troupemq, 10001:10001; the root may be read-only
 
-There is no shell in it, no package manager and no Java. Needs root for nothing, and a C compiler.
+It has no shell, no package manager and no Java. The build needs a C compiler and no root.
 """
 
 import argparse
