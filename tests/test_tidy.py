@@ -396,9 +396,12 @@ MANUAL = [
     path
     for path in TEXT_FILES
     if path.suffix == ".md"
-    and (path.parent in (ROOT, ROOT / "docs") or ROOT / "conf" in path.parents)
+    and (
+        path.parent in (ROOT, ROOT / "docs", ROOT / "docs/decisions")
+        or ROOT / "conf" in path.parents
+    )
 ]
-"""Markdown files of the root, conf/ and docs/, but decisions and laboratory."""
+"""Markdown files of the root, conf/ and docs/, except the laboratory."""
 
 
 def described(path: Path) -> Iterator[tuple[int, str]]:
