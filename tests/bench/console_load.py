@@ -316,7 +316,7 @@ def table(rounds: Sequence[tuple[Turn, Turn]]) -> str:
     """Medians of the rounds."""
     lines = [
         "",
-        "| | nobody asks | ten visitors, scrapes | ratio | goal |",
+        "| | no visitors | ten visitors, scrapes | ratio | goal |",
         "| --- | ---: | ---: | ---: | ---: |",
     ]
     rows: list[tuple[str, Callable[[Turn], float], str]] = [

@@ -122,7 +122,7 @@ def test_a_refused_buffer_is_offered_again_and_arrives_once(
             sent = server.sendmsg(offered)
         except BlockingIOError:
             sent = 0
-            if taking.ident is None:  # nobody reads before the buffers between them are full
+            if taking.ident is None:  # the reader starts when the buffers are full
                 taking.start()
             assert select([], [server], [], WAIT_S)[1]
         while sent:

@@ -390,4 +390,4 @@ def test_a28_an_account_without_permission_cannot_reply() -> None:
         assert [each.code for each in lines[1].receive_now()] == [1]
         assert victim.receive_now() == []
         lines[1].send(signed(reply, "shop-account"))
-        assert [each.body for each in victim.receive_now()] == [b"r"], "he does hear others"
+        assert [each.body for each in victim.receive_now()] == [b"r"], "it gets other replies"

@@ -63,7 +63,7 @@ def test_a36_requests_waiting_behind_a_registration_are_counted_with_it(
     refused = codes.count(ResponseCode.SYSTEM_BUSY)
     assert codes.count(0) == 301 - refused
     if of_what == "bodies" and code == Code.UNREGISTER_BROKER:
-        assert refused < 100, "nobody keeps what nobody reads"
+        assert refused < 100, "bodies without a reader are not kept"
     else:
         assert refused > (40 if of_what == "requests" else 250)
     codes.clear()

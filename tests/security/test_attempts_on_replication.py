@@ -140,7 +140,7 @@ def test_a37_bytes_not_sent_are_not_confirmed(slaves: list[Slave]) -> None:
     made.system.drain()
     end = made.broker.store.commit_log.end_offset
     slaves[0].say(encode_report(end))
-    assert not slaves[0].is_open, "most of it waits until he reads"
+    assert not slaves[0].is_open, "most bytes wait until the slave reads"
     assert made.broker.replicas.acked_offset == 0
     made.system.advance(made.config.slave_timeout_ms + 1000)
     assert all(answers[0].code != 0 for answers in waiting)

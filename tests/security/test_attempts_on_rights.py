@@ -334,7 +334,9 @@ def test_a33_invented_groups_codes_and_keys_share_log_lines() -> None:
             stranger = made.client_at(f"198.51.100.{n}")
             assert stranger.request(signed(pull_command(), f"made-up-{n}")).code == 1
             assert stranger.request(RemotingCommand(20_000)).code == 1, "it learns nothing"
-        assert times(logs, "request refused") == [1, 1], "an account, and all that are none"
+        assert times(logs, "request refused") == [1, 1], (
+            "one for an account, one for all unknown ones"
+        )
         made.system.advance(60_000)
     assert refused(logs) == {(READER, 11): 100, ("", 11): 1, ("", 20_000): 199}
     found = [each.count for each in made.broker.refusals.all()]

@@ -1,6 +1,5 @@
 """Attempts on transactions of another account that may send to the same topic: A26."""
 
-
 import pytest
 
 from protocol.bodies import HeartbeatData, ProducerData

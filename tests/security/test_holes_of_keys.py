@@ -142,7 +142,7 @@ def test_h13_a_verified_account_does_not_allow_guesses_at_another() -> None:
         with pytest.raises(AccessRefused) as refused:
             guess(proven(), account, f"secret-{number}")
         answered += not isinstance(refused.value, TooManyFailures)
-    assert answered == 2 * TRIES_MAX, "20 each of the administrator, and of those nobody knows"
+    assert answered == 2 * TRIES_MAX, "20 of the administrator, 20 of unknown accounts"
     with pytest.raises(TooManyFailures):
         guess(proven(), "administrator", None)
     assert before.grant(own), "who is right goes on"

@@ -52,7 +52,7 @@ def heartbeat(group: str, topic: str) -> RemotingCommand:
     return RemotingCommand(Code.HEART_BEAT, body=body, version=407)
 
 
-# --- H1: codes that nobody checks
+# --- H1: codes without a check
 
 
 def test_h1_a_batch_needs_the_topic() -> None:

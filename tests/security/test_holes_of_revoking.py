@@ -57,7 +57,7 @@ def test_h2_a_former_administrator_cannot_restore_its_rights() -> None:
     made.client_at("192.0.2.50").start(signed(deletion, "administrator"), answers.append)
     made.client_at("192.0.2.51").start(signed(again, "evil-admin"), answers.append)
     made.system.drain()
-    if [each.code for each in answers] == [0, 0]:  # his came first, while he still was one
+    if [each.code for each in answers] == [0, 0]:  # the request came before the revocation
         assert made.ask(signed(deletion, "administrator")).code in (0, 210)
     else:
         assert sorted(each.code for each in answers) == [0, 1]

@@ -114,7 +114,7 @@ TABLE: dict[str, Entry] = {
     "spark/masters.py:_LOOPBACK": Entry(starts=["127.", "127.1."]),
     "spark/masters.py:_PRIVATE": SEARCH,
     "spark/runner.py:_SENTENCE": Entry("search", ["StoreError: "]),
-    "spark/source/options.py:_pattern": NOT_APPLIED,  # of who starts the read, in his own process
+    "spark/source/options.py:_pattern": NOT_APPLIED,  # in the process that starts the read
     "spark/source/row_filter.py:Expression.parse": SEARCH,
     "storage/delay_levels.py:_LEVEL": Entry(),
     "storage/spelling.py:_WORD": Entry("findall"),

@@ -235,7 +235,7 @@ def judge(
     if place not in found and not reported and names_another and store.was_killed:
         tally["undetectable: names another queue before its own knew it"] += 1
     elif place not in found:
-        assert reported, f"{place} is not served, and nobody says so"
+        assert reported, f"{place} is not served and not reported"
         tally["hit, reported and left out"] += 1
     elif found[place] == store.served[place]:
         tally["hit, served as it was"] += 1
