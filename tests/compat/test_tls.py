@@ -208,7 +208,7 @@ def mqadmin_with(
     )
 
 
-def test_mqadmin_and_our_commands_with_tls(
+def test_mqadmin_and_our_commands_work_with_tls(
     java_tools: Java,
     encrypted: Broker,
     shows: tuple[str, ...],
@@ -256,7 +256,7 @@ def test_an_official_broker_registers_at_our_name_server_with_its_certificate(
 
 
 @pytest.mark.whole
-def test_our_client_with_tls_at_official_servers_in_test_mode(
+def test_our_client_connects_with_tls_to_official_servers_in_test_mode(
     scratch: Path, make_name_server: MakeNameServer, make_broker: MakeBroker, tmp_path: Path
 ) -> None:
     believing = Tls(checks_server=False)
