@@ -1,7 +1,9 @@
 """Transactions of coroutines, against a broker in this process."""
 
 import asyncio
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -84,3 +86,33 @@ def test_plain_functions_are_refused_where_coroutines_are_needed(broker: LocalBr
         TransactionProducer("shop", lambda _: COMMIT, broker.namesrv)  # type: ignore[arg-type, return-value]
     with pytest.raises(ArgumentIllegal, match="execute is a coroutine function"):
         run(broker, lambda *_: COMMIT)  # type: ignore[arg-type]
+
+
+class Accounts:
+    """The application of the page."""
+
+    def __init__(self) -> None:
+        self.paid: list[str] = []
+
+    async def pay(self, key: str, _: str) -> None:
+        self.paid.append(key)
+
+    async def knows(self, _: str) -> bool:
+        return True
+
+
+def test_program_of_the_page_sends_what_it_says(
+    broker: LocalBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (Path(__file__).parents[4] / "docs/asyncio.md").read_text(encoding="utf-8")
+    (program,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    accounts = Accounts()
+    exec(
+        program.replace("10.0.0.1:9876;10.0.0.2:9876", broker.namesrv).replace(
+            "was_it_paid)", f"was_it_paid, {broker.namesrv!r})"
+        ),
+        {"accounts": accounts},
+    )
+    assert capsys.readouterr().out.split() == ["OK", "COMMIT"]
+    assert accounts.paid == ["order-1"]
+    assert len(broker.messages("Orders")) == 1001
