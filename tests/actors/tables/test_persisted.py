@@ -7,7 +7,7 @@ from actors.tables.messages import CreateTopicOnSend
 from protocol.codes import RequestCode
 from protocol.headers.admin import CreateTopicHeader
 from storage.tables.topics import parse_topics
-from tests.actors.tables.test_topic_commands_work import PATH, topic_table
+from tests.actors.tables.test_topics import PATH, topic_table
 from tests.support.fake_disk import FakeDisk
 from tests.support.peers import RecordingPeer, request, tell
 
