@@ -24,7 +24,6 @@ CATCHES_EVERYTHING = {
     "actors/network/hooks.py": "a user's hook must not stop a send",
     "spark/runner.py": "whatever a job raises is told to the parent as one sentence",
     "troupemq/client/producing/sending.py": "what the choice of a queue raises: a send's failure",
-    "troupemq/client/aio/transaction.py": "what the application raises: state unknown",
     "troupemq/client/producing/transaction.py": "what the application raises: state unknown",
     "troupemq/client/consuming/listener.py": "whatever a listener raises, its messages come again",
     "troupemq/client/aio/transaction.py": "what the application raises: state unknown",
