@@ -64,7 +64,7 @@ def run(namesrv: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callab
     return run
 
 
-def test_the_examples_of_the_readme_work(run: Callable[[str], object]) -> None:
+def test_the_examples_of_the_readme(run: Callable[[str], object]) -> None:
     (example,) = examples("README.md")
     assert run(example) == b"one book"
 
