@@ -87,7 +87,7 @@ def test_a_coroutine_of_a_lambda_is_a_failure_and_is_closed() -> None:
 
 
 @pytest.mark.parametrize("result", UNKNOWN)
-def test_an_unknown_result_within_idempotent_is_a_failure_too(result: Any) -> None:
+def test_an_unknown_result_within_idempotent_is_a_failure(result: Any) -> None:
     results = iter([result, None])
     listener = Idempotent(lambda views: next(results), MemorySeen())
     assert call_listener(listener, [view(KEYS="a")]).error is not None
@@ -96,7 +96,7 @@ def test_an_unknown_result_within_idempotent_is_a_failure_too(result: Any) -> No
 
 
 @pytest.mark.parametrize("key", [None, "", 3, coroutine])
-def test_messages_without_a_key_are_not_taken_for_the_same_message(key: Any) -> None:
+def test_messages_without_a_key_are_distinguished(key: Any) -> None:
     seen: list[Sequence[MessageView]] = []
 
     def key_of(view: MessageView) -> Any:
@@ -109,7 +109,7 @@ def test_messages_without_a_key_are_not_taken_for_the_same_message(key: Any) -> 
     assert seen == []
 
 
-def test_a_store_that_says_nothing_known_does_not_count_messages_as_consumed() -> None:
+def test_an_unknown_result_of_the_key_store_does_not_count_as_consumed() -> None:
     class Forgetful(MemorySeen):
         def begin(self, key: str) -> Any:
             super().begin(key)
@@ -120,7 +120,7 @@ def test_a_store_that_says_nothing_known_does_not_count_messages_as_consumed() -
 
 
 @pytest.mark.parametrize("orderly", [False, True])
-def test_retry_later_may_be_raised(orderly: bool, caplog: pytest.LogCaptureFixture) -> None:
+def test_retry_later_can_be_raised(orderly: bool, caplog: pytest.LogCaptureFixture) -> None:
     def listen(views: Sequence[MessageView]) -> None:
         raise RetryLater(views[1:], DEAD_LETTER, reason="no such book")
 
@@ -134,7 +134,7 @@ def test_retry_later_may_be_raised(orderly: bool, caplog: pytest.LogCaptureFixtu
     assert caplog.records == []
 
 
-def test_retry_later_is_raised_as_its_class_too() -> None:
+def test_retry_later_can_be_raised_as_a_class() -> None:
     def listen(views: Sequence[MessageView]) -> None:
         raise RetryLater
 
@@ -143,7 +143,7 @@ def test_retry_later_is_raised_as_its_class_too() -> None:
     assert outcome.failed.messages is None
 
 
-def test_retry_later_of_messages_that_were_not_given_is_a_failure_of_all() -> None:
+def test_retry_later_for_foreign_messages_fails_the_whole_batch() -> None:
     outcome = call_listener(lambda views: RetryLater([view()]), [view()])
     assert "messages that this call did not get" in outcome.reason
     assert outcome.failed is not None and outcome.failed.messages is None
@@ -162,7 +162,7 @@ def test_retry_later_of_messages_that_were_not_given_is_a_failure_of_all() -> No
         ({"reason": 3}, "reason is a string, and not 3"),
     ],
 )
-def test_retry_later_says_what_it_cannot_take(options: Any, said: str) -> None:
+def test_retry_later_names_invalid_arguments(options: Any, said: str) -> None:
     with pytest.raises(ArgumentIllegal, match=said):
         RetryLater(**options)
 
@@ -225,7 +225,7 @@ def test_an_exception_without_a_text_is_a_failure_like_others() -> None:
     assert bench.queue.committable() == 1
 
 
-def test_a_long_result_is_cut_in_the_error() -> None:
+def test_a_long_result_is_truncated_in_the_error() -> None:
     long: Any = lambda views: "x" * 10_000_000  # noqa: E731
     assert len(str(call_listener(long, [view()]).error)) < 500
 
