@@ -16,6 +16,7 @@ from protocol.bodies import (
     TopicConfig,
     TopicConfigTable,
 )
+from protocol.bodies_assignment import RequestModeTable
 from storage.tables.skipped_entry import SkippedEntry
 
 # --- every table
@@ -205,6 +206,8 @@ class TopicsGone:
 
     gone: frozenset[str]
     there: frozenset[str] = frozenset()
+    has_restarted: bool = False
+    """Whether the queues have records of a later topic of this name, which `there` may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +265,16 @@ class GroupsGone:
     there: frozenset[str]
 
 
+# --- request modes
+
+
+@dataclass(frozen=True, slots=True)
+class TakeRequestModes:
+    """The master's request modes, which replace a slave's own."""
+
+    table: RequestModeTable
+
+
 # --- consumer offsets
 
 
@@ -306,7 +319,7 @@ class AdvanceOffsets(Message):
 
 @dataclass(slots=True)
 class OffsetsAdvanced:
-    """These offsets are stored, unless others are."""
+    """Answer to AdvanceOffsets: its offsets are stored, unless the table has others."""
 
     commits: Sequence[AdvanceOffset]
 

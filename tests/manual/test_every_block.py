@@ -17,7 +17,7 @@ FENCED = re.compile(r"^ *```([^\n]*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 
 @dataclass(frozen=True)
 class Picture:
-    """Nothing that somebody types: a drawing, a layout, an index of the site."""
+    """Block that is not typed: a drawing, a layout, an index of the site."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class By:
 
     test: str
     for_want_of: str = ""
-    """What is missing to run it as it stands: the test compares what it names."""
+    """Means that running the block unchanged would need; the test compares its names."""
 
 
 @dataclass(frozen=True)
@@ -134,6 +134,10 @@ SHOWN: dict[str, Sequence[tuple[str, Shown]]] = {
             ),
         ),
         ("troupemq admin", By(OPERATIONS + "administrators_commands_do_what_the_page_describes")),
+        (
+            "troupemq admin consumerProgress",
+            By(OPERATIONS + "commands_for_what_is_stuck_do_what_the_page_describes"),
+        ),
         ("troupemq store check", By(OPERATIONS + "store_commands_do_what_the_page_describes")),
         ("troupemq store dump", By(OPERATIONS + "store_commands_do_what_the_page_describes")),
         (
@@ -223,7 +227,7 @@ def test_the_test_named_for_a_page_exists_and_reads_it(page: str) -> None:
 
 
 def read(module: str) -> str:
-    """Its text; none of a package."""
+    """Return the text of a test file, or "" for a package."""
     path = ROOT.joinpath(*module.split(".")).with_suffix(".py")
     return path.read_text("utf-8") if path.is_file() else ""
 

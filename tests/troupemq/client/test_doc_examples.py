@@ -98,7 +98,7 @@ def test_the_examples_of_administering(namesrv: str, capsys: pytest.CaptureFixtu
     assert "Late late: 1 behind" in capsys.readouterr().out
 
 
-def test_each_command_of_administrators_has_a_method_in_the_document() -> None:
+def test_each_admin_command_has_a_method_in_the_document() -> None:
     text = (ROOT / "docs/administering.md").read_text(encoding="utf-8")
     table = [line.split("|")[1:3] for line in text.splitlines() if line.startswith("| `")]
     commands, methods = ({each for row in table for each in names(row[n])} for n in (0, 1))

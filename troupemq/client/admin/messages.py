@@ -21,7 +21,13 @@ from troupemq.client.admin.answers import HIDDEN, Change, Failures, Result, read
 from troupemq.client.admin.base import TIMEOUT_MS
 from troupemq.client.admin.brokers import BrokerAdmin
 from troupemq.client.admin.offsets import OffsetAdmin
-from troupemq.client.admin.reading import QueueReader, TraceEvent, events_of, records_of
+from troupemq.client.admin.reading import (
+    TOOLS_GROUP,
+    QueueReader,
+    TraceEvent,
+    events_of,
+    records_of,
+)
 from troupemq.client.arguments import MS_MAX, check_instance, check_integer, check_time
 from troupemq.client.connection.connection import split_address
 from troupemq.client.connection.route import MASTER_ID, route_of
@@ -50,8 +56,6 @@ QUERIED_MAX = 64
 """Maximum messages of one answer, as in 4.9.7."""
 
 DIRECTLY_TIMEOUT_MS = 30_000
-TOOLS_GROUP = "TOOLS_CONSUMER"
-"""A group that every broker has, for tools."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 The flows (`flows.py`) have the logic. This class keeps what is held, and blocks.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from threading import Condition
 from time import monotonic, time_ns
@@ -69,16 +69,45 @@ ACKS_MAX = 1024
 CONSUME_TYPE, MESSAGE_MODEL = "CONSUME_POP", "CLUSTERING"
 
 
+def terms_of(
+    group: str,
+    *,
+    hold: str,
+    invisible_s: float,
+    auto_extend: bool,
+    orderly: bool,
+    begin: ConsumeFrom,
+    max_reconsume_times: int,
+) -> ReceiveTerms:
+    """Return the terms of a consumer's receives. Raises ArgumentIllegal."""
+    if hold not in ("connection", "time"):
+        raise ArgumentIllegal(f"hold is 'connection' or 'time', and not {hold!r}")
+    check_range(invisible_s, 1, DELAY_S_MAX, "invisible_s")
+    check_flag(auto_extend, "auto_extend")
+    check_flag(orderly, "orderly")
+    check_instance(begin, ConsumeFrom, "begin is a ConsumeFrom, such as FIRST_OFFSET")
+    if begin is ConsumeFrom.TIMESTAMP:
+        raise ArgumentIllegal("a SimpleConsumer begins at FIRST_OFFSET or LAST_OFFSET")
+    check_integer(max_reconsume_times, UNLIMITED, MS_MAX, "max_reconsume_times")
+    retries_max = max_reconsume_times
+    if retries_max == UNLIMITED:
+        retries_max = ORDERLY_RETRIES_MAX if orderly else RETRIES_MAX
+    init_mode = FROM_MIN if begin is ConsumeFrom.FIRST_OFFSET else FROM_MAX
+    with_connection, hold_ms = hold == "connection", round(invisible_s * 1000)
+    return ReceiveTerms(group, hold_ms, with_connection, orderly, init_mode, retries_max)
+
+
 @names_checked
 class SimpleConsumer(ClientMember):
     """A consumer that receives messages and settles each by itself; for any thread.
 
         with SimpleConsumer("workers", namesrv="127.0.0.1:9876") as consumer:
             consumer.subscribe("Tasks")
-            while True:
-                for delivery in consumer.receive():
-                    with delivery:
-                        work(delivery.message.body)
+            for delivery in consumer:
+                with delivery:
+                    work(delivery.message.body)
+
+    An iteration ends when the consumer stops. `receive` returns several messages at once.
 
     A message goes to one member of the group, whatever its queue. Any number of members, and of
     threads, can share a queue, and a slow message delays none behind it. The broker needs RocketMQ
@@ -122,22 +151,16 @@ class SimpleConsumer(ClientMember):
         * `begin`: start in queues that the group has never consumed; not TIMESTAMP.
         * `max_reconsume_times`: retries before a dead letter. [default: 16, or none if orderly]
         """
-        if hold not in ("connection", "time"):
-            raise ArgumentIllegal(f"hold is 'connection' or 'time', and not {hold!r}")
-        check_range(invisible_s, 1, DELAY_S_MAX, "invisible_s")
-        check_flag(auto_extend, "auto_extend")
-        check_flag(orderly, "orderly")
-        check_instance(begin, ConsumeFrom, "begin is a ConsumeFrom, such as FIRST_OFFSET")
-        if begin is ConsumeFrom.TIMESTAMP:
-            raise ArgumentIllegal("a SimpleConsumer begins at FIRST_OFFSET or LAST_OFFSET")
-        check_integer(max_reconsume_times, UNLIMITED, MS_MAX, "max_reconsume_times")
+        terms = terms_of(
+            group,
+            hold=hold,
+            invisible_s=invisible_s,
+            auto_extend=auto_extend,
+            orderly=orderly,
+            begin=begin,
+            max_reconsume_times=max_reconsume_times,
+        )
         super().__init__(group, namesrv, instance_name, client_ip, credentials, tls)
-        retries_max = max_reconsume_times
-        if retries_max == UNLIMITED:
-            retries_max = ORDERLY_RETRIES_MAX if orderly else RETRIES_MAX
-        init_mode = FROM_MIN if begin is ConsumeFrom.FIRST_OFFSET else FROM_MAX
-        with_connection, hold_ms = hold == "connection", round(invisible_s * 1000)
-        terms = ReceiveTerms(group, hold_ms, with_connection, orderly, init_mode, retries_max)
         self.invisible_s, self.auto_extend = invisible_s, auto_extend
         self._begin_where = begin
         self._flows = Flows(terms, monotonic)
@@ -217,6 +240,16 @@ class SimpleConsumer(ClientMember):
         with self._changed:
             self._spare += deliveries[count_max:]
         return deliveries[:count_max]
+
+    def __iter__(self) -> Iterator[Delivery]:
+        """Yield messages until the consumer stops. Raises as `receive`."""
+        self.check_running()
+        while True:
+            try:
+                deliveries = self.receive()
+            except ClientClosed:
+                return
+            yield from deliveries
 
     def _keep(self, receipts: Sequence[Receipt]) -> list[Delivery]:
         deliveries = [Delivery(self, receipt) for receipt in receipts]

@@ -24,7 +24,7 @@ QUICK = ConsumerSettings(
 )
 
 
-def test_a_failed_message_comes_again_until_it_is_dead(servers: Servers) -> None:
+def test_a_failed_message_is_retried_until_it_is_a_dead_letter(servers: Servers) -> None:
     namesrv = f"127.0.0.1:{servers.ports['namesrv']}"
     tries: SimpleQueue[MessageView] = SimpleQueue()
 
