@@ -113,7 +113,6 @@ SAME_NAMES = {
     "SimpleConsumer": "the asyncio client has the names of the threaded one",
     "Producer": "the asyncio client has the names of the threaded one",
     "Arguments": "of each job: every module of spark/jobs/ has Arguments, check and main",
-    "Delivery": "what a broker keeps in flight, and what applications of the client settle",
     "Message": "what an actor sends to another one, and what applications of the client send",
     "MessageQueue": "the key of tables on the wire, and what applications of the client handle",
 }
