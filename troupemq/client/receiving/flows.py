@@ -1,6 +1,6 @@
 """The logic of receiving and settling, as flows (connection/calls.py).
 
-These flows yield an `Ask`, a `Several`, a `FindRoute` or a `Pause`. The driver (`waiter.py`)
+These flows yield an `Ask`, a `Several`, a `LookUpRoute` or a `Pause`. The driver (`waiter.py`)
 carries it out and sends the result back, or throws the ClientError into the flow. The driver knows
 addresses and sockets, and closes a flow that has to end early.
 
@@ -101,7 +101,7 @@ class Several:
 
 
 @dataclass(frozen=True, slots=True)
-class FindRoute:
+class LookUpRoute:
     """Receive the Route of a topic."""
 
     topic: str
@@ -114,7 +114,7 @@ class Pause:
     ms: float
 
 
-Wanted: TypeAlias = Ask | Several | FindRoute | Pause
+Wanted: TypeAlias = Ask | Several | LookUpRoute | Pause
 Flow: TypeAlias = Generator[Wanted, Any, Value]
 
 
@@ -226,7 +226,7 @@ class Flows:
         for subscription in tuple(subscriptions.values()):
             topic = subscription.topic
             try:
-                route: Route = yield FindRoute(topic)
+                route: Route = yield LookUpRoute(topic)
             except ClientError as error:
                 if not is_passing(error):
                     raise

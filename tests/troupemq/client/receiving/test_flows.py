@@ -27,9 +27,9 @@ from troupemq.client.receiving.flows import (
     REST_S_MAX,
     SETTLE_TIMEOUT_MS,
     Ask,
-    FindRoute,
     Flow,
     Flows,
+    LookUpRoute,
     Pause,
     ReceiveTerms,
     Several,
@@ -71,7 +71,7 @@ class Driver:
                 if answer.code == NOTHING:
                     self.now_s += wanted.timeout_ms / 1000
                 return answer
-            case FindRoute():
+            case LookUpRoute():
                 if isinstance(self.brokers, ClientError):
                     raise self.brokers
                 queues = tuple(MessageQueue(wanted.topic, name, 0) for name in self.brokers)

@@ -473,30 +473,6 @@ def test_a_missing_topic_is_waited_for_and_told_once(
     assert caplog.text.count("topic not found") == 1
 
 
-def test_a_late_answer_is_returned_by_the_next_receive(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Otherwise its messages would stay held as long as the connection lives."""
-    monkeypatch.setattr("troupemq.client.receiving.waiter.SLACK_MS", 20)
-    silent: list[RemotingCommand] = []
-    pop = bench.server.handlers[POP]
-
-    def late(command: RemotingCommand) -> None:
-        silent.append(command)
-
-    bench.broker.add(b"a", b"b", b"c")
-    bench.server.on(POP, late)
-    with bench.consumer() as consumer:
-        assert consumer.receive(3, wait_ms=0) == []
-        bench.server.on(POP, pop)
-        answer = pop(silent[0])
-        assert isinstance(answer, RemotingCommand)
-        bench.server.push(answer)
-        monkeypatch.setattr("troupemq.client.receiving.waiter.SLACK_MS", 10_000)
-        assert bodies(consumer.receive(1)) == [b"a"]  # no more than it asks for
-        assert bodies(consumer.receive()) == [b"b", b"c"]
-
-
 def test_many_threads_share_one_consumer_and_gather_their_acknowledgements(bench: Bench) -> None:
     bench.broker.add(*(b"%d" % number for number in range(40)))
     with bench.consumer() as consumer:
@@ -534,20 +510,3 @@ def test_receive_needs_a_subscription_and_a_start(bench: Bench) -> None:
         consumer.receive()
     with consumer, pytest.raises(ClientError, match="subscribe first"):
         consumer.receive()
-
-
-def test_a_callback_must_not_wait(bench: Bench) -> None:
-    refused, done = [], Event()
-    with bench.consumer() as consumer:
-
-        def call() -> None:
-            try:
-                consumer.receive(wait_ms=0)
-            except ClientError as error:
-                refused.append(str(error))
-            done.set()
-
-        consumer.receive(wait_ms=0)  # starts the I/O thread
-        consumer._client.remoting.later(0, call)
-        assert done.wait(WAIT_S)
-    assert refused == ["a callback must not wait for an answer: the answers come after it"]
