@@ -227,7 +227,7 @@ def test_members_share_a_topic_of_one_queue(namesrv: str) -> None:
 @pytest.mark.whole
 @pytest.mark.parametrize("namesrv", ["official-5.5"], indirect=True)
 def test_delays_are_those_of_rocketmq_5(namesrv: str, topic: str) -> None:
-    """Its times are whole seconds, so that a message may be early by less than one."""
+    """Allow for a second: due times of RocketMQ 5 are rounded down to whole ones."""
     now_ms = time_ns() // 1_000_000
     with Producer("senders", namesrv) as producer, consumer(namesrv, topic) as member:
         recalled = producer.send(Message(topic, b"recalled", delay=4))

@@ -54,7 +54,7 @@ def come_again(member: SimpleConsumer) -> list[bytes]:
 
 
 @pytest.mark.parametrize("ends", [LocalBroker.restart, LocalBroker.kill])
-def test_what_is_settled_after_a_restart_does_not_come_again_and_the_rest_does(
+def test_messages_settled_after_a_restart_stay_settled_and_the_others_come_again(
     broker: LocalBroker, ends: Callable[[LocalBroker], None]
 ) -> None:
     send(broker, b"a", b"b", b"c")
