@@ -115,14 +115,16 @@ class Parts:
         self.reserve = reserve
         log_reserve(store_config, self.reserve)
         self.store.commit_log.store_host = pack_host(store_address, ports.main)
-        self.recent_halves = HalfMessageCache(self.store.commit_log)
+        self.recent_halves, self.timer_figures = (
+            HalfMessageCache(self.store.commit_log),
+            TimerFigures(),
+        )
         self.following = DispatchProgress(self.store.commit_log.end_offset)
         self.kept, self.attachment = SnapshotRef(KeepingReport()), Attachment()
         self.waits, self.receipts = WaitTable(), SnapshotRef(ReceiptFigures())
         self.replicas, self.held = ReplicationProgress(), HoldTable(self.store.commit_log.view)
         delays_ms = delay_levels_ms(store_config.message_delay_level)
         self.timer_rules = TimerRules(store_config, delays_ms, system.clock.now_ms)
-        self.timer_figures = TimerFigures()
         queues = self.store.consume_queues if config.is_slave else ()
         self.replica_log = ReplicaLog(self.store.commit_log, delays_ms, queues)
         """Log as a slave writes it; a master does not use it."""
