@@ -115,16 +115,14 @@ class Parts:
         self.reserve = reserve
         log_reserve(store_config, self.reserve)
         self.store.commit_log.store_host = pack_host(store_address, ports.main)
-        self.recent_halves, self.timer_figures = (
-            HalfMessageCache(self.store.commit_log),
-            TimerFigures(),
-        )
+        self.recent_halves = HalfMessageCache(self.store.commit_log)
         self.following = DispatchProgress(self.store.commit_log.end_offset)
         self.kept, self.attachment = SnapshotRef(KeepingReport()), Attachment()
         self.waits, self.receipts = WaitTable(), SnapshotRef(ReceiptFigures())
         self.replicas, self.held = ReplicationProgress(), HoldTable(self.store.commit_log.view)
         delays_ms = delay_levels_ms(store_config.message_delay_level)
         self.timer_rules = TimerRules(store_config, delays_ms, system.clock.now_ms)
+        self.timer_figures = TimerFigures()
         queues = self.store.consume_queues if config.is_slave else ()
         self.replica_log = ReplicaLog(self.store.commit_log, delays_ms, queues)
         """Log as a slave writes it; a master does not use it."""
@@ -138,8 +136,7 @@ class Parts:
         elif is_marked(store_config, system.disk):
             self.queued_topics = queued_topics(self.store)
         if config.calc_filter_bit_map_enable:
-            filters = self.tables.filters
-            view = self.store.commit_log.view
+            filters, view = self.tables.filters, self.store.commit_log.view
             self.store.consume_queues.bit_maps = FilterBitMaps(lambda: filters.value, view)
 
     @cached_property
