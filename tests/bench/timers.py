@@ -157,9 +157,9 @@ def make_store(root: Path, count: int) -> None:
                     )
                 done += len(placed)
                 if done < len(records):
-                    offset = log.next_file_offset_to_prepare()
-                    assert offset is not None
-                    log.adopt(prepare_file(offset, config, store.disk))
+                    following = log.next_file_offset_to_prepare()
+                    assert following is not None
+                    log.adopt(prepare_file(following, config, store.disk))
             store.dispatcher.dispatch(entries)
     finally:
         store.close()
