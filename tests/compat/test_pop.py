@@ -1,6 +1,6 @@
-"""The Java 5.5.0 client receives message by message (POP): nothing is missing, whoever dies.
+"""The Java 5.5.0 client receives message by message (POP) without a loss when clients crash.
 
-The same happens to the official 5.5 broker: what it repeats stands beside what ours does.
+The official 5.5 broker gets the same treatment; its repeats are printed beside ours.
 """
 
 import os

@@ -364,7 +364,7 @@ def test_the_first_name_server_that_is_up_tells_the_readable_queues_of_a_topic()
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b'{"queueDatas":[{"readQueueNums":70000,"perm":6}]}'])
-def test_an_invalid_route_is_none(body: bytes) -> None:
+def test_an_invalid_route_is_missing(body: bytes) -> None:
     with registration(1) as bench:
         bench.listen()
         bench.namesrvs[0].answer = lambda request: request.answer(body=body)

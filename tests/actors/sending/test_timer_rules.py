@@ -1,4 +1,4 @@
-"""Which level a timer waits in."""
+"""Choice of the delay level in which a timer waits."""
 
 from dataclasses import replace
 
