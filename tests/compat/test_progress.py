@@ -1,16 +1,18 @@
 """Progress of groups and lives of messages at an official broker: what is unknown there is told."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Event
 
 import pytest
 from click.testing import CliRunner
 
-from tests.compat.conftest import MakeBroker, MakeNameServer
+from tests.compat import python_clients
+from tests.compat.agent import Agent
+from tests.compat.conftest import MakeBroker, MakeNameServer, MakeTopic
+from tests.compat.groups import receive
 from tests.compat.patience import wait_until
-from tests.compat.python_clients import new_topic
 from tests.compat.python_members import member
 from tests.compat.servers import Broker
 from troupemq.cli import cli
@@ -29,7 +31,7 @@ def official(
         make_name_server("official", tmp_path / "namesrv") as name_server,
         make_broker("official", tmp_path / "broker", name_server) as broker,
     ):
-        new_topic(broker, TOPIC, 2)
+        python_clients.new_topic(broker, TOPIC, 2)
         yield broker
 
 
@@ -78,3 +80,26 @@ def test_an_official_broker_tells_the_lag_and_members_tell_what_is_stuck(officia
         life = run(official, "trace", str(one.current.message_id))
         release.set()
     assert f"delivered for {GROUP}" in life and "stored at offset" in life
+
+
+def test_a_stuck_member_of_javas_client_is_told_with_its_function(
+    broker: Broker, start_client: Callable[[str], Agent], new_topic: MakeTopic
+) -> None:
+    agent = start_client("java")
+    topic = new_topic("stuck", 1)
+    group, namesrv = f"group-{topic}", broker.name_server.address
+    with Producer("till", namesrv) as producer:
+        for number in range(3):
+            producer.send(Message(topic, b"%d" % number, keys=(f"java-{topic}",)))
+    agent.join("hung", group, topic, orderly=True, pause=60_000)
+    receive(agent, "hung", 1)
+    with Admin(namesrv) as admin:
+
+        def verdicts() -> list[str]:
+            found = admin.progress(group, stuck_after_s=0.2).members
+            return [each.verdict for each in found if each.is_stuck]
+
+        wait_until(lambda: bool(verdicts()), "the member is stuck", 60)
+        (verdict,) = verdicts()
+    assert verdict.startswith("nothing finished for ")
+    assert "1 of " in verdict and "Members.java:" in verdict, verdict
