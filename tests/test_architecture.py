@@ -33,7 +33,7 @@ ROOMS: dict[str, str] = {
     "spark": "report progress plot parts arguments accounts class_data masters shipping session"
     " class_data_session leasing decoding sink source archive analysis jobs runner",
     "troupemq/client": "errors message log arguments callbacks span_making spans connection"
-    " producing consuming admin",
+    " producing consuming admin aio",
 }
 """What lies in a package, from the bottom up: each imports only what stands before it."""
 
@@ -63,6 +63,9 @@ LIGHT_SPARK_MODULES = {
 }
 """What the front door may import of spark/: the command of a run, its Java, our code for another
 Python, the names of the jobs, the check of a store, and how people read numbers."""
+
+EVENT_LOOP = "troupemq/client/aio/"
+"""The room that may import asyncio (docs/decisions/0054)."""
 
 SPARK_FRONT_DOORS = {
     "datasource.py",  # gives notebooks the data source by the same name in a clone and in the wheel
@@ -112,6 +115,10 @@ def top(module: str) -> str:
 
 def module_name(path: Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
 
 
 def where(path: Path, node: ast.stmt | ast.expr) -> str:
@@ -189,6 +196,7 @@ def test_a_package_does_not_do_the_work_of_another_layer(package: str) -> None:
         for path in sources(package)
         for node, module in imported(path)
         if top(module) in BANNED[package]
+        and not (top(module) == "asyncio" and name_of(path).startswith(EVENT_LOOP))
     ] == []
 
 

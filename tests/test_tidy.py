@@ -24,6 +24,7 @@ CATCHES_EVERYTHING = {
     "actors/network/hooks.py": "a user's hook must not stop a send",
     "spark/runner.py": "whatever a job raises is told to the parent as one sentence",
     "troupemq/client/producing/sending.py": "what the choice of a queue raises: a send's failure",
+    "troupemq/client/aio/transaction.py": "what the application raises: state unknown",
     "troupemq/client/producing/transaction.py": "what the application raises: state unknown",
     "troupemq/client/consuming/listener.py": "whatever a listener raises, its messages come again",
     "troupemq/client/connection/task_thread.py": "a task that fails must not end the ones after it",
@@ -39,6 +40,10 @@ WAITS_BY_SLEEPING = {
 }
 
 TESTED_ELSEWHERE = {
+    "troupemq/client/aio/": "tests/troupemq/client/aio/test_producer.py: over the whole client",
+    "troupemq/client/producing/making.py": "tests/troupemq/client/producing/test_producer.py",
+    "troupemq/client/connection/calls.py": "tests/troupemq/client/connection/test_route.py",
+    "troupemq/client/connection/pending.py": "tests/troupemq/client/connection/test_remoting.py",
     "actors/access/acl_store.py": "tests/actors/admin/test_access_control.py: who owns it",
     "actors/access/real_topic.py": "tests/security/test_holes_of_requests.py: H1, all its uses",
     "actors/children/tls.py": "tests/security/test_tls_of_servers.py: the doors that it makes",
@@ -103,6 +108,8 @@ TESTED_ELSEWHERE = {
 """Modules and folders whose tests stand somewhere else: where, and why there."""
 
 SAME_NAMES = {
+    "TransactionProducer": "the asyncio client has the names of the threaded one",
+    "Producer": "the asyncio client has the names of the threaded one",
     "Arguments": "of each job: every module of spark/jobs/ has Arguments, check and main",
     "Message": "what an actor sends to another one, and what applications of the client send",
     "MessageQueue": "the key of tables on the wire, and what applications of the client handle",

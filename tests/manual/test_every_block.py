@@ -81,6 +81,15 @@ SHOWN: dict[str, Sequence[tuple[str, Shown]]] = {
             ),
         ),
     ],
+    "docs/asyncio.md": [
+        (
+            "import asyncio",
+            By(
+                "tests/troupemq/client/aio/test_transaction.py"
+                "::test_program_of_the_page_sends_what_it_says"
+            ),
+        )
+    ],
     "docs/backup.md": [("troupemq store backup", BACKUP)] * 2
     + [("troupemq store restore", BACKUP)],
     "docs/cluster.md": [("troupemq broker", CLUSTER), ("troupemq admin clusterList", CLUSTER)],
