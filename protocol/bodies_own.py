@@ -38,6 +38,8 @@ class ProgressStats(ConsumeStatsBody):
     """Time since which this broker notes changes of offsets."""
     answered_timestamp: int = 0
     """Time of the answer by the broker's clock."""
+    members: int = -1
+    """Members of the group that are connected to this broker; -1: unknown."""
     stuck_after: int = 0
     """Time in ms without consumption after which a queue with waiting messages is stuck."""
 

@@ -161,7 +161,8 @@ class ConsumeStats(QueueWorker):
 
     def _consume_stats(self, request: Request, offsets: Offsets) -> QueueWork:
         header = GetConsumeStatsHeader.decode(request.command.fields)
-        body, grant = self._new_body(header.with_progress), request.grant
+        group, grant = header.consumer_group, request.grant
+        body = self._new_body(group, header.with_progress)
         sees_all = grant is None or grant.is_admin
         jobs = (
             partial(self._add, body, config, group, queue_id, queues.get(queue_id, 0))
@@ -195,7 +196,7 @@ class ConsumeStats(QueueWorker):
 
         def jobs() -> Iterator[Job]:
             for (topic, group), queues in offsets.items():
-                body = self._new_body(header.with_progress)
+                body = self._new_body(group, header.with_progress)
                 config = self._counted(group, topic, body) if group in by_group else None
                 if config is None or (header.is_order and not config.order):
                     continue
@@ -210,14 +211,14 @@ class ConsumeStats(QueueWorker):
 
         return QueueWork(request, jobs(), finish)
 
-    def _new_body(self, with_progress: bool | None) -> ConsumeStatsBody:
+    def _new_body(self, group: str, with_progress: bool | None) -> ConsumeStatsBody:
         if not with_progress:
             return ConsumeStatsBody()
-        since_ms = self._tables.offset_moves.value.since_ms
-        now_ms = self.system.clock.now_ms()
+        view = self._tables.consumers.value.get(group)
         return ProgressStats(
-            observed_since=since_ms,
-            answered_timestamp=now_ms,
+            observed_since=self._tables.offset_moves.value.since_ms,
+            answered_timestamp=self.system.clock.now_ms(),
+            members=0 if view is None else len(view.members),
             stuck_after=self._config.stuck_after_seconds * 1000,
         )
 

@@ -138,6 +138,7 @@ def test_progress_tells_when_the_offset_moved_what_is_pulled_and_when_the_next_m
     found = ProgressStats.decode(answer.body)
     assert found.offset_table == expected
     assert (found.observed_since, found.answered_timestamp) == (started_ms, now_ms)
+    assert (found.stuck_after, found.members) == (30_000, 0)
     answer = ask(made, RequestCode.GET_BROKER_CONSUME_STATS, withProgress="true")
     made.system.drain()
     by_group = ProgressList.decode(answer.body).consume_stats_list

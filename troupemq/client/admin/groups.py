@@ -37,6 +37,7 @@ from troupemq.client.admin.progress import (
     QueueProgress,
     group_of,
     members_of_group,
+    members_told,
     queues_of,
     stats_by_group,
     stuck_after_ms,
@@ -191,7 +192,7 @@ class GroupAdmin(MemberAdmin):
     ) -> Iterator[GroupProgress]:
         """Return the progress of each group with offsets, with one request per broker.
 
-        Members are not asked, and their number is None.
+        Members are not asked. Their number is None if no broker reports it.
         """
         found, trouble = self.progress_at(
             self.masters(), stuck_after_s=stuck_after_s, timeout_ms=timeout_ms
@@ -224,7 +225,10 @@ class GroupAdmin(MemberAdmin):
                 tables += found.consume_stats_list
         groups = [
             group_of(
-                name, queues_of(stats, stuck_after_s), tps=sum(each.consume_tps for each in stats)
+                name,
+                queues_of(stats, stuck_after_s),
+                tps=sum(each.consume_tps for each in stats),
+                members=members_told(stats),
             )
             for name, stats in sorted(stats_by_group(tables))
             if stats

@@ -119,7 +119,7 @@ class GroupProgress(Result):
 
     group: str
     members: int | None
-    """None if not asked."""
+    """None if it is not known."""
     version: int | None
     type: str | None
     model: str | None
@@ -498,6 +498,12 @@ def _member_verdict(member: MemberProgress, now_ms: int) -> str:
         return "unknown: it does not report when it finishes messages"
     rate = "" if member.tps is None else f"{member.tps:,.1f} msg/s"
     return "; ".join(each for each in ("consumes " + rate if rate else "consumes", threads) if each)
+
+
+def members_told(stats: Sequence[ProgressStats]) -> int | None:
+    """Return the number of members; each connects to all brokers. None if no broker reports it."""
+    found = max((each.members for each in stats), default=-1)
+    return found if found >= 0 else None
 
 
 def stats_by_group(
