@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from heapq import nlargest
 from typing import TypeVar
 
 from protocol.bodies import MessageQueue as TableQueue
@@ -55,6 +56,17 @@ def queues_of(
             yield ReadableQueue(
                 QueueReader(session, place.address, queue, expression, TOOLS_GROUP), ends
             )
+
+
+def newest_of(
+    session: DeadlineSession, topic: str, count: int, failures: list[str]
+) -> list[MessageView]:
+    """Return the newest messages of a topic, the newest first. Raises ClientError."""
+    found: list[MessageView] = []
+    for each in queues_of(session, topic, failures):
+        last = each.ends.max_offset
+        found += each.reader.messages(max(last - count, each.ends.min_offset), last)
+    return nlargest(count, found, key=lambda view: view.store_timestamp_ms)
 
 
 def _ends(_: BrokerPlace, body: bytes | memoryview | None) -> dict[TableQueue, TopicOffset]:

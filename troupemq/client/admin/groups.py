@@ -7,6 +7,7 @@ from typing import Any, Unpack
 
 from protocol.bodies import MessageQueue, SubscriptionGroupConfig, SubscriptionGroupTable
 from protocol.bodies_admin import ConsumerConnection, ConsumeStatsList
+from protocol.bodies_assignment import RequestMode
 from protocol.bodies_own import ProgressList, ProgressStats
 from protocol.codes import RequestCode
 from protocol.headers.admin import (
@@ -15,7 +16,7 @@ from protocol.headers.admin import (
     GetConsumeStatsHeader,
     TopicHeader,
 )
-from protocol.table_rules import asked_group_fault
+from protocol.table_rules import asked_group_fault, request_mode_fault
 from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 from troupemq.client.admin.answers import (
     HIDDEN,
@@ -51,7 +52,7 @@ MEMBERS_ASKED_MAX = 200
 """Limit of members that are asked for their progress."""
 READ_QUEUES_MAX = 16
 """Limit of queues whose first waiting message is read."""
-_KINDS = {"CONSUME_PASSIVELY": "push", "CONSUME_ACTIVELY": "pull"}
+_KINDS = {"CONSUME_PASSIVELY": "push", "CONSUME_ACTIVELY": "pull", "CONSUME_POP": "simple"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +90,16 @@ class GroupDeleted(Change):
     SENTENCE = "The group {0.group} is deleted at {0.deleted_at}."
     group: str
     deleted_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumeModeSet(Change):
+    SENTENCE = "Consume mode of {0.group} for {0.topic} is {0.mode} at {0.broker_address}."
+    topic: str
+    group: str
+    mode: str
+    pop_share_queue_num: int
+    broker_address: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +154,30 @@ class GroupAdmin(MemberAdmin):
                 with failures.attempt():
                     self.ask(address, RequestCode.DELETE_TOPIC_IN_BROKER, TopicHeader(topic))
             self._forget_topic(failures, topic, cluster)
+
+    @changes
+    def set_consume_mode(
+        self,
+        failures: Failures,
+        topic: str,
+        group: str,
+        mode: str,
+        *,
+        pop_share_queue_num: int = 0,
+        **where: Unpack[Where],
+    ) -> Iterator[ConsumeModeSet]:
+        """Set how clients of 5.x that leave their assignment to brokers request a topic's messages.
+
+        `mode` is PULL or POP. In POP mode a member shares the queues of `pop_share_queue_num`
+        others; with 0 each member may get messages of every queue.
+        """
+        body = RequestMode(group, mode, pop_share_queue_num, topic)
+        if fault := request_mode_fault(body):
+            raise ArgumentIllegal(f"{group}: {fault}")
+        for address in self.targets(**where):
+            with failures.attempt():
+                self.ask(address, RequestCode.SET_MESSAGE_REQUEST_MODE, body=body.encode())
+                yield ConsumeModeSet(topic, group, mode, pop_share_queue_num, address)
 
     @reads
     def group_settings(self, failures: Failures, group: str) -> Iterator[GroupAtBroker]:
@@ -239,19 +274,29 @@ class GroupAdmin(MemberAdmin):
         self,
         group: str,
         *,
+        client: str | None = None,
         stuck_after_s: float | None = None,
         with_stacks: bool = True,
     ) -> ProgressReport:
-        """Return the progress of a group by queue and by member. Raises RouteNotFound."""
+        """Return the progress of a group by queue and by member. Raises RouteNotFound.
+
+        `client`: ask only this member.
+        """
         failures = Failures()
-        found = self._report(failures, group, stuck_after_s, with_stacks=with_stacks)
+        found = self._report(failures, group, stuck_after_s, with_stacks=with_stacks, client=client)
         return replace(found, failures=tuple(failures))
 
     def _report(
-        self, failures: Failures, group: str, stuck_after_s: float | None, *, with_stacks: bool
+        self,
+        failures: Failures,
+        group: str,
+        stuck_after_s: float | None,
+        *,
+        with_stacks: bool,
+        client: str | None = None,
     ) -> ProgressReport:
         stats = self._stats_of(failures, group)
-        there, members = self._asked_members(group, with_stacks=with_stacks)
+        there, members = self._asked_members(group, client, with_stacks=with_stacks)
         queues = queues_of(stats, stuck_after_s, members, self._came_ms(stats))
         after_ms = max(stuck_after_ms(each, stuck_after_s) for each in stats or [ProgressStats()])
         return ProgressReport(
@@ -308,11 +353,12 @@ class GroupAdmin(MemberAdmin):
                 yield self.read(ProgressStats, place.address, code, header)
 
     def _asked_members(
-        self, group: str, *, with_stacks: bool
+        self, group: str, client: str | None = None, *, with_stacks: bool
     ) -> tuple[ConsumerConnection, list[AskedMember]]:
-        """Return the members, and what each of them reports."""
+        """Return the members, and what each of them, or `client` alone, reports."""
         address, there = self._members_at(group)
-        some = there.connection_set[:MEMBERS_ASKED_MAX]
+        some = [each for each in there.connection_set if client in (None, each.client_id)]
+        some = some[:MEMBERS_ASKED_MAX]
         names = [each.client_id for each in some]
         infos = self._infos_of(group, address, names, with_stacks=with_stacks) if some else ()
         return there, [

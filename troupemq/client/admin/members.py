@@ -119,6 +119,11 @@ class ClientInfo(Result):
 
     said: Mapping[str, object]
 
+    @classmethod
+    def decode(cls, body: bytes | memoryview | None) -> "ClientInfo":
+        """Return the state in an answer. Raises ClientError."""
+        return cls(understood(plain_names, json_object(body)))
+
     def row(self) -> dict[str, object]:
         return dict(self.said)
 
@@ -222,7 +227,7 @@ class MemberAdmin(QueueAdmin):
 
         def ask(address: str) -> ClientInfo:
             answer = self.ask(address, RequestCode.GET_CONSUMER_RUNNING_INFO, header)
-            return ClientInfo(understood(plain_names, json_object(answer.body)))
+            return ClientInfo.decode(answer.body)
 
         return self._of_any(group, broker, ask)
 

@@ -167,6 +167,7 @@ class MemberProgress(Result):
     threads: tuple[ThreadStack, ...] = field(default=(), metadata=HIDDEN)
     """Busy workers first."""
     queue_names: tuple[str, ...] = field(default=(), metadata=HIDDEN)
+    info: ClientInfo | None = field(default=None, metadata=HIDDEN)
 
     def row(self) -> dict[str, object]:
         return Result.row(self) | _of_current(self.current, *_PLACE)
@@ -457,6 +458,7 @@ def _member(
         tuple(in_hand),
         threads,
         tuple(sorted(str(name) for name in asked.info.table)),
+        asked.info,
     )
     return replace(found, verdict=_member_verdict(found, now_ms))
 
