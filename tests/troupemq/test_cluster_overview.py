@@ -60,6 +60,8 @@ def fill(server: FakeServer, name: str, *, is_ours: bool = False) -> None:
         table[MessageQueue("Orders", name, 0)].waiting_timestamp = now - 300_000
         table[MessageQueue("%RETRY%billing", name, 0)].waiting_timestamp = now - 1000
     else:
+        for each in table.values():
+            each.pull_offset = None
         stats = ConsumeStatsBody.from_json(stats.to_json())  # type: ignore[assignment]
     found = ProgressList([{"billing": [stats]}, {"idle": []}])
     answers(server, RequestCode.GET_BROKER_CONSUME_STATS, found)

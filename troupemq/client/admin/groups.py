@@ -264,6 +264,7 @@ class GroupAdmin(MemberAdmin):
                 queues_of(stats, stuck_after_s),
                 tps=sum(each.consume_tps for each in stats),
                 members=members_told(stats),
+                stats=stats,
             )
             for name, stats in sorted(stats_by_group(tables))
             if stats
@@ -440,6 +441,7 @@ def _progress_of(
         version=min((each.version for each in members.connection_set), default=None),
         kind=_KINDS.get(members.consume_type or "", members.consume_type),
         model=members.message_model,
+        stats=stats,
     )
 
 
