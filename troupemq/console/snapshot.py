@@ -118,7 +118,7 @@ class GroupSummary:
 
     @property
     def stuck_since_ms(self) -> int:
-        return int(self.progress.stuck_since_ms or 0) if self.progress else 0
+        return self.progress.stuck_since_ms or 0 if self.progress else 0
 
 
 @dataclass
@@ -234,7 +234,7 @@ class SnapshotTaker:
                 queues = queues_of(group.waiting)
                 group.progress = group_of(group.name, queues, tps=group.tps)
                 if group.progress.late_ms is not None:
-                    group.late_ms = int(group.progress.late_ms)
+                    group.late_ms = group.progress.late_ms
         seconds = max(0.5, SNAPSHOT_S - (monotonic() - began_s))
         in_vain, connections = self._second_round(found, seconds)
         seconds = max(0.5, SNAPSHOT_S - (monotonic() - began_s))
