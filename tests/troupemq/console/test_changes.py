@@ -265,8 +265,8 @@ def test_a_setting_is_changed_and_its_old_value_is_noted(live: Visit) -> None:
     given = {"address": address, "key": "transactionCheckMax", "value": "9"}
     assert "15" in live.preview("setting", **given).text
     hours = {"address": address, "key": "fileReservedTime", "value": "50"}
-    page = live.preview("setting", **hours).text
-    assert "72 (3 days)" in page and "50 (50 hours)" in page and "at once" in page
+    preview = live.preview("setting", **hours).text
+    assert "72 (3 days)" in preview and "50 (50 hours)" in preview and "at once" in preview
     assert "transactionCheckMax is 9" in live.change("setting", **given).text
     assert live.console.audit.newest(2)[1]["before"]["value"] == "15"  # type: ignore[index]
     rows = live.json("/broker", address=address)["settings"]
