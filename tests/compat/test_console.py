@@ -104,6 +104,7 @@ def test_every_page_answers_and_marks_what_official_brokers_lack(
         "/tail": {"topic": TOPIC},
         "/trace": {"id": official_life.results[0].message_id},
         "/message": place_of(official_life.results[0]),
+        "/message/life": place_of(official_life.results[0]),
         "/dead-letters/group": {"name": GROUP},
         "/job": {"broker": official_pair[0].address, "run": "none"},
     }

@@ -53,7 +53,9 @@ def asked_page(step: ChangeStep, given: Mapping[str, str], faults: list[str] | N
     if not is_at_once:  # the last step asks for secrets, so that no page contains them
         inputs = [each for each in inputs if each.kind != "secret"]
     parts: list[Part] = [
-        Notes("faults", "", [Note("trouble", f"{each}.") for each in faults or ()])
+        Notes(
+            "faults", "", [Note("trouble", f"{each}.".replace("?.", "?")) for each in faults or ()]
+        )
     ]
     if change.about:
         parts.append(Notes("about", "", [Note("fine", change.about)]))

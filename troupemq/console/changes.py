@@ -14,7 +14,7 @@ from troupemq.client.admin.base import INT_MAX
 from troupemq.client.errors import ArgumentIllegal
 from troupemq.console.asking import PageRequest
 from troupemq.console.cluster import CommandResult
-from troupemq.console.names import missing_name
+from troupemq.console.names import GROUPS, missing_name
 from troupemq.console.parts import Input, Link, Links, Part
 
 CHANGE_S = 15.0
@@ -117,11 +117,17 @@ def exist(**kinds: str) -> Callable[[PageRequest, Given], str]:
         for name, kind in kinds.items():
             if missing_name(asked.snapshot(), kind, given[name]):
                 asked.console.watch.forget()  # the name may be newer than the snapshot
-                if why := missing_name(asked.snapshot(), kind, given[name]):
+                why = missing_name(asked.snapshot(), kind, given[name])
+                if why and not (kind == GROUPS and _has_offsets(asked, given[name])):
                     return why
         return ""
 
     return check
+
+
+def _has_offsets(asked: PageRequest, group: str) -> bool:
+    """Return whether a group without settings has offsets, like that of a redrive."""
+    return bool(asked.cluster.ask(lambda admin: admin.group_progress(group)).found)
 
 
 CHANGES: dict[str, ConsoleChange] = {}

@@ -318,7 +318,7 @@ def spoken(span_ms: int) -> str:
     """Return a duration in its two greatest units: `2 h 5 min`."""
     seconds = max(0, span_ms) // 1000
     if seconds < 1:
-        return f"{max(0, span_ms)} ms"
+        return f"{max(0, span_ms):d} ms"
     units = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
     parts: list[tuple[int, str]] = []
     for name, size in units:

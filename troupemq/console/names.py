@@ -47,7 +47,7 @@ def missing_name(now: ClusterSnapshot, kind: str, name: str) -> str:
     names = known_names(now, kind)
     if names is None or not name or name in names or now.missing or not now.brokers:
         return ""
-    noun = "topic" if kind == TOPICS else "group"
+    noun = "Topic" if kind == TOPICS else "Group"
     sentence = f"{noun} {name} not found at any broker"
     near = _near(names, name)
     return f"{sentence}: did you mean {' or '.join(near)}?" if near else sentence

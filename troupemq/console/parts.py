@@ -255,6 +255,8 @@ class LivePart:
     parts: "Sequence[Part]"
     again: Link
     every_s: int = 0
+    comes_later: bool = False
+    """Request it once, after the page is shown, because it takes time."""
 
 
 Part = (

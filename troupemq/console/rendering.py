@@ -62,7 +62,7 @@ MENU = {
     ),
     "Data": (
         MenuEntry("Topics", "/topics", "t", pages=("/topic", "/producers")),
-        MenuEntry("Messages", "/messages", "m", pages=("/message", "/tail")),
+        MenuEntry("Messages", "/messages", "m", pages=("/message", "/message/life", "/tail")),
         MenuEntry("Dead letters", "/dead-letters", "d", pages=("/dead-letters/group",)),
         MenuEntry("Transactions", "/transactions", "x"),
         MenuEntry("Delays", "/delays", "y"),

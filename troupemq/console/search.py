@@ -160,6 +160,8 @@ class MessageSearch(Generic[Made]):
         self.topic = topic
         self.filters = filters
         self.failures: list[str] = []
+        self.found: list[Made] = []
+        """Matches after the last step, at most `count`, in their order; never changed in place."""
         self.read = 0
         """Queue offsets passed."""
         self.total = 0
@@ -175,11 +177,6 @@ class MessageSearch(Generic[Made]):
         self._found: list[tuple[int, int, Made]] = []
         self._best: list[int] = []
         """Heap of the `count` largest orders found."""
-
-    @property
-    def found(self) -> list[Made]:
-        """The matches, at most `count`, the newest first or, in a forward search, the oldest."""
-        return [made for *_, made in sorted(self._found, key=lambda each: (-each[0], each[1]))]
 
     @property
     def is_running(self) -> bool:
@@ -285,9 +282,10 @@ class MessageSearch(Generic[Made]):
         self._found.append((order, position, self._make(view)))
 
     def _trim(self) -> None:
-        """Keep the `count` best matches."""
+        """Keep the `count` best matches, and publish them."""
         self._found.sort(key=lambda each: (-each[0], each[1]))
         del self._found[self._count :]
+        self.found = [made for *_, made in self._found]
 
     def _give_up(self, cursor: QueueCursor, why: str) -> None:
         """Leave out all queues of a broker that fails, so that the others are read in time."""

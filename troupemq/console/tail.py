@@ -33,6 +33,8 @@ class LiveTail(Generic[Made]):
     make: Callable[[MessageView], Made]
     clock: Callable[[], float] = monotonic
     failures: list[str] = field(default_factory=list)
+    found: list[Made] = field(default_factory=list)
+    """Newest matches after the last step, the newest first; never changed in place."""
     seen: int = 0
     """Messages that came since the start."""
     skipped: int = 0
@@ -43,11 +45,6 @@ class LiveTail(Generic[Made]):
     _rows: list[tuple[int, Made]] = field(default_factory=list)
     _at: dict[object, int] = field(default_factory=dict)
     _began_s: float | None = None
-
-    @property
-    def found(self) -> list[Made]:
-        """The newest matches, the newest first."""
-        return [made for _, made in self._rows]
 
     @property
     def left_s(self) -> float:
@@ -89,6 +86,7 @@ class LiveTail(Generic[Made]):
                         break
         self._rows.sort(key=lambda each: -each[0])
         del self._rows[TAIL_FIRST if is_first else TAIL_SHOWN :]
+        self.found = [made for _, made in self._rows]
 
     def _share(self, queues: int, *, is_first: bool) -> int:
         """Return the messages of one queue to read."""

@@ -40,6 +40,7 @@ ASKED = {
     "/messages": "topic=Orders",
     "/tail": "topic=Orders",
     "/message": "topic=Orders&broker=broker-a&queue=0&offset=0",
+    "/message/life": "topic=Orders&broker=broker-a&queue=0&offset=0",
     "/trace": "id=key-0&trace_topic=Orders",
     "/producers": "broker={broker}",
     "/broker": "address={broker}",
@@ -372,10 +373,11 @@ def test_a_topic_is_offered_and_a_search_goes_on_until_it_is_stopped(
 
 
 @pytest.mark.slow
-def test_the_command_line_of_a_message_is_copied(browser_page: Page) -> None:
+def test_a_message_tells_its_life_and_its_command_lines_are_copied(browser_page: Page) -> None:
     page = browser_page
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     go(page, "/message?topic=Orders&broker=broker-a&queue=0&offset=0")
+    page.wait_for_selector("#life #events >> text=stored")
     page.click("#commands button >> nth=0")
     page.wait_for_selector("#commands >> text=Copied")
     copied = page.evaluate("navigator.clipboard.readText()")

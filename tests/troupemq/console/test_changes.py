@@ -227,6 +227,8 @@ def test_a_discard_says_what_it_takes_besides_the_chosen_ones(live: Visit, dead:
     live.change("discard-all", group="cursed")
     found = live.json("/dead-letters/group", name="cursed")
     assert found["waiting"] == []
+    redrive = {"group": "REDRIVE_cursed", "topic": DLQ_TOPIC_PREFIX + "cursed"}
+    assert "consumed again" in live.preview("skip", **redrive).text, "a group of offsets alone"
     live.console.accounts.new_password("somebody", "operator")
     assert live.preview("discard", **given).status_code == 403
     page = live.get("/dead-letters/group", name="cursed").text
@@ -262,6 +264,9 @@ def test_a_setting_is_changed_and_its_old_value_is_noted(live: Visit) -> None:
     address = live.console.watch.newest().brokers[0].place.address
     given = {"address": address, "key": "transactionCheckMax", "value": "9"}
     assert "15" in live.preview("setting", **given).text
+    hours = {"address": address, "key": "fileReservedTime", "value": "50"}
+    page = live.preview("setting", **hours).text
+    assert "72 (3 days)" in page and "50 (50 hours)" in page and "at once" in page
     assert "transactionCheckMax is 9" in live.change("setting", **given).text
     assert live.console.audit.newest(2)[1]["before"]["value"] == "15"  # type: ignore[index]
     rows = live.json("/broker", address=address)["settings"]
@@ -300,9 +305,9 @@ def test_a_change_of_a_topic_is_previewed_by_broker_and_in_words(live: Visit) ->
     ("name", "given", "sentence"),
     [
         ("topic-permission", {"topic": "orders", "permission": "4"}, "did you mean Orders?"),
-        ("delete-topic", {"topic": "Nowhere"}, "topic Nowhere not found at any broker"),
-        ("delete-group", {"group": "nobody"}, "group nobody not found at any broker"),
-        ("skip", {"group": "nobody", "topic": "Orders"}, "group nobody not found"),
+        ("delete-topic", {"topic": "Nowhere"}, "Topic Nowhere not found at any broker"),
+        ("delete-group", {"group": "nobody"}, "Group nobody not found at any broker"),
+        ("skip", {"group": "nobody", "topic": "Orders"}, "Group nobody not found"),
         ("topic", {**MADE, "topic": "SCHEDULE_TOPIC_XXXX"}, "a topic of the brokers"),
         ("topic", {**MADE, "topic": "t" * 200}, "longer than"),
     ],

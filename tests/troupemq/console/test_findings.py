@@ -18,7 +18,7 @@ from troupemq.client.admin import BrokerPlace
 from troupemq.client.admin.members import ClientInfo
 from troupemq.client.admin.progress import AskedMember, group_of, members_of_group, queues_of
 from troupemq.console.findings import Thresholds, findings_of, spoken
-from troupemq.console.parts import Notes, Page, as_json
+from troupemq.console.parts import Notes, Page, Span, as_json
 from troupemq.console.snapshot import BrokerSummary, ClusterSnapshot, GroupSummary
 
 NOW_MS = 1_700_000_000_000
@@ -137,6 +137,7 @@ def test_a_job_that_went_well_since_is_no_finding() -> None:
         (0, "0 ms"),
         (-5, "0 ms"),
         (999, "999 ms"),
+        (Span(3), "3 ms"),
         (1000, "1 s"),
         (61_000, "1 min 1 s"),
         (3_600_000, "1 h"),

@@ -167,6 +167,7 @@ def test_no_parameter_of_a_page_goes_unchecked(visit_to: MakeVisit) -> None:
         "/job": "broker",
         "/messages": "id",
         "/message": "topic",
+        "/message/life": "topic",
         "/tail": "topic",
         "/trace": "id",
         "/client": "group",

@@ -86,6 +86,7 @@ def test_a_page_of_20000_topics_costs_less_than_a_second(
             "/messages": {"topic": ORDERS, "key": "order-7"},
             "/tail": {"topic": ORDERS},
             "/message": {"topic": ORDERS, "broker": "broker-a", "queue": 0, "offset": 0},
+            "/message/life": {"topic": ORDERS, "broker": "broker-a", "queue": 0, "offset": 0},
             "/trace": {"id": "order-7"},
             "/producers": {"broker": made.broker.address},
             "/jobs/history": {"job": "archive"},

@@ -35,11 +35,11 @@ def test_an_unknown_name_is_rejected_with_similar_ones(
     now: ClusterSnapshot, name: str, near: str
 ) -> None:
     why = missing_name(now, TOPICS, name)
-    assert why.startswith(f"topic {name} not found") and near in why
+    assert why.startswith(f"Topic {name} not found") and near in why
 
 
 def test_a_name_is_accepted_if_it_is_known_or_may_be_known_elsewhere(now: ClusterSnapshot) -> None:
     assert missing_name(now, TOPICS, "Orders") == missing_name(now, TOPICS, "") == ""
-    assert missing_name(now, GROUPS, "shop") == "group shop not found at any broker"
+    assert missing_name(now, GROUPS, "shop") == "Group shop not found at any broker"
     now.missing.append("127.0.0.1:2 did not answer")
     assert missing_name(now, TOPICS, "Nowhere") == ""

@@ -9,6 +9,8 @@ import pytest
 from tests.compat.patience import wait_until
 from tests.troupemq.console.conftest import Visit, place_of, queries
 from troupemq import Message, Producer, PushConsumer
+from troupemq.client.admin import Time
+from troupemq.client.admin.life import LifeEvent, MessageLife
 from troupemq.client.consuming.consumer_offsets import ConsumeFrom
 from troupemq.client.consuming.consumer_settings import ConsumerSettings
 from troupemq.client.message import SendResult
@@ -202,6 +204,25 @@ def test_a_trace_says_what_clients_did(live: Visit, traffic: list[SendResult]) -
 
     wait_until(lambda: bool(events()), "the trace to be sent")
     assert events()[0]["what"] == "sent" and events()[0]["after_ms"] == 0
+
+
+def test_the_life_of_a_message_is_told_in_order(
+    live: Visit, traffic: list[SendResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = place_of(traffic[0])
+    page = live.get("/message", **place).text
+    assert 'hx-trigger="load"' in page and 'hx-get="/message/life?topic=Orders' in page
+    events = live.json("/message/life", **place)["events"]
+    assert [each["what"] for each in events][:3] == ["sent", "stored", "indexed"]
+    assert events[0]["after_ms"] == 0 and {each["group"] for each in events} >= {None, "billing"}
+    retried = LifeEvent(Time(1), "retried", "billing", detail="delay level 3; reason: secret")
+    told = MessageLife("id", "Orders", None, (), (retried,), ("Not known.",))
+    monkeypatch.setattr(live.console.cluster.session, "life_of", lambda view: [told])
+    assert "secret" in live.get("/message/life", **place).text
+    object.__setattr__(live.console.settings, "hide_bodies", True)
+    live.console.accounts.new_password("somebody", "viewer")
+    (event,) = live.json("/message/life", **place)["events"]
+    assert event["detail"] == "delay level 3"
 
 
 def test_missing_delays_and_transactions_have_an_empty_state(live: Visit) -> None:

@@ -7,6 +7,7 @@ from protocol.compression import CompressionError
 from protocol.properties import TROUPE_FAILURE
 from protocol.topic_names import TRACE_TOPIC
 from troupemq.client.admin import Time
+from troupemq.client.admin.life import LifeEvent
 from troupemq.client.admin.messages import MessageTrack
 from troupemq.client.admin.reading import events_of
 from troupemq.client.errors import ClientError
@@ -22,6 +23,7 @@ from troupemq.console.parts import (
     Input,
     Link,
     Links,
+    LivePart,
     LongText,
     Note,
     Notes,
@@ -38,6 +40,13 @@ HEX_COLUMNS = 16
 HEX_BYTES_MAX = 4 << 10
 LIKE_BYTES_MAX = 1_000
 """Bytes of a body that a link or a command line may hold."""
+
+LIFE = "/message/life"
+OFTEN_EMPTY = ("group", "client", "stored_at", "tries", "took_ms", "detail")
+"""Columns of a life that a page leaves out if they are empty."""
+
+LIFE_S = 8.0
+"""Deadline for the life of a message; members of its groups are asked, too."""
 
 HIDDEN = "Your role cannot see message bodies."
 HIDDEN_TRACES = f"Your role can see traces in {TRACE_TOPIC} only."
@@ -99,10 +108,69 @@ def message(asked: PageRequest) -> Page:
             *(_body(view) if asked.sees_bodies() else [_HIDDEN_BODY]),
             RowTable("consumers", "Consumption by group", rows, "No group consumes the topic."),
             *failures_of(tracks.failures, "consumers"),
+            LivePart(
+                "life",
+                [Links([Link("Life of the message", LIFE, place_of(view))])],
+                Link("", LIFE, place_of(view)),
+                comes_later=True,
+            ),
             Facts("properties", "Properties", properties, as_is=True),
             Facts("commands", "Command lines", _commands(asked, view)),
         ],
     )
+
+
+@page(LIFE)
+def life(asked: PageRequest) -> Page:
+    """Show what brokers and clients know of a message, from its sending to its end, in order."""
+    view = find_one(asked)
+    found = asked.cluster.ask(lambda admin: admin.life_of(view), LIFE_S)
+    lives = found.found
+    events = lives[0].events if lives else ()
+    first_ms = next((int(each.time_ms) for each in events if each.time_ms), 0)
+    rows = [_life_row(asked, each, first_ms) for each in events]
+    unknown = lives[0].unknown if lives else ()
+    parts: list[Part] = [
+        *failures_of(found.failures, "life"),
+        RowTable(
+            "events",
+            "Life of the message",
+            rows,
+            "Nothing is known of it.",
+            only_json=[key for key in OFTEN_EMPTY if not any(row[key] for row in rows)],
+        ),
+        Notes("unknown", "", [Note("fine", each) for each in unknown]),
+    ]
+    back = Links([Link(f"Message {view.message_id}", "/message", place_of(view))])
+    again = Link("", LIFE, place_of(view))
+    return Page("Life of a message", [back, LivePart("life", parts, again)])
+
+
+def _life_row(asked: PageRequest, event: LifeEvent, first_ms: int) -> Cells:
+    """Return an event as a row; reasons of failures only for viewers who may see bodies."""
+    detail = event.detail
+    if not asked.sees_bodies():
+        detail = detail.partition("reason: ")[0].rstrip("; ")
+    stored = None
+    if event.topic is not None and event.broker is not None:
+        place = {"topic": event.topic, "broker": event.broker}
+        place |= {"queue": str(event.queue_id), "offset": str(event.offset)}
+        text = f"{event.topic} {event.broker}:{event.queue_id} at {event.offset}"
+        stored = Link(text, "/message", place)
+    client: Link | str | None = event.client
+    if event.group and event.client:
+        client = Link(event.client, "/client", {"group": event.group, "client": event.client})
+    return {
+        "time_ms": event.time_ms,
+        "after_ms": Span(int(event.time_ms) - first_ms) if event.time_ms else None,
+        "what": event.what,
+        "group": Link(event.group, "/group", {"name": event.group}) if event.group else None,
+        "client": client,
+        "stored_at": stored,
+        "tries": event.tries,
+        "took_ms": None if event.took_ms is None else Span(event.took_ms),
+        "detail": detail or None,
+    }
 
 
 def _changes(asked: PageRequest, view: MessageView, tracks: Sequence[MessageTrack]) -> Links:

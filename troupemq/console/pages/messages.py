@@ -104,7 +104,9 @@ def _form(asked: PageRequest) -> Form:
         Input("end", "Until", "time", asked.text("end")),
         Input("id", "Message id", value=asked.text("id"), is_rare=True),
         Input("offset", "Queue offset", "number", asked.text("offset"), is_rare=True),
-        Input("count", "At most", "number", asked.text("count"), hint=f"{SHOWN}", is_rare=True),
+        Input(
+            "count", "At most", "number", asked.text("count"), hint=f"default {SHOWN}", is_rare=True
+        ),
     ]
     return Form("", "/messages", inputs, "Find")
 

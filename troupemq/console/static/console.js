@@ -30,7 +30,7 @@
   const FOLD = "summary, input.more";
   document.addEventListener("htmx:beforeRequest", (event) => {
     const place = event.detail.elt;
-    if (place.matches("input")) return;
+    if (place.matches("input, [data-once]")) return;
     const content = place.id === "main" ? document.getElementById("content") : place, at = document.activeElement;
     const busy = document.hidden || !document.getSelection().isCollapsed ||
       (content && content.contains(at) && !at.matches(FOLD));
