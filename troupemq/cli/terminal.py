@@ -6,7 +6,7 @@ all terminals of today share: position, style, end of line, alternate screen.
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import TextIOWrapper
 from select import select
@@ -80,8 +80,9 @@ class Terminal:
             self._write(_BEGIN)
             yield
         finally:
-            termios.tcsetattr(self._source, termios.TCSADRAIN, before)
-            self._write(_END)
+            with suppress(OSError, termios.error):  # the terminal is gone
+                termios.tcsetattr(self._source, termios.TCSADRAIN, before)
+                self._write(_END)
 
     def show(self, lines: Sequence[Line]) -> None:
         """Draw the lines from the top; cut them at the edges, and clear the rest."""
@@ -111,7 +112,10 @@ class Terminal:
             os.read(wake, READ_BYTES)
         if self._source not in ready:
             return []
-        data = os.read(self._source, READ_BYTES)
+        try:
+            data = os.read(self._source, READ_BYTES)
+        except OSError:
+            data = b""
         if not data:
             raise EOFError
         return list(keys_in(data.decode(errors="replace")))

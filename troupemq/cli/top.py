@@ -37,7 +37,7 @@ JOIN_TIMEOUT_S = 5.0
 )
 @click.option(
     "--stuck-after",
-    type=FiniteRange(min=1, max=86_400),
+    type=FiniteRange(min=0.1, max=86_400),
     metavar="SECONDS",
     help="A queue is stuck if messages wait and none was consumed for this long."
     " [default: the broker's stuckAfterSeconds]",
@@ -132,7 +132,7 @@ def follow(poller: ClusterPoller, interval_s: float, terminal: Terminal) -> None
                     view.press(key)
                 if view.shows != shown:
                     watch.at_once()
-    except EOFError:
+    except (EOFError, BrokenPipeError):  # the terminal is gone
         return
     finally:
         watch.end()

@@ -146,6 +146,7 @@ def test_a_stuck_member_is_named_with_its_message_and_its_function() -> None:
     assert found.current is not None
     assert (found.current.message_id, found.current.tries) == ("M", 2)
     assert (found.tps, found.failed_tps, found.lag, found.cached) == (1.5, 0.5, 5, 2)
+    assert (found.last_message_id, queues[0].last_message_id) == ("L", "L")
     assert found.verdict == (
         "nothing finished for 3 min; 1 of 2 threads busy in slow(), incident.py:8"
     )

@@ -28,12 +28,18 @@ from troupemq.client.admin.progress import CurrentMessage
 
 SECTION, PRODUCERS, OFFSETS = "Consumer groups", "Producers", "Offsets"
 RETRIES = WholeNumber(-1, INT_MAX)
-CURRENT = ("current_offset", "current_message_id", "current_since_ms", "current_tries")
+CURRENT = (
+    "last_message_id",
+    "current_offset",
+    "current_message_id",
+    "current_since_ms",
+    "current_tries",
+)
 _MEMBERS_OF = option("g", "consumerGroup", "The consumer group.", to="group", required=True)
 _GROUP = option("g", "group", "The consumer group.", required=True)
 _STUCK = click.Option(
     ["--stuck-after", "stuck_after_s"],
-    type=FiniteRange(min=1, max=86_400),
+    type=FiniteRange(min=0.1, max=86_400),
     metavar="SECONDS",
     help="A queue is stuck if messages wait and none was consumed for this long."
     " [default: the broker's stuckAfterSeconds]",

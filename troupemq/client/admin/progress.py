@@ -91,6 +91,8 @@ class QueueProgress(Result):
     """Time when a message was last consumed, or the offset last reset."""
     is_stuck: bool | None
     stuck_since_ms: Time | None
+    last_message_id: str | None = None
+    """The message that was last finished; only if members were asked, and report it."""
     current: CurrentMessage | None = field(default=None, metadata=HIDDEN)
     """The oldest message in flight; only if members were asked."""
     group_tps: float = field(default=0.0, metadata=HIDDEN)
@@ -156,6 +158,8 @@ class MemberProgress(Result):
     is_stuck: bool | None
     stuck_since_ms: Time | None
     verdict: str
+    last_message_id: str | None = None
+    """The message that it last finished; Java's client does not tell."""
     current: CurrentMessage | None = field(default=None, metadata=HIDDEN)
     """The message whose call lasts longest, else the oldest one that it holds."""
     in_hand: tuple[CurrentMessage, ...] = field(default=(), metadata=HIDDEN)
@@ -200,6 +204,8 @@ class HeldQueue(NamedTuple):
     """Time of the last finished message, else of the assignment; 0 if it is not reported."""
     consumed_at_ms: int
     """Time of the last finished message, as far as the client tells it from an assignment."""
+    last_message_id: str | None
+    """The last finished message; None before the first, and if it is not reported."""
     in_hand: Sequence[CurrentMessage]
 
     @property
@@ -240,7 +246,7 @@ def _held(queue: MessageQueue, said: Mapping[str, object]) -> HeldQueue:
         CurrentMessage(
             *place,
             offset,
-            one_line(str(each.get("msgId") or ""))[:_MEMBER_CHARS_MAX] or None,
+            _id(each.get("msgId")),
             Time(whole(each.get("since")) or 0),
             whole(each.get("tries")) or 0,
         )
@@ -252,7 +258,12 @@ def _held(queue: MessageQueue, said: Mapping[str, object]) -> HeldQueue:
         for name in ("cachedMsgCount", "cachedMsgMinOffset", "lastConsumeTimestamp")
     )
     none_yet = whole(said.get("lastConsumedOffset")) == -1
-    return HeldQueue(queue, cached, first, finished, 0 if none_yet else finished, in_hand)
+    last = _id(said.get("lastConsumedMsgId"))
+    return HeldQueue(queue, cached, first, finished, 0 if none_yet else finished, last, in_hand)
+
+
+def _id(value: object) -> str | None:
+    return one_line(str(value or ""))[:_MEMBER_CHARS_MAX] or None
 
 
 # --- rules
@@ -301,6 +312,7 @@ def queues_of(
                     Time(max(known)) if is_told else None,
                     is_stuck,
                     Time(since_ms) if is_stuck and since_ms else None,
+                    None if at_member is None else at_member.last_message_id,
                     None if at_member is None else at_member.oldest,
                     each.consume_tps,
                 )
@@ -441,6 +453,7 @@ def _member(
         is_stuck,
         Time(since_ms) if is_stuck and since_ms else None,
         "",
+        max(held, key=_last_finish).last_message_id if held else None,
         current,
         tuple(in_hand),
         threads,
@@ -448,6 +461,10 @@ def _member(
         asked.info,
     )
     return replace(found, verdict=_member_verdict(found, now_ms))
+
+
+def _last_finish(held: HeldQueue) -> int:
+    return held.consumed_at_ms
 
 
 def _age_unknown(message: CurrentMessage) -> tuple[str, str, int]:

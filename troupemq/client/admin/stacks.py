@@ -43,7 +43,9 @@ _PYTHON_LIBRARIES = (
     "/dist-packages/",
     "/lib/python",
     "/lib/pypy",
-    "/troupemq/client/",
+    "/troupemq/client/connection/",
+    "/troupemq/client/consuming/",
+    "/troupemq/client/span_making.py",
     "<frozen ",
 )
 
