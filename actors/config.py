@@ -99,6 +99,8 @@ class BrokerConfig(
     trace_topic_name: str = key("msgTraceTopicName", default="RMQ_SYS_TRACE_TOPIC")
     broker_permission: int = key("brokerPermission", default=PERM_READ | PERM_WRITE, live=True)
 
+    recall_message_enable: bool = key("recallMessageEnable", default=True, live=True)
+    """Whether producers may cancel pending timers; a setting of RocketMQ 5.x, which has it off."""
     reject_transaction_message: bool = key("rejectTransactionMessage", default=False, live=True)
     transaction_check_interval_ms: int = key("transactionCheckInterval", default=60_000, live=True)
     transaction_timeout_ms: int = key("transactionTimeOut", default=6000, live=True)

@@ -7,6 +7,7 @@ frame.py           length-prefixed frames         stream.py          a peer's by
 header_json.py     header serialisation 0         header_binary.py   serialisation 1
 headers/           typed command headers (extFields)
 bodies.py          typed JSON bodies              bodies_admin.py    those for administrators
+bodies_assignment.py   those of assignments       allocation.py      rules that divide queues
 json_body.py       how a dataclass becomes one    fastjson.py        the dialect they are in
 message.py         the record of the commit log   properties.py      its property text
 message_id.py      ids of messages                host.py            addresses in records
@@ -15,5 +16,6 @@ sysflag.py         bits of a message, of a pull   tags.py            tag express
 sql92/             property filters               bloom.py           bits of their outcomes
 send_wire.py       sends decoded at full speed    send_values.py    values of their fields
 send_reply.py      answers to sends by a template
+receipts.py        handles of messages that are settled one by one
 checksum.py        CRC-32 and CRC-32C                sink.py            batches that may be repeated
 """

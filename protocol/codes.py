@@ -12,6 +12,9 @@ VERSION = 407
 VERSION_STANDARD_JSON_ROUTE = 401
 """V4_9_4: from this request version on route data has quoted keys."""
 
+VERSION_5 = 412
+"""V5_0_0_SNAPSHOT: from this request version on brokers in routes have enableActingMaster."""
+
 
 class RequestCode(IntEnum):
     SEND_MESSAGE = 10
@@ -116,6 +119,15 @@ class RequestCode(IntEnum):
     GET_TOPIC_CONFIG = 351  # this and the next two: 5.x clients and tools; 4.9.7 answers 3
     GET_SUBSCRIPTIONGROUP_CONFIG = 352
     LITE_PULL_MESSAGE = 361
+    RECALL_MESSAGE = 370  # this and the rest of the block: 5.x; 4.9.7 answers 3
+    QUERY_ASSIGNMENT = 400
+    SET_MESSAGE_REQUEST_MODE = 401
+    GET_ALL_MESSAGE_REQUEST_MODE = 402
+    POP_MESSAGE = 200_050  # these do not fit the 16 bits of a code in the binary serialisation
+    ACK_MESSAGE = 200_051
+    CHANGE_MESSAGE_INVISIBLETIME = 200_053
+    NOTIFICATION = 200_054
+    BATCH_ACK_MESSAGE = 200_151
 
     GET_GROUP_CHANGES = 30_001  # TroupeMQ extensions; no RocketMQ version uses this range
     GET_OPEN_TRANSACTIONS = 30_002
@@ -159,6 +171,7 @@ class ResponseCode(IntEnum):
     SUBSCRIPTION_GROUP_NOT_EXIST = 26
     FILTER_DATA_NOT_EXIST = 27
     FILTER_DATA_NOT_LATEST = 28
+    INVALID_PARAMETER = 29
 
     TRANSACTION_SHOULD_COMMIT = 200
     TRANSACTION_SHOULD_ROLLBACK = 201
@@ -172,7 +185,10 @@ class ResponseCode(IntEnum):
     UPDATE_AND_CREATE_ACL_CONFIG_FAILED = 209
     DELETE_ACL_CONFIG_FAILED = 210
     UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED = 211
+    POLLING_FULL = 209  # 5.x gives this and the next number a second meaning: answers to POP
+    POLLING_TIMEOUT = 210
     FLOW_CONTROL = 215
+    ILLEGAL_OPERATION = 604  # 5.x
 
     SINK_BATCH_DIFFERS = 30_006  # TroupeMQ extensions: answers to SEND_SINK_BATCH
     SINK_BATCH_HAS_GAP = 30_007

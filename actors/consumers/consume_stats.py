@@ -20,9 +20,11 @@ from actors.config import BrokerConfig
 from actors.consumers.queue_work import Job, QueueWork, QueueWorker
 from actors.engine.actor import handles
 from actors.engine.actor_address import ActorAddress
+from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.long_answers import ENCODED_HERE_MAX
 from actors.network.messages import LongAnswer
 from actors.network.request import Request, serves
+from actors.receipts.figures import ReceiptFigures
 from actors.statistics.pull_stats import PullStats
 from actors.tables.messages import OffsetsTold, TellOffsets
 from actors.tables.tables import Tables
@@ -39,7 +41,7 @@ from protocol.bodies_admin import (
     TopicStatsTable,
 )
 from protocol.bodies_own import OffsetProgress, ProgressStats
-from protocol.codes import RequestCode, ResponseCode
+from protocol.codes import VERSION_5, RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
 from protocol.headers.admin import (
@@ -74,6 +76,7 @@ class ConsumeStats(QueueWorker):
         tables: Tables,
         pulls: PullStats,
         *,
+        receipts: SnapshotRef[ReceiptFigures],
         broker_address: str,
         addresses: Mapping[str, ActorAddress],
     ) -> None:
@@ -81,7 +84,7 @@ class ConsumeStats(QueueWorker):
         self._store = store
         self._config = config
         self._tables = tables
-        self._pulls = pulls
+        self._pulls, self._receipts = pulls, receipts
         self._broker_address = broker_address
         self._to = addresses
         self._works: Mapping[int, Callable[[Request, Offsets], QueueWork]] = {
@@ -170,8 +173,25 @@ class ConsumeStats(QueueWorker):
             and (config := self._counted(group, topic, body)) is not None
             for queue_id in self._lagging(config, config.read_queue_nums, queues)
         )
-        finish = partial(self._answer, request, body, body.offset_table)
+
+        def finish() -> RemotingCommand | None:
+            if request.command.version >= VERSION_5:
+                header = GetConsumeStatsHeader.decode(request.command.fields)
+                self._add_pull_offsets(header.consumer_group, body)
+            return self._answer(request, body, body.offset_table)
+
         return QueueWork(request, jobs, finish)
+
+    def _add_pull_offsets(self, group: str, body: ConsumeStatsBody) -> None:
+        """Add the pull offsets, which tools of 4.9.7 do not know."""
+        figures, pulled = self._receipts.value.in_flight, self._pulls.by_group
+        for queue, found in body.offset_table.items():
+            place = group, queue.topic
+            held = figures[place].queues.get(queue.queue_id, 0) if place in figures else 0
+            counts = pulled.get((queue.topic, group))
+            pull = 0 if counts is None else counts.pulled.get(queue.queue_id, 0)
+            newest = max(found.consumer_offset + held, pull)
+            found.pull_offset = min(newest, found.broker_offset)
 
     def _broker_stats(self, request: Request, offsets: Offsets) -> QueueWork:
         header = GetBrokerConsumeStatsHeader.decode(request.command.fields)

@@ -330,11 +330,17 @@ def names_of(code: int, response_code: int) -> tuple[str, str]:
     """Return the names of both codes; an unknown code is its number."""
     request = RequestCode(code).name if code in _REQUESTS else str(code)
     response = ResponseCode(response_code).name if response_code in _RESPONSES else None
+    if code == RequestCode.POP_MESSAGE:  # where these numbers have another meaning
+        response = _POLLING.get(response_code, response)
     return request, response or str(response_code)
 
 
 _REQUESTS = frozenset(int(code) for code in RequestCode)
 _RESPONSES = frozenset(int(code) for code in ResponseCode)
+_POLLING = {
+    int(ResponseCode.POLLING_FULL): "POLLING_FULL",
+    int(ResponseCode.POLLING_TIMEOUT): "POLLING_TIMEOUT",
+}
 
 
 def regrouped(counts: Sequence[int], bounds: Sequence[float], wanted: Sequence[float]) -> list[int]:

@@ -274,6 +274,41 @@ class OwnPage:
             late,
         )
 
+        self._timers(page, now_ms)
+
+    def _timers(self, page: MetricsPage, now_ms: int) -> None:
+        figures = self._from.timer_figures
+        levels = sorted(figures.levels.copy().items())
+        texts = [
+            (labels({"level": str(level)}), timers) for level, timers in levels if timers.is_used
+        ]
+        page.gauge(
+            "troupemq_timers_pending",
+            "Timers that are not delivered, in each delay level",
+            [(text, timers.pending) for text, timers in texts],
+        )
+        page.gauge(
+            "troupemq_timer_late_max_seconds",
+            "Greatest lateness of a delivered timer since the start",
+            [(text, timers.late_max_ms / 1000) for text, timers in texts],
+        )
+        page.counter(
+            "troupemq_timers_moved_total",
+            "Timers stored again because they outlast their delay level",
+            [(text, timers.moved_count) for text, timers in texts],
+        )
+        page.value(
+            "rocketmq_timer_dequeue_latency",
+            "Milliseconds past the due time of the earliest timer",
+            figures.late_ms(now_ms),
+        )
+        page.counter(
+            "rocketmq_timer_enqueue_total", "Timers accepted", [("", figures.stored_count)]
+        )
+        page.counter(
+            "rocketmq_timer_dequeue_total", "Timers delivered", [("", figures.delivered_count)]
+        )
+
     def _groups(self, page: MetricsPage, clients: Clients | None) -> None:
         views = self._from.tables.consumers.value
         page.value(

@@ -1,11 +1,12 @@
 """The table of consumer offsets, by group and queue.
 
 Owns: the offsets and consumerOffset.json.
-Receives: Request (connections); CommitOffset (PullMessage, Transactions); ResetOffsets
-(OffsetReset); MergeOffsets (SlaveSync); TopicsGone (TopicTable, SlaveSync); GroupsGone,
-ForgetOffsets (GroupTable); ForgetTopic (TopicTable, CleanFiles); TellOffsets (OffsetReset,
-ConsumeStats, QueueOffsets).
-Sends: WriteFile (ConfigWriter); EncodeAnswer (TableEncoder); OffsetsTold (the requesting actor).
+Receives: Request (connections); CommitOffset (PullMessage, Transactions); AdvanceOffsets
+(Receipts); ResetOffsets (OffsetReset); MergeOffsets (SlaveSync); TopicsGone (TopicTable,
+SlaveSync); GroupsGone, ForgetOffsets (GroupTable); ForgetTopic (TopicTable, CleanFiles);
+TellOffsets (OffsetReset, ConsumeStats, QueueOffsets).
+Sends: WriteFile (ConfigWriter); EncodeAnswer (TableEncoder); OffsetsTold,
+OffsetsAdvanced (the requesting actor).
 
 One-way commits and commits of pulls pass offset_guard.py, old_places.py and first_pulls.py, which
 recognize stale ones. Commits in request form are stored as sent. All pass offset_ceiling.py, the
@@ -32,12 +33,14 @@ from actors.network.request import Peer, Request, serves
 from actors.tables.consumer_views import ConsumerView
 from actors.tables.first_pulls import FirstPulls
 from actors.tables.messages import (
+    AdvanceOffsets,
     CommitOffset,
     EncodeAnswer,
     ForgetOffsets,
     ForgetTopic,
     GroupsGone,
     MergeOffsets,
+    OffsetsAdvanced,
     OffsetsTold,
     ResetOffsets,
     TellOffsets,
@@ -159,6 +162,8 @@ class ConsumerOffsets(TickedTable):
         """On a slave: groups that its master deleted, perhaps with their offsets."""
         self._gone_topics: frozenset[str] = frozenset()
         """On a slave: topics that its master deleted."""
+        self._restarted_topics: frozenset[str] = frozenset()
+        """On a slave: topics with restarted queues; no table of the master need show that."""
         self._stats = stats or OffsetStats()
         self._guard = OffsetGuard(consumers, self._stats) if guards else None
 
@@ -184,6 +189,15 @@ class ConsumerOffsets(TickedTable):
         peer = message.peer
         self._commit(message.group, message.topic, message.queue_id, message.offset, peer)
 
+    @handles(AdvanceOffsets)
+    def on_advance(self, message: AdvanceOffsets) -> None:
+        """Store the offsets of messages that are settled one by one."""
+        for each in message.commits:
+            stored = self._offsets.get(offset_key(each.topic, each.group), {}).get(each.queue_id)
+            if stored == each.expected:
+                self._store(each.group, each.topic, each.queue_id, each.offset)
+        message.reply_to.tell(OffsetsAdvanced(message.commits))
+
     @handles(MergeOffsets)
     def on_take_offsets(self, message: MergeOffsets) -> None:
         """Merge the master's offsets: they replace those of the same groups.
@@ -205,9 +219,11 @@ class ConsumerOffsets(TickedTable):
             self._gone -= forgotten
             for group in forgotten:
                 self.on_forget(ForgetOffsets(group))
-        for topic in self._gone_topics - {topic_of(key) for key in table}:
+        gone = self._gone_topics | self._restarted_topics
+        for topic in gone - {topic_of(key) for key in table}:
             self._forget_topic(topic)
             self._gone_topics -= {topic}
+            self._restarted_topics -= {topic}
 
     @handles(GroupsGone)
     def on_groups_gone(self, message: GroupsGone) -> None:
@@ -217,7 +233,10 @@ class ConsumerOffsets(TickedTable):
     @handles(TopicsGone)
     def on_topics_gone(self, message: TopicsGone) -> None:
         """Note deleted topics until the next table shows whether their offsets remain."""
-        self._gone_topics = (self._gone_topics | message.gone) - message.there
+        if message.has_restarted:
+            self._restarted_topics |= message.gone
+        else:
+            self._gone_topics = (self._gone_topics | message.gone) - message.there
 
     @handles(ForgetTopic)
     def on_forget_topic(self, message: ForgetTopic) -> None:

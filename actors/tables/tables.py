@@ -6,6 +6,7 @@ from actors.engine.snapshot_ref import SnapshotRef
 from actors.tables.consumer_offsets import OffsetMoves, Offsets
 from actors.tables.consumer_views import ConsumerView, Producing
 from actors.tables.groups import GroupConfigs
+from actors.tables.request_modes import Modes
 from protocol.bloom import BloomFilter
 from protocol.bodies import TopicConfig, TopicConfigTable
 from storage.tables.consumer_filters import ConsumerFilters
@@ -18,6 +19,7 @@ class Tables:
         self.topics: SnapshotRef[Mapping[str, TopicConfig]] = SnapshotRef({})
         self.topic_table = SnapshotRef(TopicConfigTable())
         self.groups: SnapshotRef[GroupConfigs] = SnapshotRef({})
+        self.request_modes: SnapshotRef[Modes] = SnapshotRef({})
         self.consumers: SnapshotRef[Mapping[str, ConsumerView]] = SnapshotRef({})
         self.producers: SnapshotRef[Mapping[str, Sequence[Producing]]] = SnapshotRef({})
         self.offsets: SnapshotRef[Offsets] = SnapshotRef({})

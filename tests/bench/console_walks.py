@@ -25,7 +25,7 @@ WAIT_MS = 60_000.0
 
 @dataclass
 class Walk:
-    """One walker, who thinks between what he does."""
+    """Recorded walk of one browser, with pauses between its actions."""
 
     page: Page
     origin: str
@@ -181,7 +181,6 @@ def record(browser: Browser, made: Watched, walk: Callable[[Walk], None]) -> Vis
 
 
 def main() -> None:
-    """See above."""
     chromium = which("chromium")
     if chromium is None:
         raise SystemExit("the recording needs Debian's chromium: apt-get install chromium")

@@ -12,6 +12,7 @@ from protocol.headers.client import ConsumerSendMsgBackHeader, UnregisterClientH
 from protocol.headers.fields import Header
 from protocol.headers.namesrv import GetRouteInfoHeader, RegisterBrokerResponseHeader
 from protocol.headers.offset import OffsetResponseHeader, QueueHeader
+from protocol.headers.pop import ALL_QUEUES, PopMessageHeader, PopMessageResponseHeader
 from protocol.headers.pull import PullMessageHeader, PullMessageResponseHeader
 from protocol.headers.send import SendMessageHeader, SendMessageResponseHeader
 from protocol.headers.transaction import EndTransactionHeader
@@ -143,3 +144,20 @@ def test_every_code_with_a_header_is_known() -> None:
     codes = set(map(int, RequestCode))
     assert set(map(int, REQUEST_HEADERS)) <= codes
     assert set(map(int, RESPONSE_HEADERS)) <= set(map(int, REQUEST_HEADERS)) | {26, 52}
+
+
+def test_primitives_of_a_receive_are_zero_where_they_are_missing() -> None:
+    header = PopMessageHeader.decode({"consumerGroup": "CG", "topic": "T", "queueId": "-1"})
+    assert header.queue_id == ALL_QUEUES
+    assert header.max_msg_nums == header.poll_time_ms == header.born_time_ms == 0
+    assert not header.order and not header.hold_with_connection
+
+
+def test_answer_to_a_receive_says_so_where_a_hold_lives_with_its_connection() -> None:
+    answer = PopMessageResponseHeader(
+        pop_time_ms=1, invisible_time_ms=2, revive_queue_id=0, rest_num=3
+    )
+    assert "holdWithConnection" not in answer.encode()
+    answer.hold_with_connection = True
+    assert answer.encode()["holdWithConnection"] == "true"
+    assert PopMessageResponseHeader.decode(answer.encode()) == answer

@@ -54,7 +54,7 @@ class TagsOf(HTMLParser):
         self.tags: list[str] = []
         self.dangers: list[str] = []
         self.shown = ""
-        """What it says; a field keeps what somebody has typed as it is."""
+        """Visible text; a field keeps its typed value."""
         self.feed(text)
 
     def handle_data(self, data: str) -> None:
@@ -96,7 +96,7 @@ def view(text: str) -> MessageView:
 
 
 def hostile_cluster(text: str) -> ClusterSnapshot:
-    """What brokers say that take any name, and that lie about themselves."""
+    """Return answers of brokers that accept any name and report wrong figures about themselves."""
     place = BrokerPlace(text, text, 0, text)
     return ClusterSnapshot(
         brokers=[BrokerSummary(place, {"brokerVersionDesc": text, "runtime": text, text: text})],
@@ -321,7 +321,9 @@ def everything(peer: socket) -> bytes:
 
 
 def asked(server: ConsoleServer, request: bytes) -> bytes:
-    """The begin of the answer; nothing where it is a reset, as somebody sees who sends on."""
+    """Return the start of the answer; nothing after a reset, which a client sees that keeps
+    sending.
+    """
     with create_connection(("127.0.0.1", server.port), WAIT_S) as peer, suppress(ConnectionError):
         peer.sendall(request)
         return peer.recv(4096)

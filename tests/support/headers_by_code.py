@@ -61,6 +61,15 @@ from protocol.headers.offset import (
     SearchOffsetHeader,
     UpdateConsumerOffsetHeader,
 )
+from protocol.headers.pop import (
+    AckMessageHeader,
+    ChangeInvisibleTimeHeader,
+    ChangeInvisibleTimeResponseHeader,
+    NotificationHeader,
+    NotificationResponseHeader,
+    PopMessageHeader,
+    PopMessageResponseHeader,
+)
 from protocol.headers.pull import (
     PullMessageHeader,
     PullMessageResponseHeader,
@@ -70,6 +79,8 @@ from protocol.headers.pull import (
 )
 from protocol.headers.raw import RawResponseHeader, ReadRecordsHeader, ReadUnitsHeader
 from protocol.headers.send import (
+    RecallMessageHeader,
+    RecallMessageResponseHeader,
     ReplyMessageHeader,
     SendMessageHeader,
     SendMessageResponseHeader,
@@ -91,6 +102,11 @@ REQUEST_HEADERS: dict[int, type[Header]] = {
     Code.PUSH_REPLY_MESSAGE_TO_CLIENT: ReplyMessageHeader,
     Code.PULL_MESSAGE: PullMessageHeader,
     Code.LITE_PULL_MESSAGE: PullMessageHeader,
+    Code.POP_MESSAGE: PopMessageHeader,
+    Code.ACK_MESSAGE: AckMessageHeader,
+    Code.CHANGE_MESSAGE_INVISIBLETIME: ChangeInvisibleTimeHeader,
+    Code.NOTIFICATION: NotificationHeader,
+    Code.RECALL_MESSAGE: RecallMessageHeader,
     Code.QUERY_MESSAGE: QueryMessageHeader,
     Code.VIEW_MESSAGE_BY_ID: ViewMessageHeader,
     Code.QUERY_CONSUMER_OFFSET: QueryConsumerOffsetHeader,
@@ -163,8 +179,12 @@ RESPONSE_HEADERS: dict[int, type[Header]] = {
     Code.SEND_REPLY_MESSAGE: SendMessageResponseHeader,
     Code.SEND_REPLY_MESSAGE_V2: SendMessageResponseHeader,
     Code.PULL_MESSAGE: PullMessageResponseHeader,
+    Code.POP_MESSAGE: PopMessageResponseHeader,
+    Code.CHANGE_MESSAGE_INVISIBLETIME: ChangeInvisibleTimeResponseHeader,
+    Code.NOTIFICATION: NotificationResponseHeader,
     Code.READ_RECORDS: RawResponseHeader,
     Code.READ_UNITS: RawResponseHeader,
+    Code.RECALL_MESSAGE: RecallMessageResponseHeader,
     Code.QUERY_MESSAGE: QueryMessageResponseHeader,
     Code.SEND_SINK_BATCH: SinkProgressHeader,
     Code.GET_SINK_PROGRESS: SinkProgressHeader,

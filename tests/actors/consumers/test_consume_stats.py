@@ -26,10 +26,11 @@ from protocol.bodies_admin import (
 )
 from protocol.bodies_own import OffsetProgress, ProgressList, ProgressStats
 from protocol.codes import RequestCode, ResponseCode
-from tests.support.brokers import STORE, SimulatedBroker
+from tests.support.brokers import STORE, FramesPeer, SimulatedBroker
 from tests.support.groups import Client, ask, update
 from tests.support.peers import RecordingPeer, request
 from tests.support.pulls import broker
+from tests.support.receiving import receive_command
 
 LONG_MAX = (1 << 63) - 1
 
@@ -81,6 +82,21 @@ def test_the_consumer_lag_of_a_group_is_returned(fields: dict[str, str]) -> None
         queue(0): OffsetWrapper(4, 3, times(made)[2]),
         queue(1): OffsetWrapper(0, 0, 0),
     }
+
+
+def test_tools_of_5_x_see_what_is_in_flight() -> None:
+    """They show a negative number where no pull offset comes."""
+    made = filled()
+    made.ask(update("consumers", 1))
+    peer = FramesPeer()
+    made.system.address("receipts").tell(Request(receive_command(count=2), peer))
+    made.system.advance(6_000)
+    command = request(RequestCode.GET_CONSUME_STATS, {"consumerGroup": "consumers"}, version=412)
+    found = ConsumeStatsBody.decode(made.ask(command).body).offset_table
+    assert (found[queue(0)].consumer_offset, found[queue(0)].pull_offset) == (1, 3)
+    assert (found[queue(1)].consumer_offset, found[queue(1)].pull_offset) == (0, 0)
+    older = replace(command, version=411)
+    assert b"pullOffset" not in bytes(made.ask(older).body or b"")
 
 
 def test_unknown_group_is_not_found() -> None:

@@ -375,3 +375,23 @@ def test_tls_is_counted_and_a_certificate_has_its_end(tmp_path: Path) -> None:
     assert value(found, "troupemq_connections", port="main", tls="false") == 1
     end_s = value(found, "troupemq_tls_certificate_not_after_seconds", use="server")
     assert end_s == not_after_s(Path(files.cert_path).read_text(encoding="ascii"))
+
+
+def test_timers_count_where_they_wait_and_when_they_are_delivered() -> None:
+    made = SimulatedBroker(2)
+    made.make_topic()
+    scraper = Scraper(made)
+    assert not [name for name in scraper.found() if name.startswith("troupemq_timer")]
+    made.send(properties="TIMER_DELAY_MS\x013000")
+    made.send(properties="TIMER_DELAY_SEC\x019000")
+    made.system.drain()
+    found = scraper.found()
+    assert value(found, "troupemq_timers_pending", level="2") == 1
+    assert value(found, "troupemq_timers_pending", level="18") == 1
+    assert value(found, "rocketmq_timer_enqueue_total") == 2
+    assert value(found, "rocketmq_timer_dequeue_latency") == 0
+    made.system.advance(3100)
+    found = scraper.found()
+    assert value(found, "troupemq_timers_pending", level="2") == 0
+    assert value(found, "rocketmq_timer_dequeue_total") == 1
+    assert value(found, "troupemq_timer_late_max_seconds", level="2") < 0.1

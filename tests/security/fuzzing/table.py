@@ -32,6 +32,15 @@ from protocol.message import (
 from protocol.message_id import parse_message_id
 from protocol.properties import format as format_properties
 from protocol.properties import parse
+from protocol.receipts import (
+    OrderCounts,
+    ReceiptError,
+    ReceiptHandle,
+    format_bits,
+    parse_bits,
+    parse_offsets,
+    parse_start_offsets,
+)
 from protocol.sink import (
     SinkMessage,
     decode_sink_body,
@@ -43,6 +52,7 @@ from protocol.sql92.compile import _cache
 from protocol.standard_json import library_loads
 from protocol.stream import CommandStream
 from protocol.tags import TagFilter
+from protocol.timers import RecallHandle
 from tests.security.fuzzing.decoder import Decoder
 from tests.security.fuzzing.elsewhere import ELSEWHERE
 from tests.security.fuzzing.readers import (
@@ -82,7 +92,7 @@ from tests.security.fuzzing.seeds import (
 from tests.support.golden import REPOSITORY
 
 UNFOLDED_BYTES_MAX = 4 << 20
-"""Of what is inflated: callers give the limit, so it is no part of the promise."""
+"""Limit of decompressed bytes: callers set it, so the decoder promises none."""
 
 
 def _subclasses(root: Any, package: str) -> list[Any]:
@@ -341,6 +351,41 @@ OF_TEXTS: list[Decoder] = [
         for read in (parse_int, parse_long, parse_double)
     ),
     Decoder(
+        "receipt.handle",
+        of_text(ReceiptHandle.parse),
+        (ReceiptError,),
+        lambda: [b"7 1795188797085 60000 999 0 broker-a 3 9"],
+        ("receipts.ReceiptHandle.parse",),
+    ),
+    *(
+        Decoder(
+            f"receipt.{name}",
+            of_text(read),
+            (ReceiptError,),
+            lambda: [b"0 3 7,8;1 0 9", b"0 3 7", b"0 qo3%7 2"],
+            (f"receipts.{covers}",) if covers else (),
+        )
+        for name, read, covers in (
+            ("starts", parse_start_offsets, "parse_start_offsets"),
+            ("offsets", parse_offsets, "parse_offsets"),
+            ("counts", OrderCounts, ""),
+        )
+    ),
+    Decoder(
+        "timers.recall handle",
+        of_text(RecallHandle.decode),
+        (ValueError,),
+        lambda: [RecallHandle("Topic", "broker-a", 1_700_000_000_000, "ID").encode().encode()],
+        ("timers.RecallHandle.decode",),
+    ),
+    Decoder(
+        "receipt.bits",
+        of_text(lambda text: parse_bits(text, 1 << 40)),
+        (ReceiptError,),
+        lambda: [format_bits([0, 3, 900], 0).encode()],
+        ("receipts.parse_bits",),
+    ),
+    Decoder(
         "traceparent",
         of_text(parse_traceparent),
         (),
@@ -392,7 +437,7 @@ BYTES_MAX = {
     **dict.fromkeys(("batch", "batch.alike", "sink", "record", "records"), 1 << 20),
     **dict.fromkeys(("fastjson.short", "fastjson.standard", "jobs.arguments"), 1 << 20),
 }
-"""Where it is not what is usual. Bodies that are read on the loop have a megabyte, too."""
+"""Length limits that differ from the usual one. Bodies read on the loop have a megabyte as well."""
 
 
 def _with_limit(decoder: Decoder) -> Decoder:
@@ -404,4 +449,4 @@ def _with_limit(decoder: Decoder) -> Decoder:
 
 
 DECODERS: dict[str, Decoder] = {each.name: _with_limit(each) for each in _all()}
-"""By name, which is also that of a folder of the corpus."""
+"""Decoders by name, which is also the name of their corpus folder."""

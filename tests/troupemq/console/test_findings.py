@@ -43,12 +43,12 @@ def test_a_healthy_cluster_has_no_findings() -> None:
     assert said(snapshot(GroupSummary("g", 100, 60_000, 5.0, members=2))) == []
 
 
-def test_an_unreachable_cluster_is_trouble() -> None:
+def test_an_unreachable_cluster_is_a_finding() -> None:
     found = said(ClusterSnapshot(NOW_MS, missing=["no name server answers: h:9: refused"]))
     assert found == [("trouble", "No broker is reachable: no name server answers: h:9: refused.")]
 
 
-def test_a_silent_broker_and_one_without_a_master_are_trouble() -> None:
+def test_silent_and_masterless_brokers_are_findings() -> None:
     now = snapshot()
     now.brokers = [BrokerSummary(SLAVE)]
     assert said(now) == [
@@ -60,20 +60,20 @@ def test_a_silent_broker_and_one_without_a_master_are_trouble() -> None:
 @pytest.mark.parametrize(
     ("ratio", "level"), [("0.74", None), ("0.75", "watch"), ("0.85", "trouble"), ("-1.0", None)]
 )
-def test_a_full_disk(ratio: str, level: str | None) -> None:
+def test_a_full_disk_is_a_finding(ratio: str, level: str | None) -> None:
     now = snapshot()
     now.brokers[0].says = {"commitLogDiskRatio": ratio}
     assert [each for each, _ in said(now)] == ([] if level is None else [level])
 
 
-def test_a_slave_that_is_far_behind_its_master() -> None:
+def test_a_lagging_slave_is_a_finding() -> None:
     now = snapshot()
     behind = {**WELL, "commitLogMaxOffset": str((1 << 40) - (300 << 20))}
     now.brokers.append(BrokerSummary(SLAVE, behind))
     assert said(now) == [("trouble", "The slave 1 of broker-a lags 300 MiB behind its master.")]
 
 
-def test_lagging_groups_and_groups_without_members_are_trouble() -> None:
+def test_lagging_and_memberless_groups_are_findings() -> None:
     late = GroupSummary("late", 12, 600_000, 1.5, members=1)
     far = GroupSummary("far", 20_000, 1000, 1.5, members=1)
     alone = GroupSummary("alone", 3, 1000, members=0)
@@ -102,7 +102,7 @@ def test_many_groups_are_named_in_part_and_counted() -> None:
     assert found[-1][1] == "15 more groups have the same problem."
 
 
-def test_differing_members_dead_letters_transactions_and_jobs() -> None:
+def test_mismatches_dead_letters_transactions_and_jobs_are_findings() -> None:
     group = GroupSummary("g", members=2, differs=True, dead_letters=7)
     half = OpenTransaction("shop", "T", "id", "oid", 1, NOW_MS - 7_200_000, NOW_MS, "h")
     now = snapshot(
@@ -126,7 +126,7 @@ def test_differing_members_dead_letters_transactions_and_jobs() -> None:
     ]
 
 
-def test_a_job_that_went_well_since_is_no_finding() -> None:
+def test_a_job_that_succeeded_since_is_not_a_finding() -> None:
     runs = [JobRun("r-1", "audit", "failed"), JobRun("r-2", "audit", "finished")]
     assert said(snapshot(jobs={"h:1": Jobs(runs=runs)})) == []
 
@@ -144,11 +144,11 @@ def test_a_job_that_went_well_since_is_no_finding() -> None:
         (90_061_000, "1 d 1 h"),
     ],
 )
-def test_a_duration_is_said_in_two_units(span_ms: int, text: str) -> None:
+def test_a_duration_is_shown_in_two_units(span_ms: int, text: str) -> None:
     assert spoken(span_ms) == text
 
 
-def test_damage_of_a_store_is_trouble_and_of_its_tables_a_warning() -> None:
+def test_store_damage_is_an_error_and_table_damage_a_warning() -> None:
     now = snapshot()
     now.brokers[0].store = StoreState(damaged_places=2, damaged_bytes=30, damaged_tables=["x"])
     assert said(now) == [

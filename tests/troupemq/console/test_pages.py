@@ -60,7 +60,7 @@ def _lag(cluster: WatchedCluster) -> int:
 
 
 @pytest.mark.heavy
-def test_every_page_is_there_as_html_and_as_json(live: Visit, traffic: list[SendResult]) -> None:
+def test_every_page_exists_as_html_and_json(live: Visit, traffic: list[SendResult]) -> None:
     address = live.console.watch.newest().brokers[0].place.address
     query = queries(address, "billing", traffic[0], "order-0")
     assert query.keys() <= PLACES.keys()
@@ -126,7 +126,7 @@ def test_members_of_a_group_show_their_subscriptions(
     assert live.json("/group/members", name="nobody")["agreement"][0]["level"] == "trouble"
 
 
-def test_a_message_is_found_in_every_way(live: Visit, traffic: list[SendResult]) -> None:
+def test_a_message_is_found_by_every_search(live: Visit, traffic: list[SendResult]) -> None:
     wanted = traffic[3]
     queries: list[dict[str, object]] = [
         {"key": "order-3"},
@@ -196,7 +196,7 @@ def test_live_messages_are_shown(live: Visit, traffic: list[SendResult]) -> None
     assert 'hx-trigger="every 2s"' in page and traffic[-1].message_id in page
 
 
-def test_a_trace_says_what_clients_did(live: Visit, traffic: list[SendResult]) -> None:
+def test_a_trace_shows_the_steps_of_clients(live: Visit, traffic: list[SendResult]) -> None:
     def events() -> list[dict[str, object]]:
         found = live.json("/trace", id=traffic[0].message_id)["events"]
         assert isinstance(found, list)
@@ -230,7 +230,7 @@ def test_missing_delays_and_transactions_have_an_empty_state(live: Visit) -> Non
     assert "No broker has delayed messages" in live.get("/delays").text
 
 
-def test_times_are_taken_and_shown_in_the_zone_of_the_browser(
+def test_times_are_entered_and_shown_in_the_browsers_time_zone(
     live: Visit, traffic: list[SendResult]
 ) -> None:
     live.client.cookies.set("troupemq_zone", "Asia%2FTokyo")

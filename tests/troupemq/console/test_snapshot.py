@@ -113,7 +113,7 @@ def test_a_snapshot_joins_answers_and_names_silent_brokers(
     assert found.brokers[0].number("putTps") == 1.5 and found.brokers[0].number("x") is None
 
 
-def test_a_broker_is_not_asked_again_and_again_for_what_it_does_not_serve(
+def test_unsupported_requests_are_not_repeated_to_a_broker(
     cluster: tuple[FakeServer, FakeServer, DeadlineSession],
 ) -> None:
     """Each such request is a warning in an official broker's log."""
@@ -131,7 +131,7 @@ def test_a_broker_is_not_asked_again_and_again_for_what_it_does_not_serve(
     assert len(asked) == 2 * len(OURS)
 
 
-def test_a_broker_that_hangs_costs_its_time_and_no_more(
+def test_a_hanging_broker_costs_at_most_its_timeout(
     cluster: tuple[FakeServer, FakeServer, DeadlineSession], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The broker accepts connections and never answers, like a suspended process."""
@@ -146,7 +146,7 @@ def test_a_broker_that_hangs_costs_its_time_and_no_more(
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"table": 3}', b"\xff" * 100])
-def test_an_answer_of_rubbish_is_missing_and_breaks_nothing(
+def test_an_invalid_answer_counts_as_missing(
     cluster: tuple[FakeServer, FakeServer, DeadlineSession], body: bytes
 ) -> None:
     _, broker, session = cluster
@@ -157,7 +157,7 @@ def test_an_answer_of_rubbish_is_missing_and_breaks_nothing(
     assert len(found.brokers) == 2 and found.missing
 
 
-def test_without_a_name_server_there_is_one_sentence() -> None:
+def test_without_a_name_server_pages_are_a_one_sentence_error() -> None:
     session = DeadlineSession(GONE)
     found = SnapshotTaker(session, lambda: NOW_MS).take()
     assert found.brokers == [] and found.missing == [

@@ -39,7 +39,7 @@ class Taker:
         return ClusterSnapshot(self.count, self.took_s, [BrokerSummary(PLACE, says)], groups=groups)
 
 
-def test_a_snapshot_serves_all_until_it_is_too_old() -> None:
+def test_a_snapshot_serves_all_requests_until_it_expires() -> None:
     taker = Taker()
     watch = ClusterWatch(taker, clock=lambda: taker.now_s)
     assert watch.newest().taken_ms == watch.newest().taken_ms == 1
@@ -50,7 +50,7 @@ def test_a_snapshot_serves_all_until_it_is_too_old() -> None:
     assert [(each.in_tps, each.out_tps, each.lag) for each in watch.history] == [(2.0, 3.0, 9)] * 3
 
 
-def test_those_that_take_long_are_rarer() -> None:
+def test_slow_snapshots_are_taken_less_often() -> None:
     taker = Taker()
     taker.took_s = 2.0
     watch = ClusterWatch(taker, clock=lambda: taker.now_s)
@@ -113,7 +113,7 @@ def test_concurrent_requests_wait_for_one_snapshot() -> None:
     assert taker.count <= 2
 
 
-def test_what_the_charts_remember_is_limited() -> None:
+def test_the_history_of_charts_is_bounded() -> None:
     taker = Taker()
     watch = ClusterWatch(taker, clock=lambda: taker.now_s)
     for _ in range(HISTORY_COUNT + 10):
@@ -132,7 +132,7 @@ def test_the_thread_takes_snapshots_for_alerts_without_requests() -> None:
     assert watch.stop(WAIT_S)
 
 
-def test_a_round_that_fails_does_not_end_the_alerts() -> None:
+def test_a_failed_round_does_not_end_the_alerts() -> None:
     """Regression: the thread ended, and no alerts were sent until the next start."""
     taker = Taker()
     rounds, told = iter(range(2)), Event()

@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from protocol.bodies_assignment import POP, PULL
 from troupemq.cli.admin.command import (
     BROKER,
     CLUSTER,
@@ -103,6 +104,33 @@ changing(
     CLUSTER,
     GROUP,
     yes_no("r", "removeOffset", "Also delete its consumer offsets.", to="with_offsets"),
+    needs_target=True,
+)
+
+
+changing(
+    "setConsumeMode",
+    SECTION,
+    Admin.set_consume_mode,
+    "Set whether a group of RocketMQ 5 clients pulls or pops a topic.",
+    BROKER,
+    CLUSTER,
+    option("t", "topicName", "The topic.", to="topic", required=True),
+    option("g", "groupName", "The consumer group.", to="group", required=True),
+    option(
+        "m",
+        "mode",
+        "PULL: by consumer offset; POP: message by message.",
+        type=click.Choice([PULL, POP], case_sensitive=False),
+        required=True,
+    ),
+    option(
+        "q",
+        "popShareQueueNum",
+        "In POP mode, number of members whose queues a member shares. 0: those of all.",
+        type=WholeNumber(0, INT_MAX),
+        default=0,
+    ),
     needs_target=True,
 )
 

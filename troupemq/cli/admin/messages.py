@@ -225,6 +225,17 @@ def send_message(
     out.fields(admin.send_message(topic, body.encode(), keys=keys, queue=queue, **given).row())
 
 
+@command(
+    "recallMessage",
+    SECTION,
+    TOPIC,
+    option("i", "handle", "The recall handle that the send has printed.", required=True),
+)
+def recall_message(admin: Admin, out: Output, *, topic: str, handle: str) -> None:
+    """Cancel a delayed delivery that is not due yet."""
+    out.done(admin.recall_message(topic, handle))
+
+
 # --- whole queues
 
 

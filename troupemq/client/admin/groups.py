@@ -7,6 +7,7 @@ from typing import Any, Unpack
 
 from protocol.bodies import MessageQueue, SubscriptionGroupConfig, SubscriptionGroupTable
 from protocol.bodies_admin import ConsumerConnection, ConsumeStatsList
+from protocol.bodies_assignment import RequestMode
 from protocol.bodies_own import ProgressList, ProgressStats
 from protocol.codes import RequestCode
 from protocol.headers.admin import (
@@ -15,7 +16,7 @@ from protocol.headers.admin import (
     GetConsumeStatsHeader,
     TopicHeader,
 )
-from protocol.table_rules import asked_group_fault
+from protocol.table_rules import asked_group_fault, request_mode_fault
 from protocol.topic_names import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 from troupemq.client.admin.answers import (
     HIDDEN,
@@ -50,7 +51,7 @@ MEMBERS_ASKED_MAX = 200
 """Limit of members that are asked for their progress."""
 READ_QUEUES_MAX = 16
 """Limit of queues whose first waiting message is read."""
-_KINDS = {"CONSUME_PASSIVELY": "push", "CONSUME_ACTIVELY": "pull"}
+_KINDS = {"CONSUME_PASSIVELY": "push", "CONSUME_ACTIVELY": "pull", "CONSUME_POP": "simple"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +89,16 @@ class GroupDeleted(Change):
     SENTENCE = "The group {0.group} is deleted at {0.deleted_at}."
     group: str
     deleted_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumeModeSet(Change):
+    SENTENCE = "Consume mode of {0.group} for {0.topic} is {0.mode} at {0.broker_address}."
+    topic: str
+    group: str
+    mode: str
+    pop_share_queue_num: int
+    broker_address: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +153,30 @@ class GroupAdmin(MemberAdmin):
                 with failures.attempt():
                     self.ask(address, RequestCode.DELETE_TOPIC_IN_BROKER, TopicHeader(topic))
             self._forget_topic(failures, topic, cluster)
+
+    @changes
+    def set_consume_mode(
+        self,
+        failures: Failures,
+        topic: str,
+        group: str,
+        mode: str,
+        *,
+        pop_share_queue_num: int = 0,
+        **where: Unpack[Where],
+    ) -> Iterator[ConsumeModeSet]:
+        """Set how clients of 5.x that leave their assignment to brokers request a topic's messages.
+
+        `mode` is PULL or POP. In POP mode a member shares the queues of `pop_share_queue_num`
+        others; with 0 each member may get messages of every queue.
+        """
+        body = RequestMode(group, mode, pop_share_queue_num, topic)
+        if fault := request_mode_fault(body):
+            raise ArgumentIllegal(f"{group}: {fault}")
+        for address in self.targets(**where):
+            with failures.attempt():
+                self.ask(address, RequestCode.SET_MESSAGE_REQUEST_MODE, body=body.encode())
+                yield ConsumeModeSet(topic, group, mode, pop_share_queue_num, address)
 
     @reads
     def group_settings(self, failures: Failures, group: str) -> Iterator[GroupAtBroker]:

@@ -89,6 +89,13 @@ class SentAgain(Change):
 
 
 @dataclass(frozen=True, slots=True)
+class Recalled(Change):
+    SENTENCE = "{0.message_id} is recalled: it is not delivered to {0.topic}."
+    topic: str
+    message_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class ConsumedDirectly(Result):
     auto_commit: bool
     consume_result: str | None
@@ -426,6 +433,14 @@ class MessageAdmin(OffsetAdmin, BrokerAdmin):
         return SentAgain(
             source.offset_message_id, result.message_id, result.offset_message_id, result.queue
         )
+
+    def recall_message(self, topic: str, handle: str) -> Recalled:
+        """Cancel a delayed delivery that is not due yet, by the handle in the answer to its send.
+
+        Raises BrokerError if the message is delivered or recalled already.
+        """
+        with self.producer() as producer:
+            return Recalled(topic, producer.recall(topic, handle))
 
     def consume_directly(self, view: MessageView, group: str, client_id: str) -> ConsumedDirectly:
         """Make one member of a group consume a message now, without changing offsets."""

@@ -187,14 +187,16 @@ class ConcurrentConsuming(Consuming):
         if process_queue.dropped:
             return  # the queue's next owner gets the failed messages again
         kept: list[MessageView] = []
-        back, level = self._sending_back, failed.delay_level
+        back, level, seconds = self._sending_back, failed.delay_level, failed.seconds
         if bad:
-            next_try = "none, broadcast" if back is None else back.next_try(bad[0], level)
+            next_try = "none, broadcast" if back is None else back.next_try(bad[0], level, seconds)
             self._log_failure(bad, outcome, next_try)
         for view in bad:
             if back is None:
                 log.warning("broadcast message dropped", group=self._group, id=view.message_id)
-            elif process_queue.holds(view) and not back.give_back(view, level, outcome.reason):
+            elif process_queue.holds(view) and not back.give_back(
+                view, level, outcome.reason, seconds
+            ):
                 view.reconsume_times += 1
                 kept.append(view)
         kept_ids = {id(view) for view in kept}
