@@ -119,7 +119,7 @@ class GroupProgress(Result):
 
     group: str
     members: int | None
-    """None if not asked."""
+    """None if it is not known."""
     version: int | None
     type: str | None
     model: str | None
@@ -132,6 +132,10 @@ class GroupProgress(Result):
     """None if no broker and no member reports when messages are consumed."""
     stuck_since_ms: Time | None
     verdict: str
+    held_since_ms: Time | None = None
+    """Time of the oldest listener call or receive that has not ended; None if none is known."""
+    held_tries: int | None = None
+    """Most earlier deliveries of such a message."""
     queues: tuple[QueueProgress, ...] = field(default=(), metadata=HIDDEN)
 
     @property
@@ -343,7 +347,8 @@ def _idle_since(
 def _in_flight(where: OffsetProgress, held: HeldQueue | None) -> int | None:
     if held is not None:
         return held.cached
-    return max(0, where.pulled_offset - where.consumer_offset) if where.pulled_offset >= 0 else None
+    pull_offset = where.pull_offset
+    return None if pull_offset is None else max(0, pull_offset - where.consumer_offset)
 
 
 def group_of(
@@ -355,9 +360,13 @@ def group_of(
     version: int | None = None,
     kind: str | None = None,
     model: str | None = None,
+    stats: Sequence[ProgressStats] = (),
     now_ms: int | None = None,
 ) -> GroupProgress:
-    """Return the progress of a group as the sum of its queues."""
+    """Return the progress of a group as the sum of its queues.
+
+    `stats`: answers of brokers, which know receives without acknowledgement.
+    """
     stuck = sorted(
         (each for each in queues if each.is_stuck), key=lambda each: each.stuck_since_ms or 0
     )
@@ -381,9 +390,22 @@ def group_of(
         len(stuck) if is_known else None,
         since_ms,
         "",
+        *_held_longest(queues, stats),
         tuple(queues),
     )
     return replace(found, verdict=_group_verdict(found, stuck, now_ms or _now_ms()))
+
+
+def _held_longest(
+    queues: Sequence[QueueProgress], stats: Sequence[ProgressStats]
+) -> tuple[Time | None, int | None]:
+    """Return the begin of the oldest call or receive that has not ended, and the most tries."""
+    calls = [each.current for each in queues if each.current is not None and each.current.since_ms]
+    times = [each.since_ms or 0 for each in calls]
+    times += [each.held_since for each in stats if each.held_since]
+    tries = [each.tries or 0 for each in calls]
+    tries += [each.held_tries for each in stats if each.held_since]
+    return (Time(min(times)), max(tries)) if times else (None, None)
 
 
 def _group_verdict(group: GroupProgress, stuck: Sequence[QueueProgress], now_ms: int) -> str:
@@ -500,6 +522,12 @@ def _member_verdict(member: MemberProgress, now_ms: int) -> str:
         return "unknown: it does not report when it finishes messages"
     rate = "" if member.tps is None else f"{member.tps:,.1f} msg/s"
     return "; ".join(each for each in ("consumes " + rate if rate else "consumes", threads) if each)
+
+
+def members_told(stats: Sequence[ProgressStats]) -> int | None:
+    """Return the number of members; each connects to all brokers. None if no broker reports it."""
+    found = max((each.members for each in stats), default=-1)
+    return found if found >= 0 else None
 
 
 def stats_by_group(
