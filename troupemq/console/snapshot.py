@@ -217,6 +217,8 @@ class SnapshotTaker:
         self._unsupported = UnsupportedRequests(clock)
         self._answered: dict[tuple[str, str, int], tuple[BrokerPlace, int]] = {}
         """The brokers that have answered, and when; keys are cluster, name and id."""
+        self._too_long: set[str] = set()
+        """Brokers whose progress is too long to read; they are asked for lags only."""
         self._unguarded: list[BrokerPlace] = []
         self._refusals: list[AclRefusal] = []
         self._clock = clock
@@ -273,13 +275,12 @@ class SnapshotTaker:
             )
             for each in found.brokers
         ]
-        stats_header = GetBrokerConsumeStatsHeader(False, True)
         of_masters = [
             (
                 each,
                 about.ask(each.place.address, RequestCode.GET_ALL_TOPIC_CONFIG),
                 about.ask(each.place.address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG),
-                about.ask(each.place.address, RequestCode.GET_BROKER_CONSUME_STATS, stats_header),
+                self._ask_lags(about, each.place.address),
                 about.ask(
                     each.place.address,
                     RequestCode.GET_OPEN_TRANSACTIONS,
@@ -302,14 +303,22 @@ class SnapshotTaker:
             if (known := about.body(SubscriptionGroupTable, address, groups)) is not None:
                 for name in known.subscription_group_table:
                     found.groups.setdefault(name, GroupSummary(name))
-            if (lags := about.body(ProgressList, address, stats)) is not None:
+            answer = about.answer(address, stats)
+            if (lags := about.decoded(ProgressList, address, answer)) is not None:
                 _add_lags(found, lags)
+            elif answer is not None:  # too long with the progress of so many queues
+                self._too_long.add(address)
             if (ends := about.body(OpenTransactions, address, transactions, True)) is not None:
                 found.transactions[address] = ends
             if (runs := about.body(Jobs, address, jobs, True)) is not None:
                 found.jobs[address] = runs
         self._add_access(found, about, access)
         return about.in_vain_s
+
+    def _ask_lags(self, about: SnapshotQuestions, address: str) -> PendingAnswer | None:
+        with_progress = None if address in self._too_long else True
+        header = GetBrokerConsumeStatsHeader(False, with_progress)
+        return about.ask(address, RequestCode.GET_BROKER_CONSUME_STATS, header)
 
     def _ask_access(self, found: ClusterSnapshot, about: SnapshotQuestions) -> list[_AskedAccess]:
         """Ask for the setting of access control and for refusals, if the last answers are old."""
