@@ -264,6 +264,9 @@ def test_a_changed_settings_old_value_is_audited(live: Visit) -> None:
     address = live.console.watch.newest().brokers[0].place.address
     given = {"address": address, "key": "transactionCheckMax", "value": "9"}
     assert "15" in live.preview("setting", **given).text
+    hours = {"address": address, "key": "fileReservedTime", "value": "50"}
+    preview = live.preview("setting", **hours).text
+    assert "72 (3 days)" in preview and "50 (50 hours)" in preview and "at once" in preview
     assert "transactionCheckMax is 9" in live.change("setting", **given).text
     assert live.console.audit.newest(2)[1]["before"]["value"] == "15"  # type: ignore[index]
     rows = live.json("/broker", address=address)["settings"]
