@@ -273,8 +273,8 @@ def test_a_changed_settings_old_value_is_audited(live: Visit) -> None:
     shown = {row["setting"]: (row["value"], row["holds"]) for row in rows}
     assert shown["transactionCheckMax"] == ("9", "at once")
     assert shown["brokerName"] == ("broker-a", "after a restart")
-    page = live.change("setting", address=address, key="tls.server.keyPassword", value="hidden-1")
-    assert "is a secret" in page.text
+    given = {"address": address, "key": "tls.server.keyPassword", "value": "hidden-1"}
+    assert "is a secret" in live.change("setting", **given).text
     assert "hidden-1" not in str(live.console.audit.newest(9))
 
 
