@@ -32,6 +32,7 @@ Each actor owns a part of the state, a socket, a timer, or pending requests.
     PullHold            held pulls                          loop   pulling/pull_hold.py
     ColdRead            reads data not in the page cache    thread pulling/cold_read.py
     RecordChecker       compares records with their units   loop   pulling/record_checker.py
+    Receipts            messages received one by one        loop   receipts/receipts.py
     QueueOffsets        answers queries of queue offsets    loop   pulling/queue_offsets.py
     QueryMessage        finds messages by key and by id     thread pulling/query_message.py
     QueueView           shows units of a queue              loop   pulling/queue_view.py
@@ -40,12 +41,14 @@ Each actor owns a part of the state, a socket, a timer, or pending requests.
     GroupTable          subscriptionGroup.json              loop   tables/groups.py
     ConsumerOffsets     consumerOffset.json                 loop   tables/consumer_offsets.py
     FilterTable         consumerFilter.json                 loop   tables/consumer_filters.py
+    RequestModes        messageRequestMode.json             loop   tables/request_modes.py
     ConfigWriter        writes the JSON files               thread tables/config_writer.py
     TableEncoder        encodes large tables for answers    thread tables/table_encoder.py
     ConsumeStats        answers about groups' progress      loop   consumers/consume_stats.py
     OffsetReset         resets offsets of groups            loop   consumers/offset_reset.py
     ConsumerCalls       asks consumers for administrators   thread consumers/consumer_calls.py
     Clients             connected producers and consumers   loop   consumers/clients.py
+    Assignments         answers with a client's queues      loop   consumers/assignments.py
     DelayOffsets        delayOffset.json                    loop   delays/delay_offsets.py
     Schedule            due messages of one delay level     loop   delays/schedule.py
     TimerScan           looks for timers after a start      thread delays/timer_scan.py
@@ -88,6 +91,7 @@ The rooms, each importing only earlier ones (tests/test_architecture.py):
     naming/        the name server, and a broker's registration
     sending/       from a send to its answer
     pulling/       from a pull to its answer
+    receipts/      from a receive to the end of each message
     consumers/     clients and groups
     delays/        delayed messages
     transactions/  open transactions, their ends and check-backs

@@ -18,6 +18,7 @@ from actors.children.network import network_children
 from actors.children.reading import reading_children
 from actors.children.replication import master_children, slave_children
 from actors.children.tables import table_children
+from actors.consumers.assignments import Assignments
 from actors.consumers.clients import Clients
 from actors.consumers.consume_stats import ConsumeStats
 from actors.consumers.consumer_calls import ConsumerCalls
@@ -35,6 +36,7 @@ from actors.pulling.query_message import QueryMessage
 from actors.pulling.queue_offsets import QueueOffsets
 from actors.pulling.queue_view import QueueView
 from actors.pulling.raw_read import RawRead
+from actors.receipts.receipts import Receipts
 from actors.retention.clean_files import CleanFiles
 from actors.sending.reply_message import ReplyMessage
 from actors.sending.send_back import SendBack
@@ -43,6 +45,7 @@ from actors.spans.span_export import SpanExport
 from actors.statistics.statistics import Statistics
 from actors.tables.consumer_offsets import ConsumerOffsets
 from actors.tables.groups import GroupTable
+from actors.tables.request_modes import RequestModes
 from actors.tables.topics import TopicTable
 from actors.transactions.open_transactions import OpenTransactionView
 from actors.transactions.transactions import Transactions
@@ -55,7 +58,10 @@ RESPONDERS: Responders = (
     ("delay_offsets", DelayOffsets),
     ("recalls", Recalls),
     ("clients", Clients),
+    ("request_modes", RequestModes),
+    ("assignments", Assignments),
     ("pull_message", PullMessage),
+    ("receipts", Receipts),
     ("queue_offsets", QueueOffsets),
     ("queue_view", QueueView),
     ("query_message", QueryMessage),
@@ -81,10 +87,12 @@ NOT_ON_THE_FAST_PORT = (
     RequestCode.LITE_PULL_MESSAGE,
     RequestCode.READ_RECORDS,
     RequestCode.READ_UNITS,
+    RequestCode.POP_MESSAGE,
+    RequestCode.NOTIFICATION,
 )
 """Bulk reads, which the fast port excludes because its clients must not wait behind them."""
 
-TOLD_OF_CLOSED_PEERS = ("client_calls", "clients", "pull_hold")
+TOLD_OF_CLOSED_PEERS = ("client_calls", "clients", "pull_hold", "receipts")
 
 
 class Broker(Parts):

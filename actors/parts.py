@@ -25,6 +25,8 @@ from actors.network.limits import ConnectionSlots
 from actors.network.start_access import opened_acl
 from actors.network.tls_contexts import tls_contexts
 from actors.pulling.held_pulls import HoldTable
+from actors.receipts.figures import ReceiptFigures
+from actors.receipts.held_receives import WaitTable
 from actors.retention.retention_holds import KeepingReport
 from actors.sending.half_message_cache import HalfMessageCache
 from actors.sending.replication_progress import ReplicationProgress
@@ -116,6 +118,7 @@ class Parts:
         self.recent_halves = HalfMessageCache(self.store.commit_log)
         self.following = DispatchProgress(self.store.commit_log.end_offset)
         self.kept, self.attachment = SnapshotRef(KeepingReport()), Attachment()
+        self.waits, self.receipts = WaitTable(), SnapshotRef(ReceiptFigures())
         self.replicas, self.held = ReplicationProgress(), HoldTable(self.store.commit_log.view)
         delays_ms = delay_levels_ms(store_config.message_delay_level)
         self.timer_rules = TimerRules(store_config, delays_ms, system.clock.now_ms)

@@ -176,6 +176,8 @@ class BrokerData(Body):
     cluster: str
     broker_name: str
     broker_addrs: dict[int, str] = field(default_factory=dict)
+    enable_acting_master: bool | None = None
+    """Whether a slave may take the master's place; only for clients of VERSION_5 and later."""
 
 
 @dataclass(slots=True)

@@ -33,6 +33,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
 from protocol.fastjson_reader import SHORT_NODES_MAX
+from protocol.headers.pop import PopMessageHeader
 from protocol.java_numbers import NumberFormatError, parse_int, parse_long
 from protocol.json_body import Body, named
 from protocol.topic_names import RETRY_TOPIC_PREFIX
@@ -124,13 +125,14 @@ class ReceivedQueue(NamedTuple):
     kind: str
     queue_id: int
     offsets: Sequence[int]
+    """Queue offsets in the order of the messages in the body: clients match them by position."""
     tries: int = 0
     """Deliveries before this one, for messages received in order."""
 
 
 def format_start_offsets(queues: Iterable[ReceivedQueue]) -> str:
-    """Return `startOffsetInfo`: the first offset of each queue."""
-    return ";".join(f"{each.kind} {each.queue_id} {each.offsets[0]}" for each in queues)
+    """Return `startOffsetInfo`: the lowest offset of each queue."""
+    return ";".join(f"{each.kind} {each.queue_id} {min(each.offsets)}" for each in queues)
 
 
 def format_offsets(queues: Iterable[ReceivedQueue]) -> str:
@@ -147,6 +149,26 @@ def format_order_counts(queues: Iterable[ReceivedQueue]) -> str:
         for each in queues
         for offset in each.offsets
     )
+
+
+def receive_fields(
+    asked: PopMessageHeader, pop_time_ms: int, rest_num: int, queues: Sequence[ReceivedQueue]
+) -> dict[str, str]:
+    """Return the ext fields of the answer to a receive, as PopMessageResponseHeader has them."""
+    fields = {
+        "popTime": str(pop_time_ms),
+        "invisibleTime": str(asked.invisible_time_ms),
+        "reviveQid": str(ORDER_REVIVE_QUEUE if asked.order else 0),
+        "restNum": str(rest_num),
+    }
+    if queues:
+        fields["startOffsetInfo"] = format_start_offsets(queues)
+        fields["msgOffsetInfo"] = format_offsets(queues)
+        if asked.order:
+            fields["orderCountInfo"] = format_order_counts(queues)
+    if asked.hold_with_connection:
+        fields["holdWithConnection"] = "true"
+    return fields
 
 
 def parse_start_offsets(text: str) -> dict[tuple[str, int], int]:

@@ -1,4 +1,4 @@
-"""What the documents name is there: files, folders, links, make targets, modules of the wheel."""
+"""Names in documents: files, folders, links, make targets and modules of the wheel exist."""
 
 import ast
 import re
@@ -79,6 +79,8 @@ def is_in_wheel(module: str, name: str) -> bool:
     within = (
         ROOT.joinpath(*rest) if rest[:1] and rest[0] in FOLDERS else ROOT.joinpath(first, *rest)
     )
+    if (within / f"{name}.py").is_file():
+        return True
     source = within / "__init__.py" if within.is_dir() else within.with_suffix(".py")
     return source.is_file() and re.search(rf"\b{name}\b", source.read_text("utf-8")) is not None
 

@@ -35,7 +35,7 @@ from actors.tables.persisted import PersistedTable
 from actors.tables.tables import Tables
 from protocol.bodies import KVTable
 from protocol.bodies_own import ActorLine, ActorList, DamagedPlace, StoreState
-from protocol.codes import VERSION, RequestCode, ResponseCode
+from protocol.codes import VERSION, VERSION_5, RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RemoteError
 from protocol.headers.admin import GetSubscriptionGroupConfigHeader, TopicHeader
@@ -193,7 +193,10 @@ class BrokerInfo(Responder):
     @serves(RequestCode.GET_BROKER_RUNTIME_INFO)
     def runtime_info(self, request: Request) -> RemotingCommand:
         """Answer with the figures; every value is a text."""
-        return request.command.answer(body=KVTable(self.figures()).encode())
+        figures = self.figures()
+        if request.command.version >= VERSION_5:
+            figures["getTransferredTps"] = figures["getTransferedTps"]  # as 5.x spells it
+        return request.command.answer(body=KVTable(figures).encode())
 
     def figures(self) -> dict[str, str]:
         """Return all figures by the names of 4.9.7. Any thread."""

@@ -69,6 +69,8 @@ def log_children(parts: Parts) -> list[ChildSpec]:
                 catch_up=address("catch_up"),
                 clean_files=address("clean_files"),
                 held=parts.held,
+                receipts=address("receipts"),
+                waiting=parts.waits,
                 generations=parts.generations,
             ),
             group=LOG_GROUP,

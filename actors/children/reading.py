@@ -21,6 +21,11 @@ from actors.pulling.queue_offsets import QueueOffsets
 from actors.pulling.queue_view import QueueView
 from actors.pulling.raw_read import RawRead
 from actors.pulling.record_checker import RecordChecker
+from actors.receipts.hand_out import HandOut
+from actors.receipts.ledgers import Ledgers
+from actors.receipts.neighbours import Neighbours
+from actors.receipts.receipts import Receipts
+from actors.receipts.receive_rules import ReceiveRules
 from actors.retention.clean_files import CleanFiles
 from actors.scrubbing.scrubber import Scrubber
 from actors.sending.reply_message import ReplyMessage
@@ -66,6 +71,7 @@ def reading_children(parts: Parts) -> list[ChildSpec]:
             "pull_hold",
             lambda _: PullHold(address("pull_message"), partial(_max_offset, parts), parts.held),
         ),
+        ChildSpec("receipts", lambda _: _receipts(parts)),
         ChildSpec("queue_offsets", lambda _: QueueOffsets(store, probe, address("cold_read"))),
         ChildSpec(
             "queue_view",
@@ -152,7 +158,16 @@ def _group_children(parts: Parts, probe: PageProbe) -> list[ChildSpec]:
         ),
         ChildSpec(
             "consume_stats",
-            lambda _: ConsumeStats(store, probe, config, tables, broker_address=here, addresses=to),
+            lambda _: ConsumeStats(
+                store,
+                probe,
+                config,
+                tables,
+                parts.pull_stats,
+                receipts=parts.receipts,
+                broker_address=here,
+                addresses=to,
+            ),
         ),
         ChildSpec("offset_reset", lambda _: OffsetReset(store, probe, config, tables, to)),
         ChildSpec("long_answers", lambda _: LongAnswers()),
@@ -226,6 +241,36 @@ def _clean_files(parts: Parts) -> CleanFiles:
         offsets=parts.tables.live_offsets,
         addresses={name: parts.system.address(name) for name in names},
         kept=parts.kept,
+    )
+
+
+def _receipts(parts: Parts) -> Receipts:
+    store, tables, config = parts.store, parts.tables, parts.config
+    clock = parts.system.clock
+    rules = ReceiveRules(
+        config, store, tables.topics, parts.group_finder(), lambda: clock.monotonic_ms()
+    )
+    ledgers = Ledgers(store, tables.live_offsets, parts.starts_in_memory)
+    neighbours = Neighbours(tables.consumers, parts.held, parts.pull_stats)
+    hand_out = HandOut(
+        store,
+        ledgers,
+        GetLimits.of(store.config, physical_memory_bytes(), True),
+        PageProbe(store.commit_log, physical_memory_bytes() // 10),
+        read_queues=rules.read_queues,
+        is_pulled=neighbours.is_pulled,
+    )
+    names = ("consumer_offsets", "consumer_filters", "cold_read", "scrubber", "send_back")
+    return Receipts(
+        rules,
+        ledgers,
+        hand_out,
+        waits=parts.waits,
+        neighbours=neighbours,
+        stats=parts.pull_stats,
+        published=parts.receipts,
+        delays_ms=delay_levels_ms(store.config.message_delay_level),
+        addresses={name: parts.system.address(name) for name in names},
     )
 
 

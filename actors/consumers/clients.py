@@ -4,7 +4,8 @@ Owns: the members of both kinds of groups, the queue locks, the recent changes o
 Receives: Request, PeerClosed (connections); AskProducer (ReplyMessage).
 Sends: CreateSystemTopic, WhenRegistered (TopicTable); CreateGroup (GroupTable); RegisterFilters,
 UnregisterFilters, CompileFirst (FilterTable); CallClient (ClientCalls); NoProducer (ReplyMessage);
-EncodeAnswer (TableEncoder). Members of a changed group get one-way notices to rebalance.
+EncodeAnswer (TableEncoder); MemberLeft (Receipts). Members of a changed group get one-way notices
+to rebalance.
 Publishes: the view of each consumer group for PullMessage, and the members of producer groups.
 
 RegisterFilters takes the heartbeat with it: FilterTable answers it.
@@ -39,6 +40,7 @@ from actors.network.messages import AskProducer, CallClient, Encodable, NoProduc
 from actors.network.request import Peer, Request, Responder, serves, short_body
 from actors.pulling.compile_budget import CompileBudget
 from actors.pulling.property_filters import TAG_EXPRESSIONS, compiled, not_supported
+from actors.receipts.messages import MemberLeft
 from actors.tables.consumer_views import ConsumerView, Member, Producing, Subscription
 from actors.tables.groups import GroupConfigs, GroupFinder
 from actors.tables.messages import (
@@ -165,6 +167,7 @@ class Clients(Responder):
         filter_table: ActorAddress,
         client_calls: ActorAddress,
         encoder: ActorAddress,
+        receipts: ActorAddress,
         refusals: Refusals,
     ) -> None:
         """Read `topics`, `groups` and `filters`; publish `consumers` and `producers`."""
@@ -174,7 +177,7 @@ class Clients(Responder):
         self._groups = GroupFinder(groups, group_table, config)
         self._filters, self._filter_table = filters, filter_table
         self._published, self._published_producers = consumers, producers
-        self._client_calls, self._encoder = client_calls, encoder
+        self._client_calls, self._encoder, self._receipts = client_calls, encoder, receipts
         self._consumers = Consumers()
         self._notices = GroupNotices(self._consumers.groups)
         self._has_asked_for_round = False
@@ -293,6 +296,7 @@ class Clients(Responder):
             self.producers.unregister(header.producer_group, peer_id)
         if header.consumer_group is not None:
             name = header.consumer_group
+            self._receipts.tell(MemberLeft(peer_id, name))
             left = self._consumers.unregister(name, peer_id)
             if left is not None:
                 self._left(left, "signed off")

@@ -6,9 +6,9 @@ Receives: Appended from PutMessage; FollowersCaughtUp from CatchUp; WriteOutQueu
 from FlushRealTime; TrimBefore and RemoveQueues from CleanFiles; WriteOutIndex from QueryMessage;
 AwaitDispatch from RecordChecker and Transactions; RepairUnits, RebuildIndex and RebuildTable from
 the scrubber; its own ticks.
-Sends: Arrived, CaughtUp and QueuesEmptied to PullHold; WritesForbidden to PutMessage; QueuesWritten
-to FlushRealTime; Trimmed, QueuesRemoved and QueuesBegunAnew to CleanFiles; FollowerBehind,
-RebuildIndex and RebuildTable to CatchUp.
+Sends: Arrived, CaughtUp and QueuesEmptied to PullHold and Receipts; WritesForbidden to PutMessage;
+QueuesWritten to FlushRealTime; Trimmed, QueuesRemoved and QueuesBegunAnew to CleanFiles;
+FollowerBehind, RebuildIndex and RebuildTable to CatchUp.
 
 `Appended` has the dispatch entries with it, so that no record is parsed twice. At its start, Reput
 reads appended but undispatched records from the commit log.
@@ -129,17 +129,20 @@ class Reput(Actor):
         catch_up: ActorAddress,
         clean_files: ActorAddress,
         held: HeldPullCount,
+        receipts: ActorAddress,
+        waiting: HeldPullCount,
         generations: QueueGenerations | None = None,
     ) -> None:
         """Create the actor; `generations` is a slave's, which feeds its queues.
 
         While `held` counts 0, PullHold gets no `Arrived`: it checks the queue before it holds a
-        pull.
+        pull. `waiting` counts the receives that wait in Receipts.
         """
         super().__init__()
         self._store = store
         self._clean_files, self._generations = clean_files, generations
         self._pull_hold, self._put_message, self._held = pull_hold, put_message, held
+        self._receipts, self._waiting = receipts, waiting
         self._catch_up = catch_up
         self._gap = GapCloser(store.lagging, store.dispatcher)
         self._gap_asked = False
@@ -157,6 +160,7 @@ class Reput(Actor):
         self._gap.begin()
         self._close_gap_soon()
         self._pull_hold.tell(CaughtUp())
+        self._receipts.tell(CaughtUp())
         self.every(WRITE_OUT_MS, _Tick())
 
     @handles(Appended)
@@ -192,6 +196,8 @@ class Reput(Actor):
         self.following.store_timestamp = last.store_timestamp
         if self._held.count:
             self._pull_hold.tell(Arrived(entries))
+        if self._waiting.count:
+            self._receipts.tell(Arrived(entries))
 
     @handles(_DispatchMore)
     def on_dispatch_more(self, _: _DispatchMore) -> None:
@@ -425,7 +431,9 @@ class Reput(Actor):
         if removed.queues:
             if message.offsets is not None:
                 begin_again(self._store.consume_queues, removed, message.offsets.value)
-            self._pull_hold.tell(QueuesEmptied([each[:2] for each in removed.queues]))
+            emptied = QueuesEmptied([each[:2] for each in removed.queues])
+            self._pull_hold.tell(emptied)
+            self._receipts.tell(emptied)
         message.reply_to.tell(QueuesRemoved(removed, refused))
 
     @handles(RepairUnits)

@@ -92,6 +92,22 @@ class OwnPage:
             "Age of the oldest message that is not consumed",
             ((row.text, row.values[3] / 1000) for row in rows),
         )
+        page.counter("troupemq_consumed_total", "Sum of the consumer offsets", column(rows, 5))
+        page.gauge(
+            "troupemq_stuck_queues",
+            "Queues in which messages wait and none was consumed for stuckAfterSeconds",
+            column(rows, 6),
+        )
+        page.gauge(
+            "troupemq_stalled_seconds",
+            "Longest time in which messages waited in a queue and none was consumed",
+            ((row.text, row.values[7] / 1000) for row in rows),
+        )
+        page.gauge(
+            "troupemq_last_consumed_timestamp_seconds",
+            "Time when a consumer offset last changed, since the start",
+            ((row.text, row.values[8] / 1000) for row in rows if row.values[8]),
+        )
 
     def _waits(self, page: MetricsPage, actors: dict[str, Actor]) -> None:
         puts, syncs = self._from.put_stats, self._from.sync_ms

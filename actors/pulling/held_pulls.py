@@ -13,6 +13,7 @@ from typing import TypeVar
 from actors.network.request import Request
 from actors.pulling.messages import Hold, Origin
 from actors.pulling.property_filters import is_true
+from protocol.command import RemotingCommand
 from protocol.headers.pull import PullMessageHeader
 from protocol.message import RecordError
 from protocol.properties import parse
@@ -38,6 +39,13 @@ Key = TypeVar("Key")
 def _origin(code: int, flag: int, language: int, version: int, kind: int) -> Origin:
     """Return the same object for all pulls of a kind."""
     return code, flag, language, version, kind
+
+
+def origin_of(command: RemotingCommand) -> Origin:
+    """Return what a request that waits keeps of its command, besides the opaque."""
+    return _origin(
+        command.code, command.flag, command.language, command.version, command.serialize_type
+    )
 
 
 @lru_cache(4096)
@@ -70,13 +78,7 @@ def hold_of(
         wanted,
         deadline_ms,
         command.opaque,
-        _origin(
-            command.code,
-            command.flag,
-            command.language,
-            command.version,
-            command.serialize_type,
-        ),
+        origin_of(command),
         request.seen_as,
         request.grant,
     )
@@ -100,6 +102,11 @@ class HoldTable:
         """
         self._by_tick: dict[int, dict[Hold, None]] = {}
         self.count = 0
+
+    def is_held(self, topic: str, queue_id: int, group: str) -> bool:
+        """Return whether a pull of the group is held at this queue."""
+        holds = self._held.get((topic.encode(), queue_id), ())
+        return any(hold.header.consumer_group == group for hold in holds)
 
     def add(self, hold: Hold) -> None:
         self._held.setdefault(hold.queue, {})[hold] = None

@@ -106,7 +106,8 @@ class PullRules:
     ) -> MessageFilter | None:
         """Return the filter of the wanted messages; None for all."""
         if header.sys_flag & PULL_SUBSCRIPTION:
-            wanted = self._of_request(header, request.peer)
+            kind, text = header.expression_type, header.subscription
+            wanted = self.of_expression(kind, text, request.peer)
         else:
             wanted = self._of_group(header, group, consumers, filters)
         if self._config.filter_support_retry:
@@ -115,9 +116,11 @@ class PullRules:
                 wanted = replace(wanted or MessageFilter(), matches=matches)
         return wanted
 
-    def _of_request(self, header: PullMessageHeader, peer: Peer) -> MessageFilter | None:
-        """Return the filter of the subscription in the pull."""
-        kind, text = header.expression_type, header.subscription
+    def of_expression(self, kind: str | None, text: str | None, peer: Peer) -> MessageFilter | None:
+        """Return the filter of a subscription that comes with its request; None for all.
+
+        Raises NotCompiled if it has to be compiled first.
+        """
         if kind in TAG_EXPRESSIONS:
             codes = TagFilter.parse(text).codes
             return None if codes is None else MessageFilter(codes)

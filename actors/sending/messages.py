@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 from actors.engine.actor_address import ActorAddress
 from actors.engine.messages import Message
+from actors.network.request import Request
 from actors.sending.put_answers import SendPut
 from actors.sending.records import InternalRecord
 from actors.tables.messages import CreateSystemTopic
@@ -162,6 +163,52 @@ def answer_flushed(appends: Sequence[InternalAppend], code: int) -> None:
             if record.is_stored:
                 record.code = code
     answer_appends(appends, code)
+
+
+@dataclass(slots=True, eq=False)
+class HeldReturned(AppendResult):
+    """Result of a ReturnHeld: the copy is stored, or why it is not."""
+
+    held: Any = None
+    """Message in flight, for the requester."""
+    request: Request | None = None
+    """Request of a client that waits for the copy."""
+    is_move: bool = False
+    """Whether the copy stays in flight."""
+    is_gone: bool = False
+    """Whether there is nothing to copy any more: the message or its group has been deleted."""
+
+    @property
+    def is_stored(self) -> bool:
+        return bool(self.results) and self.results[0].is_stored
+
+    def on_undelivered(self, remark: str) -> None:
+        if self.request is not None:
+            self.request.refuse(remark)
+
+
+@dataclass(slots=True)
+class ReturnHeld(Message):
+    """Request to SendBack to store a message in flight again: as a retry, or as a dead letter.
+
+    A message that is moved keeps its number of tries; another one may have used them up.
+    """
+
+    group: str
+    physical_offset: int
+    delay_level: int | None
+    """None: no delay; 0: chosen by the tries; below 0: the dead-letter queue."""
+    result: HeldReturned
+    reply_to: ActorAddress
+
+    def fail(self, remark: str | None, *, is_gone: bool = False) -> None:
+        """Answer that nothing is stored."""
+        result = self.result
+        result.code, result.remark, result.is_gone = ResponseCode.SYSTEM_ERROR, remark, is_gone
+        self.reply_to.tell(result)
+
+    def on_undelivered(self, remark: str) -> None:
+        self.fail(remark)
 
 
 @dataclass(slots=True)

@@ -1,7 +1,8 @@
 """Return of messages that a consumer failed to process (CONSUMER_SEND_MSG_BACK).
 
 Owns: nothing; it reads the commit log.
-Receives: Request from connections; ReturnChecked from RecordChecker; CopyStored from PutMessage.
+Receives: Request from connections; ReturnChecked from RecordChecker; CopyStored from PutMessage;
+ReturnHeld from Receipts.
 Sends: CheckRecord to RecordChecker, because bytes at an offset may be part of a body;
 InternalAppend to PutMessage.
 
@@ -25,7 +26,7 @@ from actors.engine.actor_address import ActorAddress
 from actors.engine.snapshot_ref import SnapshotRef
 from actors.network.hooks import Hooks, SendBackContext
 from actors.network.request import Request, Responder, serves
-from actors.sending.messages import AppendResult, InternalAppend
+from actors.sending.messages import AppendResult, InternalAppend, ReturnHeld
 from actors.sending.property_rewriter import Redirect, delayed, timer_redirect
 from actors.sending.records import InternalRecord
 from actors.sending.send_rules import (
@@ -206,12 +207,65 @@ class SendBack(Responder):
             wanted.append(CreateSystemTopic(topic, DLQ_QUEUES))
         elif level == 0:
             level = _FIRST_LEVEL + record.reconsume_times
-        own = self._copy(record, header, topic, queue_id, level)
+        own = self._copy(
+            record,
+            header.group,
+            Redirect(topic, queue_id, 0),
+            level,
+            tries=record.reconsume_times + 1,
+            failure=header.failure,
+            delay_ms=header.delay_ms or 0,
+        )
         self.begin_change()
         self._under_way += 1
-        origin = dict(find_pairs(own.properties))[RETRY_TOPIC.encode()].decode("utf-8", "replace")
-        stored = CopyStored(request, origin, header.group, is_dead)
+        stored = CopyStored(request, _origin_of(own), header.group, is_dead)
         self._put_message.tell(InternalAppend([own], self.address, stored, topics=wanted))
+
+    @handles(ReturnHeld)
+    def on_return_held(self, message: ReturnHeld) -> None:
+        """Have a copy of a message in flight stored; the result goes to the requester."""
+        try:
+            self._return_held(message)
+        except RemoteError as error:
+            is_gone = error.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+            message.fail(error.remark, is_gone=is_gone)
+
+    def _return_held(self, message: ReturnHeld) -> None:
+        group = self._checked_group(message.group)
+        record = self._store.commit_log.read_record(message.physical_offset, self._store.damage)
+        if record is None or group.retry_queue_nums <= 0:
+            message.fail(_NOTHING_AT % message.physical_offset, is_gone=True)
+            return
+        result, level, tries = message.result, message.delay_level, record.reconsume_times
+        topic = RETRY_TOPIC_PREFIX + message.group
+        queue_id = self._random.randrange(99_999_999) % group.retry_queue_nums
+        config = self._topics.value.get(topic)
+        if config is not None:
+            queue_id = read_queue(topic, config, queue_id)
+        wanted = [CreateSystemTopic(topic, group.retry_queue_nums)]
+        if not result.is_move:
+            if (level is not None and level < 0) or tries >= group.retry_max_times:
+                topic, queue_id, level = DLQ_TOPIC_PREFIX + message.group, 0, None
+                wanted.append(CreateSystemTopic(topic, DLQ_QUEUES))
+            elif level == 0:
+                level = _FIRST_LEVEL + tries
+            tries += 1
+        target = Redirect(topic, queue_id, 0)
+        own = self._copy(record, message.group, target, level or 0, tries=tries)
+        self._put_message.tell(
+            InternalAppend([own], message.reply_to, result, waits=True, topics=wanted)
+        )
+        if not result.is_move:
+            self._count(own, message.group, is_dead=topic.startswith(DLQ_TOPIC_PREFIX))
+
+    def _count(self, own: InternalRecord, group: str, *, is_dead: bool) -> None:
+        key = _origin_of(own), group
+        counts = self._stats.sent_back.setdefault(key, Counts())
+        counts.count += 1
+        counts.times += 1
+        if is_dead:
+            dead = self._stats.dead_letters
+            dead[key] = dead.get(key, 0) + 1
 
     def _checked_group(self, name: str) -> SubscriptionGroupConfig:
         self._groups.check(name)
@@ -231,10 +285,13 @@ class SendBack(Responder):
     def _copy(
         self,
         record: MessageRecord,
-        header: ConsumerSendMsgBackHeader,
-        topic: str,
-        queue_id: int,
+        group: str,
+        target: Redirect,
         level: int,
+        *,
+        tries: int,
+        failure: str | None = None,
+        delay_ms: int = 0,
     ) -> InternalRecord:
         """Return the message as stored in its next topic, by way of its delay level if it has one.
 
@@ -242,9 +299,7 @@ class SendBack(Responder):
         taken from the properties, because there the broker has written or checked them.
         """
         pairs: dict[bytes, bytes] = dict(find_pairs(record.properties))
-        if (
-            record.topic != RETRY_TOPIC_PREFIX + header.group
-        ):  # the sender can have set them to anything
+        if record.topic != RETRY_TOPIC_PREFIX + group:  # the sender can have set them to anything
             pairs.pop(RETRY_TOPIC.encode(), None)
             pairs.pop(ORIGIN_MESSAGE_ID.encode(), None)
         pairs.setdefault(RETRY_TOPIC.encode(), record.topic.encode())
@@ -252,14 +307,14 @@ class SendBack(Responder):
         pairs[DELAY.encode()] = b"%d" % level
         origin = offset_message_id(record.store_host, record.physical_offset)
         pairs.setdefault(ORIGIN_MESSAGE_ID.encode(), origin.encode())
-        target, end = Redirect(topic, queue_id, 0), b""
+        end = b""
         is_plain = record.sys_flag & TRANSACTION_MASK in (0, TRANSACTION_COMMIT)
-        due_ms = self._timers.due_in_ms(header.delay_ms or 0) if level > 0 and is_plain else 0
+        due_ms = self._timers.due_in_ms(delay_ms) if level > 0 and is_plain else 0
         if due_ms:
-            target, end = timer_redirect(pairs, topic, queue_id, due_ms, self._timers)
+            target, end = timer_redirect(pairs, target.topic, target.queue_id, due_ms, self._timers)
         elif level > 0 and is_plain:
-            target = delayed(pairs, topic, queue_id, level, self._delays_ms)
-        text = _with_failure(pairs, header.failure, len(end)) + end
+            target = delayed(pairs, target.topic, target.queue_id, level, self._delays_ms)
+        text = _with_failure(pairs, failure, len(end)) + end
         return InternalRecord(
             target.topic,
             target.queue_id,
@@ -271,7 +326,7 @@ class SendBack(Responder):
             record.sys_flag,
             record.born_timestamp,
             record.born_host,
-            record.reconsume_times + 1,
+            tries,
             delay_ms=target.delay_ms,
             due_ms=target.due_ms,
         )
@@ -301,6 +356,12 @@ class SendBack(Responder):
 
     def can_stop(self) -> bool:
         return self._under_way <= 0
+
+
+def _origin_of(copy: InternalRecord) -> str:
+    """Return the topic that a copy comes from."""
+    pairs: dict[bytes, bytes] = dict(find_pairs(copy.properties))
+    return pairs[RETRY_TOPIC.encode()].decode("utf-8", "replace")
 
 
 def _with_failure(pairs: dict[bytes, bytes], failure: str | None, end_bytes: int) -> bytes:

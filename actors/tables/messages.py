@@ -16,6 +16,7 @@ from protocol.bodies import (
     TopicConfig,
     TopicConfigTable,
 )
+from protocol.bodies_assignment import RequestModeTable
 from storage.tables.skipped_entry import SkippedEntry
 
 # --- every table
@@ -205,6 +206,8 @@ class TopicsGone:
 
     gone: frozenset[str]
     there: frozenset[str] = frozenset()
+    has_restarted: bool = False
+    """Whether the queues have records of a later topic of this name, which `there` may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +265,16 @@ class GroupsGone:
     there: frozenset[str]
 
 
+# --- request modes
+
+
+@dataclass(frozen=True, slots=True)
+class TakeRequestModes:
+    """The master's request modes, which replace a slave's own."""
+
+    table: RequestModeTable
+
+
 # --- consumer offsets
 
 
@@ -275,6 +288,40 @@ class CommitOffset:
     offset: int
     peer: Peer | None = None
     """The consumer; None for a group of the broker itself: always stored."""
+
+
+@dataclass(slots=True)
+class AdvanceOffset:
+    """All messages of this queue below `offset` are settled; ignored unless `expected` is stored.
+
+    Another stored offset is a reset that the sender does not know yet.
+    """
+
+    group: str
+    topic: str
+    queue_id: int
+    offset: int
+    expected: int | None
+    """The offset before; None if there was none."""
+
+
+@dataclass(slots=True)
+class AdvanceOffsets(Message):
+    """Store these offsets; OffsetsAdvanced answers."""
+
+    commits: Sequence[AdvanceOffset]
+    reply_to: ActorAddress
+
+    def on_undelivered(self, _remark: str) -> None:
+        """Answer all the same: the table shows what is stored."""
+        self.reply_to.tell(OffsetsAdvanced(self.commits))
+
+
+@dataclass(slots=True)
+class OffsetsAdvanced:
+    """Answer to AdvanceOffsets: its offsets are stored, unless the table has others."""
+
+    commits: Sequence[AdvanceOffset]
 
 
 @dataclass(slots=True)

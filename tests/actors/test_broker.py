@@ -61,6 +61,7 @@ def test_the_fast_port_serves_all_but_pulls() -> None:
     made = SimulatedBroker(1)
     main, fast = made.broker.service(), made.broker.service(fast=True)
     pulls = {RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE}
+    pulls |= {RequestCode.POP_MESSAGE, RequestCode.NOTIFICATION}
     pulls |= {RequestCode.READ_RECORDS, RequestCode.READ_UNITS}
     assert main.routes.keys() - fast.routes.keys() == pulls
     assert main.sends_to is fast.sends_to is made.system.address("put_message")

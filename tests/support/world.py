@@ -29,10 +29,12 @@ from protocol.message import MessageRecord
 from protocol.properties import parse
 from storage.config import StoreConfig
 from tests.support.askers import Asker
-from tests.support.brokers import BROKER, STORE, SimulatedBroker, subscription
+from tests.support.brokers import BROKER, STORE, SimulatedBroker, running, subscription
 from tests.support.consumers import HEARTBEAT_MS, Consumer
 from tests.support.fake_disk import FakeDisk
 from tests.support.producers import Producer, Sent
+from tests.support.receivers import Receiver, Settling
+from tests.support.receiving import Received
 from tests.support.seats import Client, Do, Seat
 from tests.support.transactors import Transactor, Verdicts
 
@@ -54,6 +56,7 @@ MAY_FAIL = (
     "pull_message",
     "put_message",
     "queue_offsets",
+    "receipts",
     "reput",
     "schedule_1",
     "send_back",
@@ -119,6 +122,7 @@ class World:
             for n in range(SEATS + 1)
         ]
         self.made = SimulatedBroker(seed, config=config, store_config=store, before=seats)
+        running.append(self)
 
     # --- processes
 
@@ -148,6 +152,12 @@ class World:
             lambda name, place: Consumer(
                 self, f"c{name}", place, group=group, subscriptions=data, **options
             )
+        )
+
+    def receiver(self, settling: Settling) -> Receiver:
+        """A new member of a group that settles its messages one by one."""
+        return self._seated(
+            lambda name, place: Receiver(self, f"r{name}", place, settling=settling)
         )
 
     def _seated(self, make: Callable[[str, int], C]) -> C:
@@ -315,6 +325,9 @@ class World:
         """A pull was answered."""
         self.pulls.append((asked_ms, self.at_ms, answer))
 
+    def received(self, settling: Settling, message: Received) -> None:
+        """A receiver has got a message; trials look at it."""
+
     # --- what must hold
 
     def check_failures(self) -> None:
@@ -351,5 +364,6 @@ class World:
             assert first == sorted(first), f"seed {self.seed}: {queue}: {first}"
 
     def stop(self) -> None:
+        """Stop the broker and raise the first failure. The end of a test does this."""
         self.made.stop()
         self.check_failures()

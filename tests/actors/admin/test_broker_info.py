@@ -180,6 +180,16 @@ def test_throughput_is_measured_over_the_last_seconds() -> None:
     assert found["runtime"] == "[ 0 days, 0 hours, 0 minutes, 20 seconds ]"
 
 
+def test_5_x_finds_its_own_spelling_of_a_rate() -> None:
+    with broker_info() as (system, _):
+        code = RequestCode.GET_BROKER_RUNTIME_INFO
+        new, old = (
+            KVTable.decode(ask(system, "broker_info", request(code, version=each)).body).table
+            for each in (412, 411)
+        )
+        assert new.keys() - old.keys() == {"getTransferredTps"}
+
+
 def test_human_readable_figures_are_formatted_as_in_4_9_7() -> None:
     assert _span_text(14_000) == "[ 0 days, 0 hours, 0 minutes, 14 seconds ]"
     assert _span_text(90_061_000) == "[ 1 days, 1 hours, 1 minutes, 1 seconds ]"

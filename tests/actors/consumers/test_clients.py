@@ -114,6 +114,7 @@ def clients(**settings: Any) -> Iterator[Bench]:
                     filter_table=bench.system.address("consumer_filters"),
                     client_calls=bench.client_calls.address,
                     encoder=bench.system.address("table_encoder"),
+                    receipts=Told("receipts").address,
                     refusals=Refusals(bench.system.clock.now_ms, bench.system.rarely),
                 ),
             ),
@@ -180,6 +181,17 @@ def test_a_changed_subscription_notifies_members_and_is_published() -> None:
         assert view.subscriptions["U"].codes is None
         bench.heartbeat(first, consumer("a", subscription("U")))
         assert set(bench.consumers.value["G"].subscriptions) == {"U"}
+
+
+def test_tags_count_where_their_codes_are_not_javas() -> None:
+    """rocketmq-client-rust 1.0.0 got no message by a subscription to tags."""
+    data = SubscriptionData("T", "TagA || TagB", ["TagA", "TagB"], [32151592, 80566521], 1)
+    consumer = ConsumerData("G", "CONSUME_PASSIVELY", "CLUSTERING", None, [data])
+    with clients() as bench:
+        bench.heartbeat(RecordingPeer(), HeartbeatData("c", consumer_data_set=[consumer]))
+        codes = bench.consumers.value["G"].subscriptions["T"].codes
+        assert codes is not None
+        assert codes >= {java_hash_code("TagA"), java_hash_code("TagB")}
 
 
 def test_a_newer_version_of_the_same_topic_is_published_without_a_notice() -> None:

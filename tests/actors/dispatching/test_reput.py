@@ -57,6 +57,8 @@ class Cast:
                     catch_up=self.catch_up.address,
                     clean_files=Told("clean_files").address,
                     held=self.held,
+                    receipts=Told("receipts").address,
+                    waiting=HoldTable(),
                 ),
             )
         )

@@ -133,6 +133,25 @@ def test_lag_is_what_consumer_progress_says_and_has_an_age() -> None:
     assert value(scraper.for_exporter(), "rocketmq_group_diff", **labels) == 0
 
 
+def test_a_queue_is_stuck_once_messages_wait_and_no_offset_moves() -> None:
+    made = busy_broker()
+    scraper, moved_s = Scraper(made), made.system.clock.now_ms() / 1000
+    assert value(scraper.found(), "troupemq_stuck_queues", **BILLING) == 0
+    made.system.advance(31_000)
+    commit(made, 1, queue_id=1)
+    found = scraper.found()
+    assert value(found, "troupemq_stuck_queues", **BILLING) == 1
+    assert abs(value(found, "troupemq_stalled_seconds", **BILLING) - 31) <= 0.05
+    assert value(found, "troupemq_consumed_total", **BILLING) == 2
+    last_s = value(found, "troupemq_last_consumed_timestamp_seconds", **BILLING)
+    assert abs(last_s - moved_s - 31) <= 0.05
+    commit(made, 3)
+    commit(made, 2, queue_id=1)
+    level = scraper.found()
+    assert value(level, "troupemq_stuck_queues", **BILLING) == 0
+    assert value(level, "troupemq_stalled_seconds", **BILLING) == 0
+
+
 def test_a_deleted_topic_or_group_is_gone_at_the_next_scrape() -> None:
     made = busy_broker()
     scraper = Scraper(made)

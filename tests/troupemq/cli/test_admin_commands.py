@@ -27,6 +27,7 @@ from protocol.bodies_admin import (
     TopicOffset,
     TopicStatsTable,
 )
+from protocol.bodies_assignment import RequestMode
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from tests.troupemq.fake_server import FakeServer, serve_routes
@@ -145,6 +146,16 @@ def test_the_remark_of_a_success_is_shown(broker: FakeServer, run: Run) -> None:
     line = ("updateBrokerConfig", "-b", broker.address, "-k", "listenPort", "-v", "1")
     assert remark in run(*line).stdout
     assert json.loads(run(*line, "--json").stdout)["remark"] == remark
+
+
+def test_consume_mode_is_set_at_the_masters_of_a_cluster(broker: FakeServer, run: Run) -> None:
+    broker.succeed(RequestCode.SET_MESSAGE_REQUEST_MODE)
+    done = run("setConsumeMode", "-c", "C", "-t", "T", "-g", "G", "-m", "pop", "-q", "3")
+    assert done.exit_code == 1, "one master is down"
+    assert done.stdout == f"Consume mode of G for T is POP at {broker.address}.\n"
+    body = broker.next(RequestCode.SET_MESSAGE_REQUEST_MODE).body
+    assert RequestMode.decode(body) == RequestMode("G", "POP", 3, "T")
+    assert run("setConsumeMode", "-c", "C", "-t", "T", "-g", "G", "-m", "push").exit_code == 2
 
 
 def test_a_misspelled_setting_of_a_broker_is_not_sent(broker: FakeServer, run: Run) -> None:
@@ -288,6 +299,8 @@ def _arguments(name: str, address: str) -> Iterator[str]:
             yield from (short, "b" if param.name == "broker_name" else "1")
         elif name == "queryMsgById" and short == "-i":
             yield from (short, f"7F000001{int(address.split(':')[1]):08X}{0:016X}")
+        elif name == "setConsumeMode" and short == "-m":
+            yield from (short, "POP")
         elif param.required:
             yield from (short, __file__ if param.name == "source" else ARGUMENTS.get(short, "0"))
 

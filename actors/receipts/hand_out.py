@@ -1,0 +1,359 @@
+"""Messages for a receive: those of its queues, and retries first.
+
+Plain classes over the store. A receive takes from all its queues in turn, and begins with another
+one each time. Retries fill at most half of it while there are other messages. A retry of another
+topic is kept for a receive of that topic: a group has one retry topic for all its topics.
+
+Nothing here waits. What is not in memory, or in doubt, is noted for the caller.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from struct import Struct
+
+from actors.receipts.held_receives import Place
+from actors.receipts.ledger import Entry, Ledger, State
+from actors.receipts.ledgers import Ledgers
+from protocol.headers.pop import ALL_QUEUES, PopMessageHeader
+from protocol.message import HEADS, SYS_FLAG_POSITION, RecordError, scan_head
+from protocol.properties import RETRY_TOPIC
+from protocol.property_shapes import find_pairs
+from protocol.topic_names import RETRY_TOPIC_PREFIX
+from storage.message_store import MessageStore
+from storage.queues.consume_queue import ConsumeQueue
+from storage.queues.message_filter import MessageFilter
+from storage.reading.get_message import GetLimits, GetResult, GetStatus, get_message
+from storage.reading.page_probe import ColdPart, PageProbe
+
+READS_MAX = 4
+"""Reads of one queue by one receive; each looks at up to 800 messages that a filter drops."""
+
+_PLACE = Struct(
+    ">i"  # record_bytes
+    "16x"  # magic, body_crc, queue_id, flag
+    "q"  # queue_offset
+    "q"  # physical_offset
+)
+_SYS_FLAG = Struct(">i")
+_RECONSUME_TIMES = 12  # index among the fields of a head
+_RETRY_TOPIC = RETRY_TOPIC.encode()
+_SKIPPED = (
+    GetStatus.NO_MATCHED_MESSAGE,
+    GetStatus.MESSAGE_WAS_REMOVING,
+    GetStatus.OFFSET_FOUND_NULL,
+    GetStatus.OFFSET_TOO_SMALL,
+)
+
+
+@dataclass(slots=True)
+class Haul:
+    """Messages that a receive gets from one queue."""
+
+    ledger: Ledger
+    offsets: list[int] = field(default_factory=list)
+    """Messages that need no entries."""
+    entries: list[Entry] = field(default_factory=list)
+    order: list[int] = field(default_factory=list)
+    """Offsets of both in the order of the records."""
+    views: list[memoryview] = field(default_factory=list)
+    body_bytes: int = 0
+
+    def add(self, entry: Entry, view: memoryview) -> None:
+        entry.state = State.HELD
+        self.entries.append(entry)
+        self.order.append(entry.offset)
+        self.views.append(view)
+        self.body_bytes += len(view)
+
+
+@dataclass(slots=True)
+class Taken:
+    """All that one receive gets, and what it would have to wait for."""
+
+    found: list[Haul] = field(default_factory=list)
+    left: int = 0
+    """Messages that it may still take."""
+    rest: int = 0
+    """Messages of its queues that are left."""
+    cold: list[ColdPart] = field(default_factory=list)
+    """Parts of files to read first."""
+    doubtful: list[tuple[Ledger, int]] = field(default_factory=list)
+    """Units that must be verified."""
+    crowded: list[Ledger] = field(default_factory=list)
+    has_more: bool = False
+    """Whether a queue has to be looked at again soon."""
+
+
+class HandOut:
+    """Reader of queues for receives. Used by Receipts alone, on the event loop."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        ledgers: Ledgers,
+        limits: GetLimits,
+        probe: PageProbe,
+        *,
+        read_queues: Callable[[str], int],
+        is_pulled: Callable[[str, str, int], bool],
+    ) -> None:
+        """`read_queues(topic)` is the number of readable queues.
+
+        `is_pulled(group, topic, queue_id)` tells whether pulls of the group have this queue.
+        """
+        self.store, self.ledgers = store, ledgers
+        self.limits, self.probe = limits, probe
+        self._read_queues, self.is_pulled = read_queues, is_pulled
+        self.is_closed: Callable[[str], bool] = lambda group: False
+        """Whether the retry topic of a group must not be read for a moment."""
+        self._turns: dict[Place, int] = {}
+
+    def forget(self) -> None:
+        """Forget which pages are in memory, and read changed limits."""
+        self.probe.forget()
+        self.limits = self.limits.renewed(self.store.config)
+        if len(self._turns) > 100_000:
+            self._turns.clear()
+
+    def take(
+        self, header: PopMessageHeader, wanted: MessageFilter | None, *, reads_cold: bool
+    ) -> Taken:
+        """Return the messages for a receive, not yet noted as in flight.
+
+        With `reads_cold`, cold pages are read here: they have been brought into memory.
+        """
+        group, topic = header.consumer_group, header.topic
+        taken = Taken(left=max(0, header.max_msg_nums))
+        turn = self._turns[group, topic] = self._turns.get((group, topic), -1) + 1
+        retry = RETRY_TOPIC_PREFIX + group
+        retries: Sequence[int] = ()
+        if not header.order and topic != retry and not self.is_closed(group):
+            retries = self._queues(retry, ALL_QUEUES, turn)
+        half = taken.left // 2 if taken.left > 1 else turn % 2
+        read = _Reading(self, taken, topic, header, wanted, reads_cold=reads_cold)
+        if half and retries:
+            taken.left, kept_back = half, taken.left - half
+            for queue_id in retries:
+                read.queue(retry, queue_id)
+            taken.left += kept_back
+        own = self._queues(topic, header.queue_id, turn)
+        for queue_id in () if topic == retry and self.is_closed(group) else own:
+            read.queue(topic, queue_id)
+        for queue_id in retries if taken.left else ():
+            read.queue(retry, queue_id)
+        taken.found = [each for each in taken.found if each.views]
+        taken.rest = self._rest(group, topic, header.queue_id)
+        return taken
+
+    def has_messages(self, group: str, topic: str, queue_id: int, *, order: bool) -> bool:
+        """Return whether a receive would probably find messages."""
+        retry = RETRY_TOPIC_PREFIX + group
+        places = [(topic, each) for each in self._queues(topic, queue_id, 0)]
+        if not order and topic != retry:
+            places += [(retry, each) for each in self._queues(retry, ALL_QUEUES, 0)]
+        for name, each in places:
+            ledger = self.ledgers.find(group, name, each)
+            queue = self.store.consume_queues.get(name, each)
+            if queue is None or self.is_pulled(group, name, each):
+                continue
+            start = queue.min_offset if ledger is None else ledger.next
+            if ledger is not None and (ledger.count if order else ledger.is_ordered):
+                continue
+            if start < queue.max_offset or (ledger is not None and ledger.has_kept(topic)):
+                return True
+        return False
+
+    def _queues(self, topic: str, queue_id: int, turn: int) -> Sequence[int]:
+        """Return the queues to ask, in the order of this turn."""
+        if queue_id > ALL_QUEUES:
+            return (queue_id,)
+        count = self._read_queues(topic)
+        first = turn % count if count else 0
+        return (*range(first, count), *range(first))
+
+    def _rest(self, group: str, topic: str, queue_id: int) -> int:
+        rest = 0
+        for name in (topic, RETRY_TOPIC_PREFIX + group):
+            for each in self._queues(name, queue_id if name == topic else ALL_QUEUES, 0):
+                queue = self.store.consume_queues.get(name, each)
+                ledger = self.ledgers.peek(group, name, each)
+                if queue is not None and ledger is not None and not ledger.is_ordered:
+                    rest += max(0, queue.max_offset - ledger.next)
+        return rest
+
+
+class _Reading:
+    """One receive on its way through the queues."""
+
+    def __init__(
+        self,
+        owner: HandOut,
+        taken: Taken,
+        topic: str,
+        header: PopMessageHeader,
+        wanted: MessageFilter | None,
+        *,
+        reads_cold: bool,
+    ) -> None:
+        self._owner, self._taken, self._topic = owner, taken, topic
+        self._header, self._wanted, self._reads_cold = header, wanted, reads_cold
+
+    def queue(self, topic: str, queue_id: int) -> None:
+        """Take from one queue what the receive still lacks."""
+        owner, taken, header = self._owner, self._taken, self._header
+        queue = owner.store.consume_queues.get(topic, queue_id)
+        if (
+            not taken.left
+            or queue is None
+            or owner.is_pulled(header.consumer_group, topic, queue_id)
+        ):
+            return
+        ledger = owner.ledgers.open(header.consumer_group, topic, queue_id, header.init_mode)
+        owner.ledgers.note_used(ledger)
+        if header.order:
+            if ledger.count and not (
+                ledger.is_ordered and header.attempt_id and header.attempt_id == ledger.attempt_id
+            ):
+                return
+            if ledger.entries:
+                ledger.rewind()
+        elif ledger.is_ordered:
+            return
+        if ledger.next > queue.max_offset:  # the queue has lost its end
+            ledger.begin(owner.ledgers.stored(*_key(ledger)), queue.max_offset)
+            owner.ledgers.note_changed(ledger)
+        if ledger.is_crowded:
+            taken.crowded.append(ledger)
+            if ledger.is_full:
+                return
+        haul = next((each for each in taken.found if each.ledger is ledger), None)
+        if haul is None:  # retries may be asked twice, and clients expect each queue once
+            haul = Haul(ledger)
+            taken.found.append(haul)
+        if ledger.is_retry and topic != self._topic:
+            self._take_kept(queue, haul)
+        self._take_next(queue, haul)
+
+    def _take_next(self, queue: ConsumeQueue, haul: Haul) -> None:
+        ledger, taken = haul.ledger, self._taken
+        is_others = ledger.is_retry and ledger.topic != self._topic
+        for _ in range(READS_MAX):
+            if not taken.left or ledger.next >= queue.max_offset:
+                return
+            wanted = None if is_others else self._wanted
+            result = self._get(queue, ledger.next, taken.left, wanted, ledger)
+            if result is None:
+                return
+            self._owner.ledgers.note_changed(ledger)
+            if result.status is GetStatus.FOUND:
+                self._add(result, haul, is_others=is_others)
+            elif result.status not in _SKIPPED or result.next_offset <= ledger.next:
+                return
+            if result.status is GetStatus.OFFSET_TOO_SMALL:
+                ledger.drop_below(result.next_offset)
+            ledger.advance(result.next_offset)
+        taken.has_more |= ledger.next < queue.max_offset
+
+    def _get(
+        self,
+        queue: ConsumeQueue,
+        offset: int,
+        count: int,
+        wanted: MessageFilter | None,
+        ledger: Ledger,
+    ) -> GetResult | None:
+        """Return a read; None if it has to wait for the disk or the scrubber."""
+        owner, taken = self._owner, self._taken
+        result = get_message(
+            queue,
+            owner.store.commit_log,
+            offset,
+            count,
+            wanted,
+            owner.limits,
+            damage=owner.store.damage,
+            probe=None if self._reads_cold else owner.probe,
+            verified=ledger.verified == offset,
+        )
+        if result.status is GetStatus.COLD:
+            taken.cold += result.cold
+            return None
+        if result.status is GetStatus.IN_DOUBT:
+            taken.doubtful.append((ledger, offset))
+            return None
+        return result
+
+    def _add(self, result: GetResult, haul: Haul, *, is_others: bool) -> None:
+        """Add the records of a result, without those that are settled or in flight."""
+        ledger, taken = haul.ledger, self._taken
+        if ledger.is_retry or ledger.ahead or self._header.order:
+            self._add_each(result, haul, is_others=is_others)
+            return
+        offsets: Sequence[int] = range(ledger.next, result.next_offset)
+        if len(offsets) != result.count:
+            offsets = [_PLACE.unpack_from(each)[1] for each in _records(result.views)]
+        haul.offsets += offsets
+        haul.order += offsets
+        haul.views += result.views
+        haul.body_bytes += result.body_bytes
+        taken.left -= result.count
+
+    def _add_each(self, result: GetResult, haul: Haul, *, is_others: bool) -> None:
+        ledger, taken = haul.ledger, self._taken
+        for record in _records(result.views):
+            _, offset, physical_offset = _PLACE.unpack_from(record)
+            if offset in ledger.ahead:
+                continue
+            tries, topic = ledger.tries.get(offset, 0), self._topic
+            if ledger.is_retry:
+                tries, origin = _retry_of(record)
+                topic = origin if is_others and origin else topic
+            entry = Entry(ledger, offset, physical_offset, State.KEPT, tries)
+            if topic != self._topic:
+                ledger.keep(entry, topic)
+                continue
+            haul.add(entry, record)
+            taken.left -= 1
+
+    def _take_kept(self, queue: ConsumeQueue, haul: Haul) -> None:
+        """Take retries that receives of other topics have left."""
+        ledger = haul.ledger
+        for entry in ledger.kept(self._topic):
+            if not self._taken.left:
+                return
+            result = self._get(queue, entry.offset, 1, None, ledger)
+            if result is None:
+                return
+            (record,) = [*_records(result.views)][:1] or (None,)
+            if record is None or _PLACE.unpack_from(record)[1] != entry.offset:
+                ledger.settle(entry)  # deleted with its file
+                self._owner.ledgers.note_changed(ledger)
+                continue
+            haul.add(entry, record)
+            self._taken.left -= 1
+
+
+def _key(ledger: Ledger) -> tuple[str, str, int]:
+    return ledger.group, ledger.topic, ledger.queue_id
+
+
+def _records(views: Sequence[memoryview]) -> list[memoryview]:
+    found: list[memoryview] = []
+    for view in views:
+        position, end = 0, len(view)
+        while position < end:
+            size = _PLACE.unpack_from(view, position)[0]
+            found.append(view[position : position + size])
+            position += size
+    return found
+
+
+def _retry_of(record: memoryview) -> tuple[int, str]:
+    """Return the tries of a retry and the topic that it comes from; empty if it does not say."""
+    try:
+        properties = scan_head(record, 0).properties
+    except RecordError:
+        return 0, ""
+    head = HEADS[_SYS_FLAG.unpack_from(record, SYS_FLAG_POSITION)[0] >> 4 & 3]
+    origin = dict(find_pairs(properties)).get(_RETRY_TOPIC, b"")
+    return head.unpack_from(record)[_RECONSUME_TIMES], origin.decode("utf-8", "replace")

@@ -1,0 +1,185 @@
+"""Receives and notifications that wait for messages, and the table that finds them.
+
+Plain classes on the event loop. A message wakes one receive of a group, not all of them: the woken
+one wakes the next if it leaves messages.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from sys import intern
+from typing import TypeAlias
+
+from actors.access.grant import Grant
+from actors.network.request import Peer, Request
+from actors.pulling.held_pulls import HELD_MAX, HELD_OF_PEER_MAX, TICK_MS
+from actors.pulling.messages import Origin
+from protocol.command import RemotingCommand
+from protocol.headers.pop import ALL_QUEUES, NotificationHeader, PopMessageHeader
+from protocol.topic_names import RETRY_TOPIC_PREFIX
+from storage.queues.message_filter import MessageFilter
+
+Place: TypeAlias = tuple[str, str]
+"""Group and topic."""
+
+ReceiveHeader: TypeAlias = PopMessageHeader | NotificationHeader
+
+
+@dataclass(slots=True, eq=False)
+class HeldReceive:
+    """One checked receive or notification."""
+
+    peer: Peer
+    header: ReceiveHeader
+    place: Place
+    wanted: MessageFilter | None
+    """Filter of its messages; None for all."""
+    deadline_ms: float
+    """Monotonic time, ms."""
+    opaque: int
+    origin: Origin
+    grant: Grant | None
+    cold_reads: int = 0
+    """Reads of cold pages since it last waited."""
+
+    def request(self) -> Request:
+        """Return the request as received; its fields are in the header."""
+        code, flag, language, version, kind = self.origin
+        command = RemotingCommand(
+            code, None, None, self.opaque, flag, None, language, version, kind
+        )
+        return Request(command, self.peer, None, self.header, self.grant)
+
+    @property
+    def queue_id(self) -> int:
+        return max(ALL_QUEUES, self.header.queue_id)
+
+    @property
+    def takes(self) -> bool:
+        """Whether it takes messages; a notification does not."""
+        return isinstance(self.header, PopMessageHeader)
+
+
+def interned(header: ReceiveHeader) -> Place:
+    """Return the place of a receive; equal texts of receives share one object."""
+    header.topic, header.consumer_group = intern(header.topic), intern(header.consumer_group)
+    if isinstance(header, PopMessageHeader):
+        if header.expression is not None:
+            header.expression = intern(header.expression)
+        if header.expression_type is not None:
+            header.expression_type = intern(header.expression_type)
+    if header.broker_name is not None:
+        header.broker_name = intern(header.broker_name)
+    return header.consumer_group, header.topic
+
+
+_ByQueue: TypeAlias = dict[int, dict[HeldReceive, None]]
+
+
+class WaitTable:
+    """Waiting receives. Receipts changes it; Reput reads its count."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        self._waiting: dict[Place, _ByQueue] = {}
+        self._places: dict[bytes, dict[Place, None]] = {}
+        """Places by the topics that concern them: their own, and the retry topic of the group."""
+        self._by_peer: dict[int, dict[HeldReceive, None]] = {}
+        self._by_tick: dict[int, dict[HeldReceive, None]] = {}
+        self.count = 0
+
+    def has_room(self, peer_id: int) -> bool:
+        return self.count < HELD_MAX and len(self._by_peer.get(peer_id, ())) < HELD_OF_PEER_MAX
+
+    def add(self, receive: HeldReceive) -> None:
+        by_queue = self._waiting.get(receive.place)
+        if by_queue is None:
+            by_queue = self._waiting[receive.place] = {}
+            for topic in _topics(receive.place):
+                self._places.setdefault(topic, {})[receive.place] = None
+        by_queue.setdefault(receive.queue_id, {})[receive] = None
+        self._by_peer.setdefault(receive.peer.peer_id, {})[receive] = None
+        self._by_tick.setdefault(_tick_of(receive), {})[receive] = None
+        self.count += 1
+
+    def arrived(self, queues: Iterable[tuple[bytes, int]]) -> list[HeldReceive]:
+        """Remove and return the receives to wake for messages in these queues."""
+        return [
+            receive
+            for topic, queue_id in queues
+            for place in [*self._places.get(topic, ())]
+            for receive in self.next_of(
+                place, queue_id if place[1].encode() == topic else ALL_QUEUES
+            )
+        ]
+
+    def next_of(self, place: Place, queue_id: int) -> list[HeldReceive]:
+        """Remove and return the first receive of any queue, and the first of this queue.
+
+        Notifications before them come along.
+        """
+        by_queue = self._waiting.get(place, {})
+        found: list[HeldReceive] = []
+        for key in dict.fromkeys((ALL_QUEUES, queue_id)):
+            for receive in by_queue.get(key, ()):
+                found.append(receive)
+                if receive.takes:
+                    break
+        return self._take(found)
+
+    def places(self) -> Iterator[tuple[Place, Iterable[int]]]:
+        """Yield each place with its awaited queues."""
+        for place in [*self._waiting]:
+            yield place, [*self._waiting.get(place, ())]
+
+    def due(self, now_ms: float, most: int) -> list[HeldReceive]:
+        """Remove and return at most `most` receives past their deadline, the earliest first."""
+        found: list[HeldReceive] = []
+        for tick in sorted(tick for tick in self._by_tick if tick * TICK_MS <= now_ms):
+            for receive in self._by_tick[tick]:
+                if receive.deadline_ms <= now_ms:
+                    found.append(receive)
+                    if len(found) == most:
+                        return self._take(found)
+        return self._take(found)
+
+    def of_peer(self, peer_id: int, group: str | None = None) -> list[HeldReceive]:
+        """Remove and return the receives of a connection: those of one group, or all."""
+        held = self._by_peer.get(peer_id, ())
+        return self._take([each for each in held if group is None or each.place[0] == group])
+
+    def all(self) -> list[HeldReceive]:
+        """Remove and return all receives."""
+        return self._take([each for held in self._by_peer.values() for each in held])
+
+    def _take(self, taken: list[HeldReceive]) -> list[HeldReceive]:
+        for receive in taken:
+            self.count -= 1
+            by_queue = self._waiting[receive.place]
+            _drop(by_queue, receive.queue_id, receive)
+            if not by_queue:
+                del self._waiting[receive.place]
+                for topic in _topics(receive.place):
+                    places = self._places[topic]
+                    del places[receive.place]
+                    if not places:
+                        del self._places[topic]
+            _drop(self._by_peer, receive.peer.peer_id, receive)
+            _drop(self._by_tick, _tick_of(receive), receive)
+        return taken
+
+
+def _topics(place: Place) -> set[bytes]:
+    return {place[1].encode(), (RETRY_TOPIC_PREFIX + place[0]).encode()}
+
+
+def _drop(table: dict[int, dict[HeldReceive, None]], key: int, receive: HeldReceive) -> None:
+    held = table[key]
+    del held[receive]
+    if not held:
+        del table[key]
+
+
+def _tick_of(receive: HeldReceive) -> int:
+    return int(receive.deadline_ms // TICK_MS)

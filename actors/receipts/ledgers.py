@@ -1,0 +1,143 @@
+"""All ledgers of a broker, kept in step with the table of consumer offsets.
+
+A consumer offset that no ledger has committed comes from elsewhere: a reset, a deletion of the
+topic, a clone, a pull of the same group. The ledger then begins there. The table is read on every
+use, so that no other actor has to know about receives.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from actors.engine.snapshot_ref import SnapshotRef
+from actors.receipts.ledger import Ledger
+from actors.tables.consumer_offsets import Offsets
+from actors.tables.messages import AdvanceOffset
+from protocol.headers.pop import FROM_MIN
+from protocol.topic_names import RETRY_TOPIC_PREFIX
+from storage.message_store import MessageStore
+from storage.tables.offsets import offset_key
+
+IN_FLIGHT_MAX = 200_000
+"""Messages in flight of all queues, some 70 MiB; past it receives get nothing."""
+
+
+_NONE: Mapping[int, int] = {}
+
+
+class Ledgers:
+    """Ledgers by group, topic and queue. One owner."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        offsets: SnapshotRef[Offsets],
+        starts_in_memory: Callable[[str, int], bool],
+    ) -> None:
+        """`offsets` are the present ones; `starts_in_memory` tells whether a queue is young."""
+        self._store, self._offsets, self._starts_in_memory = store, offsets, starts_in_memory
+        self._ledgers: dict[tuple[str, str, int], Ledger] = {}
+        self._changed: dict[Ledger, None] = {}
+        self._unused: set[Ledger] = set()
+
+    def __iter__(self) -> Iterator[Ledger]:
+        return iter([*self._ledgers.values()])
+
+    def has(self, ledger: Ledger) -> bool:
+        return self._ledgers.get((ledger.group, ledger.topic, ledger.queue_id)) is ledger
+
+    @property
+    def in_flight(self) -> int:
+        """Messages in flight of all queues."""
+        return sum(each.count for each in self._ledgers.values())
+
+    def stored(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Return the present consumer offset."""
+        return self._offsets.value.get(offset_key(topic, group), {}).get(queue_id)
+
+    def find(self, group: str, topic: str, queue_id: int) -> Ledger | None:
+        """Return the ledger of a queue; None if the group has never received from it."""
+        ledger = self._ledgers.get((group, topic, queue_id))
+        if ledger is None:
+            stored = self.stored(group, topic, queue_id)
+            return None if stored is None else self._begin(group, topic, queue_id, stored, stored)
+        stored = self._offsets.value.get(ledger.key, _NONE).get(queue_id)
+        if not ledger.agrees(stored):
+            ledger.begin(stored, self._start(topic, queue_id, ledger) if stored is None else stored)
+            self._changed[ledger] = None
+        return ledger
+
+    def peek(self, group: str, topic: str, queue_id: int) -> Ledger | None:
+        """Return the ledger of a queue, perhaps behind the table of consumer offsets."""
+        return self._ledgers.get((group, topic, queue_id))
+
+    def open(self, group: str, topic: str, queue_id: int, init_mode: int = FROM_MIN) -> Ledger:
+        """Return the ledger of a queue; a new group begins where `init_mode` says."""
+        ledger = self.find(group, topic, queue_id)
+        if ledger is not None:
+            return ledger
+        made = Ledger(group, topic, queue_id, is_retry=topic == RETRY_TOPIC_PREFIX + group)
+        start = self._start(topic, queue_id, made, init_mode)
+        return self._begin(group, topic, queue_id, None, start)
+
+    def _begin(
+        self, group: str, topic: str, queue_id: int, stored: int | None, start: int
+    ) -> Ledger:
+        ledger = Ledger(group, topic, queue_id, is_retry=topic == RETRY_TOPIC_PREFIX + group)
+        ledger.begin(stored, start)
+        self._ledgers[group, topic, queue_id] = ledger
+        self._changed[ledger] = None
+        return ledger
+
+    def _start(self, topic: str, queue_id: int, ledger: Ledger, init_mode: int = FROM_MIN) -> int:
+        """Return where a group without a consumer offset begins."""
+        queue = self._store.consume_queues.get(topic, queue_id)
+        if queue is None:
+            return 0
+        if ledger.is_retry or init_mode == FROM_MIN:
+            return queue.min_offset
+        return 0 if self._starts_in_memory(topic, queue_id) else queue.max_offset
+
+    def note_changed(self, ledger: Ledger) -> None:
+        """Note that the consumer offset of a queue may advance."""
+        self._changed[ledger] = None
+
+    def commits(self) -> list[AdvanceOffset]:
+        """Return the consumer offsets to store."""
+        if not self._changed:
+            return []
+        changed, self._changed = self._changed, {}
+        found: list[AdvanceOffset] = []
+        for ledger in changed:
+            commit = ledger.commit()
+            if commit is not None:
+                place = ledger.group, ledger.topic, ledger.queue_id
+                found.append(AdvanceOffset(*place, commit[1], commit[0]))
+        return found
+
+    def committed(self, commits: Sequence[AdvanceOffset]) -> None:
+        """Note the answer to these commits."""
+        for each in commits:
+            ledger = self._ledgers.get((each.group, each.topic, each.queue_id))
+            if ledger is not None:
+                ledger.committed(each.offset)
+
+    def forget_unused(self) -> None:
+        """Forget ledgers that have been empty and unchanged since the last call."""
+        for ledger in self._unused:
+            key = ledger.group, ledger.topic, ledger.queue_id
+            if self._is_empty(ledger) and self._ledgers.get(key) is ledger:
+                del self._ledgers[key]
+        self._unused = {each for each in self._ledgers.values() if self._is_empty(each)}
+
+    def note_used(self, ledger: Ledger) -> None:
+        """Note that a receive has asked a queue."""
+        self._unused.discard(ledger)
+
+    def _is_empty(self, ledger: Ledger) -> bool:
+        return not (
+            ledger.count
+            or ledger.ahead
+            or ledger.moved
+            or ledger.tries
+            or ledger in self._changed
+            or self.stored(ledger.group, ledger.topic, ledger.queue_id) != ledger.next
+        )

@@ -1,0 +1,85 @@
+"""Groups in which some members pull and others receive: who has which queue.
+
+Members that pull share the queues among all members, those that receive included, and do not tell
+the broker how. What they pull shows it: a queue with a held pull of the group, or with messages
+pulled lately, is theirs. Receives get all other queues. A queue that is no longer pulled is
+received from after PULLED_MS.
+
+When a queue changes hands, both sides may process what was in flight. Nothing is skipped: the
+consumer offset is below all of it, and the next owner begins there.
+
+A group has no such members while all its clients have received lately. It costs nothing then.
+"""
+
+from collections.abc import Mapping
+
+from actors.engine.snapshot_ref import SnapshotRef
+from actors.pulling.held_pulls import HoldTable
+from actors.statistics.pull_stats import PullStats
+from actors.tables.consumer_views import ConsumerView
+
+RECEIVED_MS = 60_000.0
+"""Time for which a client that has received is not expected to pull. Receives wait up to 30 s."""
+PULLED_MS = 20_000.0
+"""Time for which a queue belongs to its last pull; a pull is held for 15 s."""
+
+
+class Neighbours:
+    """Pulls beside receives. Used by Receipts alone; times are monotonic."""
+
+    def __init__(
+        self,
+        consumers: SnapshotRef[Mapping[str, ConsumerView]],
+        held: HoldTable,
+        stats: PullStats,
+    ) -> None:
+        """Read the table of held pulls and the counts of PullMessage, which run on the loop."""
+        self._consumers, self._held, self._stats = consumers, held, stats
+        self._received: dict[str, dict[int, float]] = {}
+        """Time of the last receive, by group and connection."""
+        self._pulled: dict[tuple[str, str, int], tuple[int, float]] = {}
+        """Last offset after a pull, and the time when it was first seen."""
+        self._now_ms = 0.0
+
+    def note_receive(self, group: str, peer_id: int, now_ms: float) -> None:
+        """Note that a client receives."""
+        self._now_ms = now_ms
+        self._received.setdefault(group, {})[peer_id] = now_ms
+
+    def forget(self, now_ms: float) -> None:
+        """Forget clients that have not received lately; call it every few seconds."""
+        for group in [*self._received]:
+            seen = self._received[group]
+            kept = {peer: at_ms for peer, at_ms in seen.items() if now_ms - at_ms < RECEIVED_MS}
+            if kept:
+                self._received[group] = kept
+            else:
+                del self._received[group]
+        self._pulled = {
+            key: found for key, found in self._pulled.items() if key[0] in self._received
+        }
+
+    def has_pullers(self, group: str) -> bool:
+        """Return whether a member of the group has not received lately."""
+        view = self._consumers.value.get(group)
+        if view is None:
+            return False
+        seen = self._received.get(group, {})
+        return any(peer_id not in seen for peer_id in view.members)
+
+    def is_pulled(self, group: str, topic: str, queue_id: int) -> bool:
+        """Return whether members that pull have this queue."""
+        if not self.has_pullers(group):
+            return False
+        if self._held.is_held(topic, queue_id, group):
+            return True
+        counts = self._stats.by_group.get((topic, group))
+        offset = -1 if counts is None else counts.pulled.get(queue_id, -1)
+        key = group, topic, queue_id
+        known = self._pulled.get(key)
+        if known is None:  # an offset from before says nothing
+            self._pulled[key] = offset, self._now_ms - PULLED_MS
+            return False
+        if known[0] != offset:
+            known = self._pulled[key] = offset, self._now_ms
+        return self._now_ms - known[1] < PULLED_MS

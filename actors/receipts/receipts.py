@@ -1,0 +1,588 @@
+"""Messages received and settled one by one: RocketMQ 5's POP.
+
+Owns: what is in flight, by group and queue; the receives that wait.
+Receives: Request (connections); ReceiveAgain (ColdRead, FilterTable); Arrived, CaughtUp,
+QueuesEmptied (Reput); UnitVerified (Scrubber); HeldReturned (SendBack, PutMessage); PeerClosed
+(connections); MemberLeft (Clients); OffsetsAdvanced (ConsumerOffsets).
+Sends: header and views of the log to the connection; AdvanceOffsets (ConsumerOffsets); ReturnHeld
+(SendBack); ReadCold (ColdRead); VerifyUnit (Scrubber); CompileFirst (FilterTable).
+Publishes: figures of what is in flight.
+
+Nothing of it survives a crash, and nothing has to: the consumer offset stays below every message
+that is neither settled nor safely copied, so that all of those are handed out again. POP of 5.x
+stores checkpoints and acknowledgements as messages instead.
+
+Source: broker/processor/PopMessageProcessor.java, AckMessageProcessor.java,
+ChangeInvisibleTimeProcessor.java, NotificationProcessor.java, PopLongPollingService.java.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from actors.dispatching.messages import (
+    Arrived,
+    CaughtUp,
+    QueuesEmptied,
+    UnitVerified,
+    VerifyUnit,
+)
+from actors.engine.actor import BatchEnd, handles
+from actors.engine.actor_address import ActorAddress
+from actors.engine.snapshot_ref import SnapshotRef
+from actors.network.messages import PeerClosed
+from actors.network.request import Request, Responder, serves, short_body
+from actors.network.sends import StreamPeer
+from actors.pulling.held_pulls import origin_of
+from actors.pulling.messages import ReadCold
+from actors.pulling.pull_rules import NotCompiled
+from actors.receipts.deadlines import GRACE_MS, TICK_MS, Deadlines
+from actors.receipts.figures import ReceiptFigures, in_flight_of
+from actors.receipts.hand_out import HandOut, Taken
+from actors.receipts.held_receives import HeldReceive, ReceiveHeader, WaitTable, interned
+from actors.receipts.ledger import NEVER_MS, UNKNOWN, Holder, Ledger
+from actors.receipts.ledgers import IN_FLIGHT_MAX, Ledgers
+from actors.receipts.messages import MemberLeft, ReceiveAgain
+from actors.receipts.neighbours import Neighbours
+from actors.receipts.receive_rules import ReceiveRules, topic_meant
+from actors.receipts.settlement import Copy, Settlement, Terms
+from actors.sending.messages import HeldReturned, ReturnHeld
+from actors.statistics.counts import GroupCounts
+from actors.statistics.pull_stats import PullStats
+from actors.tables.messages import AdvanceOffsets, CompileFirst, OffsetsAdvanced
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand
+from protocol.errors import RemoteError
+from protocol.frame import encode_head
+from protocol.headers.pop import (
+    AckMessageHeader,
+    ChangeInvisibleTimeHeader,
+    ChangeInvisibleTimeResponseHeader,
+    NotificationHeader,
+    NotificationResponseHeader,
+    PopMessageHeader,
+)
+from protocol.receipts import (
+    BatchAck,
+    BatchAckBody,
+    ReceiptError,
+    receive_fields,
+    topic_of,
+)
+from protocol.topic_names import RETRY_TOPIC_PREFIX
+
+WOKEN_PER_ROUND = 4
+"""Receives processed between rounds of socket events: 0.2 ms."""
+ENDED_PER_TICK = 1_000
+"""Receives past their deadline that are answered in one tick."""
+COPIES_MAX = 256
+"""Copies under way; each has its record in memory."""
+COLD_READS_MAX = 2
+"""Cold reads of a receive; later cold pages are touched."""
+CHECK_TICKS = 50
+"""Ticks between checks for receives that missed a message, and publications of figures."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Tick:
+    """Timer tick: look for deadlines."""
+
+
+@dataclass(frozen=True, slots=True)
+class _WakeMore:
+    """Process more of the woken receives."""
+
+
+class Receipts(Responder):
+    """Actor on the event loop."""
+
+    def __init__(
+        self,
+        rules: ReceiveRules,
+        ledgers: Ledgers,
+        hand_out: HandOut,
+        *,
+        waits: WaitTable,
+        neighbours: Neighbours,
+        stats: PullStats,
+        published: SnapshotRef[ReceiptFigures],
+        delays_ms: Sequence[int],
+        addresses: Mapping[str, ActorAddress],
+    ) -> None:
+        """Publish `published`; Reput reads the count of `waits`."""
+        super().__init__()
+        self._rules, self._ledgers, self._hand_out = rules, ledgers, hand_out
+        self._waits, self._neighbours = waits, neighbours
+        self._stats, self._published, self._to = stats, published, addresses
+        self._delays_ms = delays_ms
+        self._waking: deque[HeldReceive] = deque()
+        """Woken receives that are not processed yet; other events are processed in between."""
+        self._doubts: dict[tuple[str, int, int], list[Ledger]] = {}
+        """Ledgers that wait for the verification of a unit, by topic, queue and offset."""
+        self._under_way = 0
+        """Copies without a result."""
+        self._nonce = 0
+        self._ticks = 0
+        self._is_used = False
+        self._draining = False
+        self._received = self._settled = self._returned = self._moved = 0
+
+    def on_start(self) -> None:
+        now_ms = self.system.clock.monotonic_ms()
+        self._waits.clear()
+        self._deadlines = Deadlines(now_ms)
+        self._settlement = Settlement(
+            self._ledgers, self._deadlines, self._rules.physical_offset, self._rules.tries_max
+        )
+        self._hand_out.is_closed = self._settlement.is_moving
+        self._published.value = ReceiptFigures()
+
+    # --- receives
+
+    @serves(RequestCode.POP_MESSAGE)
+    def on_pop(self, request: Request) -> RemotingCommand | None:
+        """Answer a new receive, or let it wait for messages or the disk."""
+        self._begin(request, PopMessageHeader.decode(request.command.fields))
+        return None
+
+    @serves(RequestCode.NOTIFICATION)
+    def on_notification(self, request: Request) -> RemotingCommand | None:
+        """Answer when a receive would find messages."""
+        self._begin(request, NotificationHeader.decode(request.command.fields))
+        return None
+
+    def _begin(self, request: Request, header: ReceiveHeader) -> None:
+        command, peer = request.command, request.peer
+        if command.is_oneway:  # the messages would be lost
+            return
+        self._rules.check_receive(header, peer.remote)
+        wanted = None
+        try:
+            if isinstance(header, PopMessageHeader):
+                wanted = self._rules.wanted(header, peer)
+        except NotCompiled as error:
+            again = CompileFirst(str(error), ReceiveAgain(request), self.address)
+            self._to["consumer_filters"].tell(again)
+            return
+        clock = self.system.clock
+        wait_ms = header.poll_time_ms
+        age_ms = clock.now_ms() - header.born_time_ms
+        if 0 < age_ms < wait_ms:  # else the client has another clock
+            wait_ms -= age_ms
+        now_ms = clock.monotonic_ms()
+        receive = HeldReceive(
+            peer,
+            header,
+            interned(header),
+            wanted,
+            now_ms + wait_ms,
+            command.opaque,
+            origin_of(command),
+            request.grant,
+        )
+        self.begin_change()
+        self._use()
+        self._neighbours.note_receive(header.consumer_group, peer.peer_id, now_ms)
+        self._process(receive)
+
+    def _use(self) -> None:
+        if not self._is_used:  # a broker without receives has no ticks
+            self._is_used = True
+            self.every(TICK_MS, _Tick())
+
+    @handles(ReceiveAgain)
+    def on_receive_again(self, message: ReceiveAgain) -> None:
+        """Go on with a receive after a cold read or a compilation."""
+        if message.receive is None:
+            self.on_request(message.request)
+        elif self._may_go_on(message.receive):
+            self._process(message.receive)
+
+    def _may_go_on(self, receive: HeldReceive) -> bool:
+        """Check a receive that has waited once more."""
+        if not receive.peer.is_open:
+            return False
+        request, header = receive.request(), receive.header
+        try:
+            if (grant := receive.grant) is not None:
+                code = request.command.code
+                receive.grant = grant.of_waiting(code, header.consumer_group, header.topic)
+            self._rules.check_receive(header, receive.peer.remote)
+        except RemoteError as error:
+            self.tell_of(error, request)
+            request.answer(error.code, {}, remark=error.remark)
+            return False
+        return True
+
+    def _process(self, receive: HeldReceive) -> None:
+        """Answer a receive, or let it wait."""
+        header = receive.header
+        if isinstance(header, NotificationHeader):
+            found = self._hand_out.has_messages(
+                *receive.place, receive.queue_id, order=header.order
+            )
+            if found:
+                receive.request().answer(fields=NotificationResponseHeader(has_msg=True).encode())
+            else:
+                self._hold(receive)
+            return
+        if self._settlement.in_flight >= IN_FLIGHT_MAX:
+            self.system.rarely.warn("in-flight message limit reached", most=IN_FLIGHT_MAX)
+            self._answer_empty(receive, ResponseCode.POLLING_FULL)
+            return
+        reads_cold = receive.cold_reads >= COLD_READS_MAX
+        taken = self._hand_out.take(header, receive.wanted, reads_cold=reads_cold)
+        self._note(taken)
+        if taken.found:
+            self._deliver(receive, header, taken)
+        elif taken.cold:
+            receive.cold_reads += 1
+            self._stats.cold_count += 1
+            again = ReceiveAgain(receive.request(), receive)
+            self._to["cold_read"].tell(ReadCold(taken.cold, again, self.address))
+        elif taken.has_more and not self._is_over(receive):
+            self._wake([receive])
+        else:
+            receive.cold_reads = 0
+            self._hold(receive)
+
+    def _is_over(self, receive: HeldReceive) -> bool:
+        return self._draining or self.system.clock.monotonic_ms() >= receive.deadline_ms
+
+    def _hold(self, receive: HeldReceive) -> None:
+        if self._is_over(receive):
+            self._answer_empty(receive, ResponseCode.POLLING_TIMEOUT)
+        elif not self._waits.has_room(receive.peer.peer_id):
+            self.system.rarely.warn(
+                "held receive limit reached", peer=receive.peer.remote, held=self._waits.count
+            )
+            self._answer_empty(receive, ResponseCode.POLLING_FULL)
+        else:
+            self._waits.add(receive)
+
+    def _note(self, taken: Taken) -> None:
+        """Have doubtful units verified, and crowded queues relieved."""
+        for ledger, offset in taken.doubtful:
+            key = ledger.topic, ledger.queue_id, offset
+            if key not in self._doubts:
+                self._doubts[key] = []
+                self._to["scrubber"].tell(VerifyUnit(*key, self.address))
+            self._doubts[key].append(ledger)
+        for ledger in taken.crowded:
+            self._settlement.move(ledger)
+
+    def _answer_empty(self, receive: HeldReceive, code: int) -> None:
+        header, request = receive.header, receive.request()
+        if isinstance(header, NotificationHeader):
+            is_full = code == ResponseCode.POLLING_FULL
+            answer = NotificationResponseHeader(has_msg=False, polling_full=is_full)
+            request.answer(fields=answer.encode())
+            return
+        fields = receive_fields(header, self.system.clock.now_ms(), 0, ())
+        request.answer(code, fields, remark="NO_MESSAGE_IN_QUEUE")
+
+    def _deliver(self, receive: HeldReceive, header: PopMessageHeader, taken: Taken) -> None:
+        """Send messages without copying the log; wake the next receive if some are left."""
+        now_ms = self.system.clock.monotonic_ms()
+        deadline_ms = NEVER_MS
+        if not header.hold_with_connection:
+            deadline_ms = now_ms + max(0, header.invisible_time_ms)
+        peer = receive.peer
+        holder = Holder(peer.peer_id, peer.remote)
+        terms = Terms(
+            self._next_nonce(),
+            deadline_ms,
+            holder,
+            now_ms,
+            header.order,
+            header.attempt_id or "",
+        )
+        queues = [self._settlement.deliver(found, terms) for found in taken.found]
+        views = [view for found in taken.found for view in found.views]
+        body_bytes = sum(found.body_bytes for found in taken.found)
+        fields = receive_fields(header, terms.nonce, taken.rest, queues)
+        answer = receive.request().command.answer(fields=fields, remark="FOUND")
+        stream: StreamPeer = peer  # type: ignore[assignment]
+        stream.write((encode_head(answer, body_bytes), *views))
+        self._count(header.consumer_group, taken)
+        if taken.rest:
+            self._wake(self._waits.next_of(receive.place, receive.queue_id))
+
+    def _next_nonce(self) -> int:
+        """Return a pop time that no other receive has."""
+        self._nonce = max(self._nonce + 1, self.system.clock.now_ms())
+        return self._nonce
+
+    def _count(self, group: str, taken: Taken) -> None:
+        stats = self._stats
+        for found in taken.found:
+            count = len(found.offsets) + len(found.entries)
+            self._received += count
+            stats.get_count += count
+            stats.get_bytes += found.body_bytes
+            key = found.ledger.topic, group
+            counts = stats.by_group.get(key)
+            if counts is None:
+                counts = stats.by_group[key] = GroupCounts()
+            counts.count += count
+            counts.bytes += found.body_bytes
+            counts.times += 1
+
+    # --- acknowledgements and changes
+
+    @serves(RequestCode.ACK_MESSAGE)
+    def on_ack(self, request: Request) -> RemotingCommand:
+        """Settle one message."""
+        header = AckMessageHeader.decode(request.command.fields)
+        handle = self._rules.handle(header)
+        group, topic = header.consumer_group, topic_meant(header, handle.topic_kind)
+        self._require(request, group, topic)
+        remote = request.peer.remote
+        self._rules.check_place(topic, header.queue_id, header.offset, remote, is_ack=True)
+        self.begin_change()
+        self._use()
+        ledger = self._ledgers.find(group, topic, header.queue_id)
+        if not self._settlement.acknowledge(ledger, header.offset, handle.pop_time_ms):
+            return request.command.answer(ResponseCode.NO_MESSAGE, remark=_VOID)
+        self._settled += 1
+        return request.command.answer()
+
+    @serves(RequestCode.BATCH_ACK_MESSAGE)
+    def on_batch_ack(self, request: Request) -> RemotingCommand:
+        """Settle several messages; void handles among them are passed over, as in 5.x."""
+        command = request.command
+        acks = [] if command.body is None else BatchAckBody.decode(short_body(command)).acks
+        if not acks:
+            return command.answer(ResponseCode.NO_MESSAGE)
+        wanted: list[tuple[BatchAck, str, list[int]]] = []
+        for ack in acks:
+            topic = topic_of(ack.retry, ack.topic, ack.consumer_group)
+            self._require(request, ack.consumer_group, topic)
+            try:
+                wanted.append((ack, topic, ack.offsets()))
+            except ReceiptError as error:
+                raise RemoteError(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        self.begin_change()
+        self._use()
+        for ack, topic, offsets in wanted:
+            ledger = self._ledgers.find(ack.consumer_group, topic, ack.queue_id)
+            low, high = self._rules.bounds(topic, ack.queue_id)
+            known = [offset for offset in offsets if low <= offset < high]
+            nonce = ack.pop_time_ms
+            self._settled += self._settlement.acknowledge_all(ledger, known, nonce)
+        return command.answer()
+
+    @serves(RequestCode.CHANGE_MESSAGE_INVISIBLETIME)
+    def on_change(self, request: Request) -> RemotingCommand | None:
+        """Give a message another deadline, or have it retried."""
+        header = ChangeInvisibleTimeHeader.decode(request.command.fields)
+        group, remote = header.consumer_group, request.peer.remote
+        handle = self._rules.handle(header)
+        topic, nonce = topic_meant(header, handle.topic_kind), handle.pop_time_ms
+        self._require(request, group, topic)
+        self._rules.check_place(topic, header.queue_id, header.offset, remote, is_ack=False)
+        self.begin_change()
+        self._use()
+        ledger = self._ledgers.find(group, topic, header.queue_id)
+        level, invisible_ms = header.retry_delay_level, header.invisible_time_ms
+        holder = Holder(request.peer.peer_id, remote)
+        is_ordered = ledger is not None and ledger.is_ordered
+        if level is not None and (level < 0 or not is_ordered):
+            entry = self._settlement.give_back(ledger, header.offset, nonce, holder)
+            if entry is None:
+                return request.command.answer(ResponseCode.NO_MESSAGE, {}, remark=_VOID)
+            self._copy(Copy(entry, level), request)
+            return None
+        if level is not None:
+            invisible_ms = self._delays_ms[min(max(level, 1), len(self._delays_ms)) - 1]
+        now_ms = self.system.clock.monotonic_ms()
+        deadline_ms = now_ms + max(0, invisible_ms)
+        terms = Terms(self._next_nonce(), deadline_ms, holder, now_ms)
+        if self._settlement.change(ledger, header.offset, nonce, terms) is None:
+            return request.command.answer(ResponseCode.NO_MESSAGE, {}, remark=_VOID)
+        answer = ChangeInvisibleTimeResponseHeader(
+            pop_time_ms=terms.nonce,
+            invisible_time_ms=invisible_ms,
+            revive_queue_id=handle.revive_queue_id,
+        )
+        return request.command.answer(fields=answer.encode())
+
+    def _require(self, request: Request, group: str, topic: str) -> None:
+        """Raise AccessRefused unless the sender may receive what it settles."""
+        if request.grant is not None:
+            request.grant.require_consumers(request.command.code, ((group, (topic,)),))
+
+    # --- copies
+
+    def _copy(self, copy: Copy, request: Request | None = None) -> None:
+        entry = copy.entry
+        self._under_way += 1
+        result = HeldReturned(entry, request, copy.is_move)
+        ledger, offset = entry.ledger, entry.physical_offset
+        group = ledger.group
+        if offset == UNKNOWN:
+            found = self._rules.physical_offset(ledger.topic, ledger.queue_id, entry.offset)
+            offset = UNKNOWN if found is None else found
+        message = ReturnHeld(group, offset, copy.delay_level, result, self.address)
+        self._to["send_back"].tell(message)
+
+    @handles(HeldReturned)
+    def on_held_returned(self, result: HeldReturned) -> None:
+        """Note that a copy is stored, or not; answer the client that waits for it."""
+        self._under_way -= 1
+        self._returned += not result.is_move and result.is_stored
+        self._moved += result.is_move and result.is_stored
+        group = result.held.ledger.group
+        self._settlement.returned(result, self._retries)
+        if result.is_move and not self._settlement.is_moving(group):
+            topic = (RETRY_TOPIC_PREFIX + group).encode()
+            self._wake(self._waits.arrived([(topic, 0)]))
+        if not result.is_stored and not result.is_gone:
+            self.system.rarely.warn("message in flight not copied", group=group, why=result.remark)
+        if (request := result.request) is None:
+            return
+        if result.is_stored or result.is_gone:
+            request.answer(fields=ChangeInvisibleTimeResponseHeader().encode())
+        else:
+            request.answer(ResponseCode.SYSTEM_ERROR, {}, remark=result.remark)
+
+    def _retries(self, group: str, queue_id: int) -> Ledger:
+        return self._ledgers.open(group, RETRY_TOPIC_PREFIX + group, queue_id)
+
+    # --- what wakes receives
+
+    @handles(Arrived)
+    def on_arrived(self, message: Arrived) -> None:
+        if self._waits.count:
+            queues = dict.fromkeys((each.topic, each.queue_id) for each in message.entries)
+            self._wake(self._waits.arrived(queues))
+
+    @handles(CaughtUp)
+    def on_caught_up(self, _: CaughtUp) -> None:
+        self._wake_all()
+
+    @handles(QueuesEmptied)
+    def on_queues_emptied(self, _: QueuesEmptied) -> None:
+        self._wake_all()
+
+    def _wake_all(self) -> None:
+        for place, queue_ids in self._waits.places():
+            for queue_id in queue_ids:
+                self._wake(self._waits.next_of(place, queue_id))
+
+    @handles(UnitVerified)
+    def on_unit_verified(self, message: UnitVerified) -> None:
+        key = message.topic, message.queue_id, message.queue_offset
+        for ledger in self._doubts.pop(key, ()):
+            ledger.verified = message.queue_offset
+        self._wake(self._waits.arrived([(message.topic.encode(), message.queue_id)]))
+
+    def _wake(self, receives: Iterable[HeldReceive]) -> None:
+        waking = self._waking
+        is_first = not waking
+        waking.extend(receives)
+        if is_first and waking:
+            self.system.loop.tell_in_next_round(self.address, _WakeMore())
+
+    @handles(_WakeMore)
+    def on_wake_more(self, _: _WakeMore) -> None:
+        waking = self._waking
+        for _n in range(min(WOKEN_PER_ROUND, len(waking))):
+            receive = waking.popleft()
+            if self._may_go_on(receive):
+                self._process(receive)
+        if waking:
+            self.system.loop.tell_in_next_round(self.address, _WakeMore())
+
+    # --- time
+
+    @handles(_Tick)
+    def on_tick(self, _: _Tick) -> None:
+        """End what is past its deadline."""
+        now_ms = self.system.clock.monotonic_ms()
+        for delivery in self._deadlines.due(now_ms):
+            self._ledgers.find(*_place(delivery.ledger))  # drops what a reset has made void
+            self._settlement.expire(delivery, now_ms)
+        for receive in self._waits.due(now_ms, ENDED_PER_TICK):
+            if self._may_go_on(receive):
+                self._process(receive)
+        self._ticks += 1
+        if self._ticks % CHECK_TICKS == 0:
+            self._check(now_ms)
+
+    def _check(self, now_ms: float) -> None:
+        """Do every few seconds what no event causes."""
+        self._hand_out.forget()
+        self._neighbours.forget(now_ms)
+        if self._ticks % (CHECK_TICKS * 12) == 0:
+            self._ledgers.forget_unused()
+        self._settlement.in_flight = self._ledgers.in_flight
+        self._doubts.clear()
+        for place, queue_ids in self._waits.places():
+            for queue_id in queue_ids:
+                if self._hand_out.has_messages(*place, queue_id, order=False):
+                    self._wake(self._waits.next_of(place, queue_id))
+        self._published.value = ReceiptFigures(
+            in_flight_of(self._ledgers, now_ms, self.system.clock.now_ms()),
+            self._waits.count,
+            self._received,
+            self._settled,
+            self._returned,
+            self._moved,
+        )
+
+    @handles(BatchEnd)
+    def on_batch_end(self, _: BatchEnd) -> None:
+        """Send what this batch has brought: copies, wake-ups, consumer offsets."""
+        settlement = self._settlement
+        while settlement.copies and self._under_way < COPIES_MAX:
+            self._copy(settlement.copies.popleft())
+        freed, settlement.freed = settlement.freed, {}
+        for group, topic, queue_id in freed:
+            self._wake(self._waits.next_of((group, topic), queue_id))
+        if commits := self._ledgers.commits():
+            self._to["consumer_offsets"].tell(AdvanceOffsets(commits, self.address))
+
+    @handles(OffsetsAdvanced)
+    def on_offsets_advanced(self, message: OffsetsAdvanced) -> None:
+        self._ledgers.committed(message.commits)
+
+    # --- clients that leave
+
+    @handles(PeerClosed)
+    def on_peer_closed(self, message: PeerClosed) -> None:
+        """Return what lives with the connection, in a second; forget its receives."""
+        peer_id = message.peer.peer_id
+        self._waits.of_peer(peer_id)
+        self._deadlines.end(peer_id, self.system.clock.monotonic_ms() + GRACE_MS)
+
+    @handles(MemberLeft)
+    def on_member_left(self, message: MemberLeft) -> None:
+        """Return at once what lives with the connection of a client that has signed off."""
+        for receive in self._waits.of_peer(message.peer_id, message.group):
+            self._answer_empty(receive, ResponseCode.POLLING_TIMEOUT)
+        now_ms = self.system.clock.monotonic_ms()
+        self._deadlines.end(message.peer_id, now_ms, message.group)
+
+    # --- the end
+
+    def on_drain(self) -> None:
+        """Answer all waiting receives: the broker stops."""
+        self._draining = True
+        for receive in (*self._waking, *self._waits.all()):
+            self._answer_empty(receive, ResponseCode.POLLING_TIMEOUT)
+        self._waking.clear()
+
+    def on_failure(self, *_: object) -> None:
+        """Refuse all waiting receives; clients still hold what they have, without a record here."""
+        for receive in (*self._waking, *self._waits.all()):
+            receive.request().refuse("receipts restarted")
+        self._waits.clear()
+
+
+_VOID = "the handle is no longer valid"
+"""Remark about a message that is settled, handed out again, or on its way to a retry."""
+
+
+def _place(ledger: Ledger) -> tuple[str, str, int]:
+    return ledger.group, ledger.topic, ledger.queue_id

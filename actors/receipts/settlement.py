@@ -1,0 +1,342 @@
+"""Ends of a message in flight: acknowledged, extended, copied, stored again.
+
+    acknowledged             gone
+    changed                  another deadline, and another nonce: the former handle is void
+    past its deadline        copied to the group's retry topic or dead-letter queue; a batch
+                             received in order is handed out again, and copied only when a message
+                             has used up its tries
+    lowest of a long queue   stored again in the retry topic and still in flight there, so that
+                             the consumer offset can pass
+
+A handle is valid while its nonce is the one of the message's delivery. A message that has not
+been handed out since the start has no nonce: every handle from before is valid.
+
+Plain classes on the event loop. Copies are requested by the actor.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from actors.receipts.deadlines import TICK_MS, Deadlines
+from actors.receipts.hand_out import Haul
+from actors.receipts.ledger import AHEAD_MAX, Delivery, Entry, Holder, Ledger, State
+from actors.receipts.ledgers import Ledgers
+from actors.sending.messages import HeldReturned
+from protocol.receipts import ReceivedQueue, kind_of
+
+AGAIN_MS = 1_000.0
+"""Time between a failed copy and the next one."""
+MOVED_AT_ONCE = 64
+"""Messages of a crowded queue that are stored again at a time."""
+
+
+@dataclass(slots=True)
+class Copy:
+    """A message to store again."""
+
+    entry: Entry
+    delay_level: int | None
+    is_move: bool = False
+
+
+@dataclass(slots=True, frozen=True)
+class Terms:
+    """Conditions of one receive's messages."""
+
+    nonce: int
+    deadline_ms: float
+    holder: Holder
+    now_ms: float
+    in_order: bool = False
+    attempt_id: str = ""
+
+
+class Settlement:
+    """Messages in flight of all queues. Used by Receipts alone."""
+
+    def __init__(
+        self,
+        ledgers: Ledgers,
+        deadlines: Deadlines,
+        physical_offset: Callable[[str, int, int], int | None],
+        tries_max: Callable[[str], int],
+    ) -> None:
+        """`physical_offset(topic, queue_id, offset)` is that of a message in the log.
+
+        `tries_max(group)` is the number of retries before the dead-letter queue.
+        """
+        self._ledgers, self._deadlines = ledgers, deadlines
+        self._physical_offset, self._tries_max = physical_offset, tries_max
+        self.copies: deque[Copy] = deque()
+        """Messages to store again, to be taken by the owner."""
+        self.freed: dict[tuple[str, str, int], None] = {}
+        """Group, topic and queue of batches received in order that are out of the way."""
+        self._moving: set[Entry] = set()
+        self._moving_groups: dict[str, int] = {}
+        self._rests_until_ms = 0.0
+        """Time until which nothing is stored again, after a failure."""
+        self.in_flight = 0
+        """Messages in flight; may count some that a reset has dropped."""
+
+    # --- from the receive to its end
+
+    def deliver(self, haul: Haul, terms: Terms) -> ReceivedQueue:
+        """Note messages as in flight; return them for the answer."""
+        ledger, entries = haul.ledger, haul.entries
+        offsets = haul.order
+        if haul.offsets:
+            delivery = self._delivery(ledger, haul.offsets, terms)
+            ledger.hand_out(delivery)
+            self._deadlines.add(delivery)
+        if entries:
+            delivery = self._delivery(ledger, [each.offset for each in entries], terms)
+            self._deadlines.add(delivery)
+        for entry in entries:
+            entry.delivery = delivery
+            if entry.offset not in ledger.entries:
+                ledger.take(entry)
+        tries = 0
+        if terms.in_order:
+            ledger.is_ordered, ledger.batch, ledger.attempt_id = True, offsets, terms.attempt_id
+            tries = max(each.tries for each in entries)
+            for entry in entries:
+                ledger.tries[entry.offset] = entry.tries + 1
+        self.in_flight += len(offsets)
+        self._ledgers.note_changed(ledger)
+        return ReceivedQueue(kind_of(ledger.topic), ledger.queue_id, offsets, tries)
+
+    def _delivery(self, ledger: Ledger, offsets: list[int], terms: Terms) -> Delivery:
+        return Delivery(
+            ledger,
+            terms.nonce,
+            offsets,
+            deadline_ms=terms.deadline_ms,
+            peer=terms.holder,
+            since_ms=terms.now_ms,
+        )
+
+    def acknowledge(self, ledger: Ledger | None, offset: int, nonce: int) -> bool:
+        """Settle a message; return whether its handle is valid, or it is settled already."""
+        if ledger is None:
+            return False
+        if (delivery := ledger.held.get(offset)) is not None:
+            if delivery.nonce != nonce:
+                return False
+            del ledger.held[offset]
+            self._note_settled(ledger, delivery, 1)
+            return True
+        entry = ledger.find(offset)
+        if entry is None:
+            if offset >= ledger.next:
+                if len(ledger.ahead) >= AHEAD_MAX:
+                    return False
+                ledger.ahead.add(offset)
+            return True
+        if not _is_valid(entry, nonce):
+            return False
+        self._settle(entry)
+        return True
+
+    def acknowledge_all(self, ledger: Ledger | None, offsets: Sequence[int], nonce: int) -> int:
+        """Settle several messages of a queue; return how many were still in flight or are now."""
+        if ledger is None or ledger.is_ordered:
+            return sum(self.acknowledge(ledger, offset, nonce) for offset in offsets)
+        held, count = ledger.held, 0
+        left: dict[Delivery, int] = {}
+        for offset in offsets:
+            delivery = held.get(offset)
+            if delivery is None or delivery.nonce != nonce:
+                count += self.acknowledge(ledger, offset, nonce)
+            else:
+                del held[offset]
+                left[delivery] = left.get(delivery, 0) + 1
+        for delivery, number in left.items():
+            self._note_settled(ledger, delivery, number)
+            count += number
+        return count
+
+    def _note_settled(self, ledger: Ledger, delivery: Delivery, count: int) -> None:
+        self._deadlines.leave(delivery, count)
+        self.in_flight -= count
+        self._ledgers.note_changed(ledger)
+
+    def change(self, ledger: Ledger | None, offset: int, nonce: int, terms: Terms) -> Entry | None:
+        """Give a message another deadline and nonce; return None if its handle is not valid."""
+        if ledger is None:
+            return None
+        entry = ledger.find(offset)
+        if entry is None:
+            entry = self._adopted(ledger, offset)
+        if entry is None or not _is_valid(entry, nonce):
+            return None
+        since_ms = terms.now_ms if entry.delivery is None else entry.delivery.since_ms
+        self._leave(entry)
+        entry.delivery = self._delivery(ledger, [offset], terms)
+        entry.delivery.since_ms = since_ms
+        entry.state = State.HELD
+        self._deadlines.add(entry.delivery)
+        return entry
+
+    def give_back(
+        self, ledger: Ledger | None, offset: int, nonce: int, holder: Holder
+    ) -> Entry | None:
+        """Begin the copy of a message that its client wants to be retried.
+
+        Return None if its handle is not valid. The caller requests the copy.
+        """
+        terms = Terms(nonce, 0.0, holder, 0.0)
+        entry = self.change(ledger, offset, nonce, terms)
+        if entry is None or entry in self._moving:
+            return None
+        self._leave(entry)
+        entry.state = State.COPYING
+        return entry
+
+    def _adopted(self, ledger: Ledger, offset: int) -> Entry | None:
+        """Return a message that was handed out before a restart as one in flight."""
+        if offset < ledger.next or offset in ledger.ahead or ledger.is_ordered:
+            return None
+        physical_offset = self._physical_offset(ledger.topic, ledger.queue_id, offset)
+        if physical_offset is None:
+            return None
+        entry = Entry(ledger, offset, physical_offset, State.KEPT, 0)
+        ledger.take(entry)
+        self.in_flight += 1
+        return entry
+
+    # --- deadlines
+
+    def expire(self, delivery: Delivery, now_ms: float) -> None:
+        """Let the messages of a delivery go back that are still held."""
+        for entry in delivery.held():
+            if entry.state is not State.HELD:
+                continue
+            if entry in self._moving:
+                self._hold_again(entry, now_ms + TICK_MS)
+            elif entry.ledger.is_ordered:
+                entry.state = State.OVER
+            else:
+                entry.state = State.COPYING
+                self.copies.append(Copy(entry, None))
+        if delivery.ledger.is_over:
+            self._end_batch(delivery.ledger)
+
+    def _end_batch(self, ledger: Ledger) -> None:
+        """Hand a batch received in order out again, without messages that had all their tries."""
+        most = self._tries_max(ledger.group)
+        dead = [each for each in ledger.entries.values() if ledger.tries[each.offset] > most]
+        for entry in dead:
+            entry.state = State.COPYING
+            self.copies.append(Copy(entry, -1))
+        if not dead:
+            self.in_flight -= len(ledger.entries)
+            ledger.rewind()
+            self._free(ledger)
+
+    def returned(self, result: HeldReturned, retries: Callable[[str, int], Ledger]) -> None:
+        """Note the result of a copy; `retries(group, queue_id)` is a ledger of the retry topic."""
+        entry: Entry = result.held
+        if result.is_move:
+            self._moved(entry, result, retries)
+            return
+        if not self._ledgers.has(entry.ledger) or entry.ledger.entries.get(entry.offset) != entry:
+            return  # the group's offset has been reset meanwhile
+        if result.is_stored or result.is_gone:
+            ledger = entry.ledger
+            self._settle(entry)
+            if ledger.entries and ledger.is_over:
+                self._end_batch(ledger)
+        else:
+            entry.state = State.HELD
+            self._hold_again(entry, self._deadlines.now_ms + AGAIN_MS)
+
+    def _hold_again(self, entry: Entry, deadline_ms: float) -> None:
+        """Keep a message under the same handle for a moment; its client may still settle it."""
+        former = entry.delivery
+        assert former is not None
+        place, offset = entry.origin or (entry.ledger, entry.offset)
+        entry.delivery = Delivery(
+            place,
+            former.nonce,
+            [offset],
+            deadline_ms=deadline_ms,
+            peer=former.peer,
+            since_ms=former.since_ms,
+        )
+        self._deadlines.add(entry.delivery)
+
+    # --- crowded queues
+
+    def move(self, ledger: Ledger) -> None:
+        """Have the lowest messages of a queue stored again, and let its offset pass."""
+        if self.is_moving(ledger.group) or self._deadlines.now_ms < self._rests_until_ms:
+            return
+        for entry in ledger.lowest_entries(MOVED_AT_ONCE):
+            self._moving.add(entry)
+            self._moving_groups[ledger.group] = self._moving_groups.get(ledger.group, 0) + 1
+            self.copies.append(Copy(entry, None, is_move=True))
+
+    def is_moving(self, group: str) -> bool:
+        """Whether messages of a group are being stored again: its retry topic must not be read."""
+        return group in self._moving_groups
+
+    def _moved(
+        self, entry: Entry, result: HeldReturned, retries: Callable[[str, int], Ledger]
+    ) -> None:
+        if entry not in self._moving:
+            return  # of an actor that has failed
+        self._moving.discard(entry)
+        group, former = entry.ledger.group, entry.ledger
+        self._moving_groups[group] -= 1
+        if not self._moving_groups[group]:
+            del self._moving_groups[group]
+        if not result.is_stored:
+            self._rests_until_ms = self._deadlines.now_ms + AGAIN_MS
+            if result.is_gone and former.entries.get(entry.offset) is entry:
+                self._settle(entry)
+            return
+        (record,) = result.results
+        ledger, offset = retries(group, record.queue_id), record.queue_offset
+        is_there = former.entries.get(entry.offset) is entry
+        if not is_there:  # acknowledged meanwhile
+            if offset >= ledger.next:
+                ledger.ahead.add(offset)
+        elif entry.state is State.KEPT or offset in ledger.entries:
+            self._settle(entry)
+        else:
+            del former.entries[entry.offset]
+            if entry.origin is None:
+                entry.origin = former, entry.offset
+                former.moved[entry.offset] = entry
+            entry.ledger, entry.offset = ledger, offset
+            entry.physical_offset = record.physical_offset
+            ledger.take(entry)
+            self._ledgers.note_changed(former)
+        self._ledgers.note_changed(ledger)
+
+    # --- parts
+
+    def _settle(self, entry: Entry) -> None:
+        ledger, was_ordered = entry.ledger, entry.ledger.is_ordered
+        self._leave(entry)
+        ledger.settle(entry)
+        self.in_flight -= 1
+        self._ledgers.note_changed(ledger)
+        if was_ordered and not ledger.is_ordered:
+            self._free(ledger)
+
+    def _leave(self, entry: Entry) -> None:
+        if entry.delivery is not None:
+            self._deadlines.leave(entry.delivery)
+
+    def _free(self, ledger: Ledger) -> None:
+        self.freed[ledger.group, ledger.topic, ledger.queue_id] = None
+        self._ledgers.note_changed(ledger)
+
+
+def _is_valid(entry: Entry, nonce: int) -> bool:
+    """Return whether a handle with this nonce may settle a message."""
+    if entry.state is State.COPYING:
+        return False
+    return entry.delivery is None or entry.delivery.nonce == nonce

@@ -1,0 +1,57 @@
+"""Groups in which some members pull and others receive."""
+
+from actors.engine.snapshot_ref import SnapshotRef
+from actors.pulling.held_pulls import HoldTable
+from actors.receipts.neighbours import PULLED_MS, RECEIVED_MS, Neighbours
+from actors.statistics.counts import GroupCounts
+from actors.statistics.pull_stats import PullStats
+from actors.tables.consumer_views import ConsumerView, Member
+from tests.support.peers import RecordingPeer
+
+
+class Bench:
+    """A group `g` with two members."""
+
+    def __init__(self) -> None:
+        self.peers = RecordingPeer(), RecordingPeer()
+        members = {each.peer_id: Member(each, each.remote, 0, 407, 0.0) for each in self.peers}
+        view = ConsumerView("CLUSTERING", {}, members)
+        self.stats, self.held = PullStats(), HoldTable()
+        self.neighbours = Neighbours(SnapshotRef({"g": view}), self.held, self.stats)
+
+    def receive(self, number: int, now_ms: float) -> None:
+        self.neighbours.note_receive("g", self.peers[number].peer_id, now_ms)
+
+    def pull(self, offset: int) -> None:
+        self.stats.by_group.setdefault(("T", "g"), GroupCounts()).pulled[0] = offset
+
+
+def test_group_of_receivers_has_all_queues() -> None:
+    bench = Bench()
+    bench.receive(0, 0)
+    bench.receive(1, 0)
+    bench.pull(5)
+    assert not bench.neighbours.has_pullers("g")
+    assert not bench.neighbours.is_pulled("g", "T", 0)
+    assert not bench.neighbours.is_pulled("unknown", "T", 0)
+
+
+def test_queue_that_moves_by_pulls_belongs_to_them_for_a_while() -> None:
+    bench = Bench()
+    bench.pull(5)
+    bench.receive(0, 1_000)
+    assert not bench.neighbours.is_pulled("g", "T", 0), "nobody knows when that was"
+    bench.pull(6)
+    assert bench.neighbours.is_pulled("g", "T", 0)
+    assert not bench.neighbours.is_pulled("g", "T", 1)
+    bench.receive(0, 1_000 + PULLED_MS)
+    assert not bench.neighbours.is_pulled("g", "T", 0)
+
+
+def test_client_that_has_not_received_for_a_minute_may_pull() -> None:
+    bench = Bench()
+    bench.receive(0, 0)
+    bench.receive(1, 0)
+    bench.receive(0, RECEIVED_MS)
+    bench.neighbours.forget(RECEIVED_MS)
+    assert bench.neighbours.has_pullers("g")
