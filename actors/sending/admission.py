@@ -21,7 +21,7 @@ from actors.sending.half_message_cache import HalfMessageCache, HalfRecord
 from actors.sending.half_owner import with_owner
 from actors.sending.property_rewriter import BatchSuffix, PropertyRewriter
 from actors.sending.put_answers import PutAnswers, SendPut
-from actors.sending.records import NO_HOST_FLAGS, Record
+from actors.sending.records import NO_HOST_FLAGS, Record, TimerRecord
 from actors.sending.send_rules import (
     DLQ_QUEUES,
     PROPERTIES_BYTES_MAX,
@@ -231,9 +231,10 @@ class Admission:
             send.sys_flag | state.sys_flag,
             send.properties,
         )
-        delay_ms, is_half, sent_to, sent_to_queue_id = 0, False, state, queue_id_stored
+        delay_ms, kind, sent_to, sent_to_queue_id = 0, Record, state, queue_id_stored
         if redirect is not None:
             is_half = redirect.topic == HALF_TOPIC
+            kind = HalfRecord if is_half else TimerRecord if redirect.due_ms else Record
             stored = with_owner(stored, send) if is_half and self._has_accounts else stored
             state.puts.redirected(len(body) + len(stored), is_half=is_half)
             state = self._appender.own_state_of(redirect.topic)
@@ -245,7 +246,7 @@ class Admission:
             or body_bytes + stored_bytes + OVERHEAD_BYTES > self._max_record_bytes
         ):
             raise illegal_message(self._max_body_bytes)
-        record: Record = (HalfRecord if is_half else Record)(
+        record: Record = kind(
             state.topic,
             queue_id_stored,
             0,
@@ -262,12 +263,14 @@ class Admission:
             keys,
             delay_ms,
         )
-        if redirect is not None and redirect.due_ms:
-            record.due_ms = redirect.due_ms
+        if redirect is None:
+            return SendPut(state, record, sends, send, queue_id, waits, context, arrived_ms)
         if isinstance(record, HalfRecord):
             record.real_name, record.real_topic = sent_to.config.topic_name, sent_to.topic
             record.real_queue_id, record.waits = sent_to_queue_id, waits
             self._recent_halves.expected.append(record)
+        elif isinstance(record, TimerRecord):
+            record.due_ms = redirect.due_ms
         return SendPut(state, record, sends, send, queue_id, waits, context, arrived_ms)
 
     def _batch_of(

@@ -1,6 +1,7 @@
 """Records on their way into the commit log."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 from zlib import crc32
 
 from protocol.codes import ResponseCode
@@ -30,8 +31,15 @@ class Record(PutRecord):
     """If above 0, the tags code is the due time: the wall clock plus this delay."""
     physical_offset: int = -1
     record_bytes: int = 0
-    due_ms: int = 0
-    """Due time of a pending timer; 0 for other messages."""
+    due_ms: ClassVar[int] = 0
+    """Due time of a pending timer; 0 for other messages, which need no room for it."""
+
+
+class TimerRecord(Record):
+    """A timer of a producer, which waits in a delay level."""
+
+    __slots__ = ("due_ms",)
+    due_ms: int  # type: ignore[misc]
 
 
 class InternalRecord(Record):
@@ -40,7 +48,8 @@ class InternalRecord(Record):
     Its physical offset is negative until it is stored. The store host is this broker's.
     """
 
-    __slots__ = ("code", "topic_name")
+    __slots__ = ("code", "due_ms", "topic_name")
+    due_ms: int  # type: ignore[misc]
 
     def __init__(
         self,
