@@ -1,4 +1,4 @@
-"""The same case for Java 4.9.7, Java 5.3.3 and Go at the same time, against one broker.
+"""The same case for Java 4.9.7, Java 5.5.0 and Go at the same time, against one broker.
 
 Most of a case is waiting, so that three take no longer than one.
 """
